@@ -7,8 +7,8 @@
 //!                         typed Config (this file) → validate.rs → Loaded
 //! ```
 //!
-//! The command line calls [`load`] and hands [`Config`] to the wiring; nothing else reads files or
-//! environment variables for settings. `config/guest-agent.toml` repeats every key with its
+//! The command line calls [`load`] and passes [`Config`] to the wiring; no other module reads files
+//! or environment variables for settings. `config/guest-agent.toml` repeats every key with its
 //! default, and a test compares the two. This module opens no socket and creates no directory.
 
 use std::collections::BTreeMap;
@@ -52,11 +52,11 @@ pub const NO_METADATA: &str = "none";
 pub struct Config {
     /// The identity and the directories of the agent.
     pub agent: AgentConfig,
-    /// Which machine this is.
+    /// The identity of this machine.
     pub instance: InstanceConfig,
-    /// How the control plane is reached.
+    /// The connection to the control plane.
     pub control_plane: ControlPlaneConfig,
-    /// How plugins are launched and watched.
+    /// How plugins are started and watched.
     pub plugins: PluginsConfig,
     /// Limits of installations.
     pub install: InstallConfig,
@@ -70,12 +70,13 @@ pub struct Config {
     pub log: LogConfig,
     /// `[telemetry]`.
     pub telemetry: TelemetryConfig,
-    /// What plugins may do: the tables below `[plugins]`, read apart because plugins name them.
+    /// Policies of plugins: the tables below `[plugins]`, read separately because plugins name
+    /// them.
     #[serde(skip)]
     pub policies: Policies,
 }
 
-/// The configuration together with where each value came from.
+/// The configuration, and the source of each value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The checked values.
@@ -89,13 +90,14 @@ pub struct Loaded {
 pub struct AgentConfig {
     /// Reported in `AgentInfo`.
     pub name: String,
-    /// Parent of everything that survives a reboot. Absolute.
+    /// Parent directory of all state that survives a reboot. Absolute.
     pub state_dir: PathBuf,
-    /// Parent of the sockets. Absolute, and short enough for `agent.sock` to fit a socket address.
+    /// Parent directory of the sockets. Absolute, and short enough for the path of `agent.sock` to
+    /// fit a socket address.
     pub runtime_dir: PathBuf,
-    /// Parent of what plugins print. Absolute.
+    /// Parent directory of the output of plugins. Absolute.
     pub log_dir: PathBuf,
-    /// Where plugins that came with the image are described. Absolute.
+    /// Directory with the manifests of plugins that came with the image. Absolute.
     pub local_plugin_dir: PathBuf,
 }
 
@@ -111,9 +113,9 @@ pub struct InstanceConfig {
 /// `[control_plane]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ControlPlaneConfig {
-    /// False keeps the agent to itself.
+    /// False turns the connection to a control plane off.
     pub enabled: bool,
-    /// Where the control plane listens.
+    /// The endpoint of the control plane.
     #[serde(with = "endpoint::control")]
     pub endpoint: Option<Endpoint>,
     /// Channel id of the stream.
@@ -142,7 +144,7 @@ pub enum Auth {
     TokenFile,
     /// A client certificate.
     Mtls,
-    /// Not at all.
+    /// Without authentication.
     None,
 }
 
@@ -157,12 +159,12 @@ pub struct PluginsConfig {
     /// How long a health check may take.
     #[serde(with = "duration::text")]
     pub health_timeout: Duration,
-    /// Consecutive failures before a live process counts as hung.
+    /// Consecutive failures after which a live process counts as hung.
     pub health_failures: u32,
-    /// How long a new revision must be healthy before the previous one is let go.
+    /// How long a new revision must be healthy before the previous one is discarded.
     #[serde(with = "duration::text")]
     pub probation: Duration,
-    /// How long a plugin that answered Stop may take to exit, where its policy says nothing else.
+    /// How long a plugin that answered Stop may take to exit, where its policy has no other time.
     #[serde(with = "duration::text")]
     pub stop_grace: Duration,
     /// Wait before the second restart in a row of a plugin that crashes; the first comes within a
@@ -172,14 +174,14 @@ pub struct PluginsConfig {
     /// Longest wait before a restart.
     #[serde(with = "duration::text")]
     pub restart_max_backoff: Duration,
-    /// Bytes that a plugin's log may have.
+    /// Most bytes of a plugin's log.
     pub log_max_bytes: u64,
-    /// Whether plugins are walled in control groups.
+    /// Whether plugins have control groups.
     pub cgroups: CgroupUse,
     /// The control group below which plugins have theirs, as a path from the top of the hierarchy;
-    /// empty is the one that the agent is in.
+    /// empty means the agent's own.
     pub cgroup_parent: String,
-    /// Tasks that a plugin may have at once; 0 is no limit.
+    /// Most tasks of a plugin at once; 0 is no limit.
     pub max_tasks: u64,
     /// Bytes of memory that the agent and all plugins together may use; 0 is no limit.
     pub total_memory_bytes: u64,
@@ -188,7 +190,7 @@ pub struct PluginsConfig {
     pub total_cpu_percent: u32,
 }
 
-/// Whether plugins are walled in control groups.
+/// Whether plugins have control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CgroupUse {
@@ -215,7 +217,7 @@ pub struct InstallConfig {
     pub max_entries: u64,
     /// Most bytes an archive may expand to.
     pub max_expanded_bytes: u64,
-    /// Most bytes that one byte of an archive may expand to.
+    /// Most bytes to which one byte of an archive may expand.
     pub max_expansion_ratio: u32,
     /// Most bytes of the path of one member.
     pub max_path_bytes: u32,
@@ -224,14 +226,14 @@ pub struct InstallConfig {
     /// Percent of the time in which a process waits for memory, above which installations wait; 0
     /// turns this off.
     pub max_memory_pressure: u32,
-    /// Longest that an installation waits for memory.
+    /// Longest time for which an installation waits for memory.
     #[serde(with = "duration::text")]
     pub pressure_patience: Duration,
-    /// Where the kernel says how short memory is; empty is where it says so of the machine.
+    /// The kernel's file with the memory pressure; empty means the machine's.
     pub pressure_file: String,
-    /// Most bytes of archives that are kept to install them again; 0 keeps none.
+    /// Most bytes of cached archives; 0 turns the cache off.
     pub cache_max_bytes: u64,
-    /// Hosts that a download may be redirected to, beside the one that the order names.
+    /// Hosts that a download may be redirected to, besides the one that the order names.
     pub redirect_hosts: Vec<HostPattern>,
 }
 
@@ -243,20 +245,21 @@ pub struct TrustConfig {
     pub keys: Vec<String>,
     /// Files with such keys. Absolute.
     pub key_files: Vec<PathBuf>,
-    /// What a signature must say of what it was made for.
+    /// What the trusted comment of a signature must state.
     pub binding: Binding,
 }
 
-/// What the trusted comment of a signature must say. What it says must be so with every setting.
+/// What the trusted comment of a signature must state. A statement in it must be true with every
+/// setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Binding {
     /// Nothing.
     None,
-    /// Which plugin it is for, as `plugin:NAME`.
+    /// The plugin, as `plugin:NAME`.
     #[default]
     Plugin,
-    /// The same, and which revision, as `revision:REVISION`.
+    /// The plugin and the revision, as `revision:REVISION`.
     Revision,
 }
 
@@ -265,7 +268,7 @@ pub enum Binding {
 pub struct AdmissionConfig {
     /// Program and arguments of the admission plugin; empty means no admission.
     pub command: Vec<String>,
-    /// How long a deployment waits for its answer before it is denied.
+    /// How long a deployment waits for the answer of the plugin before it is denied.
     #[serde(with = "duration::text")]
     pub timeout: Duration,
 }
@@ -273,7 +276,7 @@ pub struct AdmissionConfig {
 /// `[api]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApiConfig {
-    /// Whether the JSON command socket is offered.
+    /// Whether the agent serves the JSON command socket.
     pub command_socket_enabled: bool,
     /// Permissions of the JSON command socket.
     pub command_socket_mode: SocketMode,
@@ -282,22 +285,21 @@ pub struct ApiConfig {
     /// How long a command may take.
     #[serde(with = "duration::text")]
     pub command_timeout: Duration,
-    /// Where metrics and health are served over HTTP; `None` (an empty text) means nowhere.
+    /// The address that serves metrics and health over HTTP; `None` (an empty text) turns it off.
     #[serde(with = "endpoint::listen")]
     pub http_listen: Option<SocketAddr>,
     /// Permits an `http_listen` that other machines can reach.
     pub http_allow_remote: bool,
-    /// File with the token that looking needs; empty where `http_listen` is on loopback and needs
-    /// none.
+    /// File with the token for reading; empty where `http_listen` is on loopback and needs none.
     pub http_token_file: String,
-    /// File with the token that allows actions; empty allows none.
+    /// File with the token for actions; empty permits none.
     pub http_admin_token_file: String,
 }
 
 /// `[log]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogConfig {
-    /// How lines look.
+    /// The format of lines.
     pub format: LogFormat,
     /// What is logged: a level, or a filter such as `info,guest_agent::install=debug`.
     pub level: String,
@@ -312,14 +314,14 @@ pub struct TelemetryConfig {
     pub otlp_endpoint: Option<Endpoint>,
     /// File with headers for the collector, a `name: value` per line; empty for none.
     pub otlp_headers_file: String,
-    /// Authorities (PEM) that may have signed the collector's certificate; empty means those of the
-    /// system.
+    /// Certificate authorities (PEM) that may have signed the collector's certificate; empty means
+    /// those of the system.
     pub otlp_ca_file: String,
     /// Whether traces are exported.
     pub traces: bool,
     /// Whether metrics are exported.
     pub metrics: bool,
-    /// Longest that spans wait for others before they are sent.
+    /// Longest time for which spans wait for others before they are sent.
     #[serde(with = "duration::text")]
     pub interval: Duration,
     /// The time between two messages with metrics.
@@ -330,13 +332,13 @@ pub struct TelemetryConfig {
     pub timeout: Duration,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
-    /// The journal where standard error leads there, text everywhere else.
+    /// The journal where standard error is connected to it, text everywhere else.
     Auto,
-    /// For people.
+    /// Text for people.
     Text,
     /// One JSON object per line.
     Json,
@@ -359,7 +361,7 @@ impl Default for AgentConfig {
 }
 
 impl AgentConfig {
-    /// The socket that command-line verbs talk to.
+    /// The socket that the command line calls.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.runtime_dir.join("agent.sock")

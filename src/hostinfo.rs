@@ -1,8 +1,8 @@
 //! The boot id, the instance id and the time of the machine: the ports `Machine` and `Clock`.
 //!
 //! The core asks for the boot and the instance at its start, and for the operating system whenever
-//! the control plane does. Everything is read from files of the kernel and the distribution; the
-//! metadata server is another file's business; its answer comes in as the configured instance id.
+//! the control plane does. All values come from files of the kernel and the distribution, but for
+//! the id from the metadata server, which `metadata` reads and the configuration passes on.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,7 +23,7 @@ pub mod preflight;
 pub(crate) use identity::is_plain;
 pub use identity::{FILE as IDENTITY_FILE, Identity, Memory, RememberError};
 
-/// Most that is read of any of these files.
+/// Most bytes that are read of any of these files.
 const FILE_MAX: u64 = 64 * 1024;
 
 /// Longest value that is passed on, in bytes.
@@ -38,16 +38,16 @@ pub struct LocalMachine {
     source: InstanceSource,
 }
 
-/// Where the instance's id comes from.
+/// The source of the instance's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InstanceSource {
-    /// It was given to the agent.
+    /// The configuration.
     Given,
-    /// From the metadata server.
+    /// The metadata server.
     Metadata,
-    /// The machine has it.
+    /// The machine's firmware or `/etc/machine-id`.
     Machine,
-    /// It was random once, and is remembered: the machine has none.
+    /// A random number that the agent remembers: the machine has no id.
     Random,
 }
 
@@ -58,7 +58,7 @@ pub enum MachineError {
     /// the same pid.
     #[error("failed to read the boot id from {}", path.display())]
     BootId {
-        /// Where it should be.
+        /// The file that should have it.
         path: PathBuf,
         #[source]
         error: std::io::Error,
@@ -72,7 +72,7 @@ pub struct SystemClock;
 // === impl LocalMachine ===
 
 impl LocalMachine {
-    /// Reads the boot; the instance is the one that was identified.
+    /// Reads the boot id; `instance` is the identity of this machine.
     ///
     /// # Errors
     /// The boot id cannot be read.
@@ -91,7 +91,7 @@ impl LocalMachine {
         Ok(Self { root: root.to_owned(), boot: BootId(boot.as_str().into()), instance, source })
     }
 
-    /// Where the instance's id comes from.
+    /// The source of the instance's id.
     #[must_use]
     pub fn instance_source(&self) -> InstanceSource {
         self.source
@@ -120,8 +120,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// An id names a directory, so it is one plain word. Firmware that was never given a uuid reports
-/// all zeros or all ones, a disk image an empty or "uninitialized" machine id: none of them tells
+/// An id names a directory, so it is one plain word. Firmware that nobody gave a uuid reports only
+/// zeros or only ones, and a disk image an empty or "uninitialized" machine id: none of them tells
 /// two machines apart.
 fn identifier(text: &str) -> Option<String> {
     let id = clean(text).to_ascii_lowercase();
@@ -174,8 +174,8 @@ fn release_field(release: &str, key: &str) -> Option<String> {
     values.next_back().map(|value| clean(&unquoted(value)))
 }
 
-/// Takes one shell word apart: single quotes keep everything, double quotes and bare text know the
-/// backslash. An open quote ends with the line.
+/// Reads one shell word: single quotes keep every character, double quotes and bare text have the
+/// backslash as an escape. An open quote ends with the line.
 fn unquoted(value: &str) -> String {
     let mut out = String::new();
     let mut quote = None;
@@ -187,7 +187,7 @@ fn unquoted(value: &str) -> String {
             ('\\', None) => out.extend(chars.next()),
             ('\\', Some('"')) => match chars.next() {
                 Some(special @ ('"' | '\\' | '$' | '`')) => out.push(special),
-                // Before anything else it stands for itself.
+                // Before any other character the backslash is kept.
                 other => out.extend(std::iter::once(c).chain(other)),
             },
             // An unquoted blank ends the word.
@@ -198,7 +198,7 @@ fn unquoted(value: &str) -> String {
     out
 }
 
-/// Without control characters and blanks around, and not too long.
+/// The text without control characters, without blanks at its ends, and not too long.
 fn clean(text: &str) -> String {
     let kept: String = text.trim().chars().filter(|c| !c.is_control()).collect();
     let end = (0..=kept.len().min(VALUE_MAX)).rev().find(|&at| kept.is_char_boundary(at));
@@ -219,7 +219,7 @@ mod tests {
         Identity { id: "mine".to_owned(), source: InstanceSource::Given }
     }
 
-    /// A machine whose files are these.
+    /// A machine that has these files.
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, LocalMachine) {
         let root = tempfile::tempdir().expect("a directory");
         for (path, content) in [("proc/sys/kernel/random/boot_id", "b00t\n")].iter().chain(files) {

@@ -8,17 +8,17 @@
 //! ```
 //!
 //! [`connect`] makes the two ends: a [`Link`] that sends, and a [`LinkTask`] that the caller has to
-//! run. The task registers with a stream, reads it, replaces it before it is an hour old by one
-//! that is opened first, and when it ends opens another after a wait with jitter. It never gives
-//! up.
+//! run. The task registers with a stream and reads it. Before the stream is an hour old it opens
+//! another one first and then lets the old one go; after the end of a stream it opens another one
+//! after a wait with jitter. It never gives up.
 //!
 //! The link does not know the meaning of a message: it passes the message to the [`LinkListener`]
 //! and waits for its answer before it reads the next one. The link stores nothing and sends nothing
 //! again: a delivery is one attempt, and the outbox decides about the next.
 //!
-//! Frames above 4 MiB are logged, answered with INVALID_ARGUMENT and dropped, so that one of them
-//! does not come again for ever; above 64 MiB the decoder ends the stream, which is then opened
-//! again from 5 s on.
+//! Frames above 4 MiB are logged, answered with INVALID_ARGUMENT and dropped, so that the server
+//! does not send one of them for ever; above 64 MiB the decoder ends the stream, which is then
+//! opened again from 5 s on.
 
 mod backoff;
 mod config;
@@ -69,7 +69,7 @@ pub fn connect_later(listener: Arc<dyn LinkListener>) -> (Link, Undecided) {
     (link, undecided)
 }
 
-/// The running end of a link that does not know yet where it leads.
+/// The running end of a link whose endpoint is not known yet.
 #[must_use = "a link does nothing until it is decided where it leads, and its task runs"]
 pub struct Undecided {
     listener: Arc<dyn LinkListener>,
@@ -79,15 +79,15 @@ pub struct Undecided {
 // === impl Undecided ===
 
 impl Undecided {
-    /// Shows why there is no connection yet.
+    /// Reports why there is no connection yet.
     pub fn wait_because(&self, reason: String) {
         let state = LinkState::Waiting { reason, until: SystemTime::now() };
         self.shared.state.send_replace(state);
     }
 
-    /// It leads there.
+    /// Sets the endpoint.
     pub fn decide(self, config: LinkConfig) -> LinkTask {
-        // Decided once, because deciding takes `self`.
+        // The endpoint is set once, because this takes `self`.
         drop(self.shared.config.set(config.clone()));
         LinkTask::new(config, self.listener, self.shared)
     }
@@ -109,27 +109,27 @@ impl Link {
         Self { shared: Shared::new(LinkState::Disabled) }
     }
 
-    /// How the link is now.
+    /// The current state of the link.
     #[must_use]
     pub fn state(&self) -> LinkState {
         self.shared.state.borrow().clone()
     }
 
-    /// How the link is, now and from now on.
+    /// The current state of the link, and all later ones.
     #[must_use]
     pub fn watch_state(&self) -> watch::Receiver<LinkState> {
         self.shared.state.subscribe()
     }
 
-    /// How often it was connected after it was not. A stream that replaces another one does not
-    /// count.
+    /// How often it was connected after it was not connected. A stream that replaces another one
+    /// does not count.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Ends the link: the task lets what is outstanding settle for a moment, closes its stream and
-    /// returns.
+    /// Ends the link: the task gives deliveries a moment for their acknowledgements, closes its
+    /// stream and returns.
     pub fn close(&self) {
         self.shared.closing.send_replace(true);
     }

@@ -57,7 +57,7 @@ pub struct SledStorage {
     worker: worker::Worker,
 }
 
-/// An opened store, and what became of what was there before.
+/// An opened store, and the fate of the former one.
 #[derive(Debug)]
 pub struct Opened {
     /// The store, ready for use.
@@ -79,9 +79,9 @@ pub async fn open(lock: &StateLock, dir: &Path) -> Result<Opened, OpenError> {
     open_within(lock, dir, OPEN_DEADLINE, None).await
 }
 
-/// The same, on a machine that has what only a store knows of: `traces` says what, after "there".
-/// A store that is not there, or is empty, is lost then and not new: `<dir>.damaged-<n>` stands for
-/// it.
+/// The same, on a machine that has traces of a store: `traces` says which, after "there". A store
+/// that does not exist, or is empty, then counts as lost and not as new: `<dir>.damaged-<n>` stands
+/// for it.
 ///
 /// # Errors
 ///
@@ -120,31 +120,31 @@ async fn open_within(
 // === impl SledStorage ===
 
 impl SledStorage {
-    /// What was set aside, oldest first: at most 1,000 records.
+    /// The records in quarantine, oldest first: at most 1,000.
     ///
     /// # Errors
     ///
-    /// When the store cannot be read.
+    /// The store cannot be read.
     pub async fn quarantined(&self) -> Result<Vec<QuarantinedRecord>, StorageError> {
         self.worker.ask("read", |engine| engine.quarantined()).await
     }
 
-    /// How many records were set aside since the store was opened, those that the bound has pushed
-    /// out since among them.
+    /// How many records were moved into quarantine since the store was opened, including those that
+    /// newer ones pushed out.
     ///
     /// # Errors
     ///
-    /// When the store does not answer.
+    /// The store does not answer.
     pub async fn set_aside_count(&self) -> Result<u64, StorageError> {
         self.worker.ask("read", |engine| Ok(engine.set_aside_count())).await
     }
 
-    /// Makes everything durable and closes the files. Answers when another store can be opened in
+    /// Makes everything durable and closes the files. Returns when another store can be opened in
     /// the same place.
     ///
     /// # Errors
     ///
-    /// When the last writes could not be made durable.
+    /// The last writes could not be made durable.
     pub async fn close(self) -> Result<(), StorageError> {
         self.worker.close().await
     }

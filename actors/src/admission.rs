@@ -1,5 +1,5 @@
-//! The gate before every deployment: an admission plugin is asked, and nothing becomes visible that
-//! it did not admit.
+//! The check before every deployment: an admission plugin decides, and no revision becomes visible
+//! that it did not admit.
 //!
 //! ```text
 //!   Plugin (install) ── Ask ──► AdmissionActor ─► AdmissionQueue (pure) ─► host (port): process, gRPC
@@ -7,9 +7,9 @@
 //!                                         └── listed, resolved, ended ┘
 //! ```
 //!
-//! `AdmissionQueue` decides; the actor here keeps the timers, the askers and the plugin's stream,
-//! and carries out what was decided. The gate fails closed: a deployment without a verdict is
-//! denied. Where no plugin is configured, everything is admitted at once.
+//! `AdmissionQueue` decides; the actor here keeps the timers, the callers and the plugin's stream,
+//! and carries out the decisions. It fails closed: a deployment without a verdict is denied. Where
+//! no plugin is configured, everything is admitted at once.
 
 use actix::prelude::*;
 use std::collections::BTreeMap;
@@ -33,23 +33,23 @@ pub use question::{CheckId, Metadatum, Offer, ProcessRun, Question};
 pub use queue::{AdmissionQueue, Asker, Effect, Event, Gate, OPEN_MAX, Wait};
 pub use verdict::AdmissionVerdict;
 
-/// Why a deployment is not made.
+/// Why a deployment is denied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Denied(pub Arc<str>);
 
-/// From a plugin: may this be deployed?
+/// From a plugin's actor: may this content be deployed?
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Ask {
-    /// Without one: is everything admitted?
+    /// Without a question: is everything admitted?
     question: Option<Question>,
     answer: oneshot::Sender<AdmissionVerdict>,
-    /// Resolves when the asker does not want to know any more.
+    /// Resolves when the caller does not wait any more.
     lost: oneshot::Receiver<Infallible>,
 }
 
-/// From the agent: go by these settings from now on, and forget what was answered so far.
+/// From the agent: use these settings from now on, and forget all answers.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct UseGate(pub Gate);
@@ -70,7 +70,7 @@ pub struct AdmissionActor {
     next_asker: Asker,
     stream: Option<mpsc::Sender<Arc<Offer>>>,
     armed: Option<(Wait, SpawnHandle)>,
-    /// The answer to the ListAdmissions that is being decided on.
+    /// Answers the ListAdmissions call that is being handled.
     listing: Option<Result<(), ListRefused>>,
 }
 
@@ -81,8 +81,8 @@ struct Waiting {
     lost: SpawnHandle,
 }
 
-/// Asks, and waits for the answer; the queue has the deadline. Dropping the future cancels the
-/// question. If the actor has ended, the answer is a denial.
+/// Sends the question and waits for the answer; the queue has the deadline. Dropping the future
+/// cancels the question. If the actor has ended, the answer is a denial.
 pub async fn ask(queue: &Recipient<Ask>, question: Question) -> AdmissionVerdict {
     put(queue, Some(question)).await
 }
@@ -106,7 +106,7 @@ async fn put(queue: &Recipient<Ask>, question: Option<Question>) -> AdmissionVer
 // === impl AdmissionActor ===
 
 impl AdmissionActor {
-    /// An actor that asks by these settings. `service_url` names the control plane that deploys.
+    /// An actor with these settings. `service_url` names the control plane that deploys.
     #[must_use]
     pub fn new(
         host: Arc<dyn AdmissionHost>,
@@ -150,7 +150,7 @@ impl AdmissionActor {
                     }
                     ctx.cancel_future(waiting.deadline);
                     ctx.cancel_future(waiting.lost);
-                    // An asker that has ended needs no answer.
+                    // A caller that has gone needs no answer.
                     drop(waiting.answer.send(verdict));
                 }
             }
@@ -196,7 +196,7 @@ impl AdmissionActor {
         }
     }
 
-    /// Arms the deadline of the queue, which has at most one beside those of the askers.
+    /// Arms the deadline of the queue, which has at most one beside those of the callers.
     fn arm(&mut self, ctx: &mut Context<Self>) {
         let wanted = self.queue.deadline();
         if self.armed.map(|(wait, _)| wait) == wanted.map(|(wait, _)| wait) {
@@ -255,7 +255,7 @@ impl Handler<ListCalled> for AdmissionActor {
 
     fn handle(&mut self, call: ListCalled, ctx: &mut Context<Self>) -> Self::Result {
         let ListCalled { life, protocol_version, stream } = call;
-        // Offers of this very step already go there.
+        // Checks that this same step offers already go to this stream.
         let before = self.stream.replace(stream);
         self.step(Event::Listed { life, protocol_version }, ctx);
         let answer = self.listing.take().unwrap_or_else(|| Err(ListRefused("not now".into())));

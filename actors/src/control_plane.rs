@@ -1,4 +1,4 @@
-//! Takes orders from the control plane on the stream, and from people on this machine through the
+//! Takes orders from the control plane on the stream, and from users of this machine through the
 //! local API.
 //!
 //! The actor decodes an order, makes it durable in the inbox, acknowledges it, and only then hands
@@ -39,14 +39,14 @@ pub mod remembered;
 
 use remembered::{MessageKey, Remembered};
 
-/// A question of this age is not answered any more: its sender has long asked again.
+/// A question of this age is not answered any more: its sender has asked again long ago.
 const QUESTION_MAX: Duration = Duration::from_secs(60);
 
-/// Longest wait for an acknowledgement to leave. What was acknowledged is acted on in any case.
+/// Longest wait until an acknowledgement is sent. The orders are carried out in any case.
 const ACKNOWLEDGE_WAIT: Duration = Duration::from_secs(2);
 
-/// The link reads on after this long, even when an order is not durable yet: a slow disk holds no
-/// question up.
+/// The link reads the next message after this time, even when an order is not durable yet: a slow
+/// disk delays no question.
 const TAKE_WAIT: Duration = Duration::from_millis(250);
 
 /// Most messages with orders that are being made durable. With so many the link waits.
@@ -55,13 +55,14 @@ const TAKING_MAX: usize = 32;
 /// Most repetitions of one message that are acknowledged together with it.
 const REPEATED_MAX: usize = 16;
 
-/// Most questions that are being answered. One more gets no answer; its sender has to ask again.
+/// Most questions that are being answered. A further one gets no answer; its sender has to ask
+/// again.
 const ANSWERS_MAX: usize = 256;
 
-/// The label, or the metadata, that names what a message is part of.
+/// The label, or the metadata key, that has the trace of a message.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// Most orders of one message whose reception is followed one by one.
+/// Most orders of one message whose reception has a span each.
 const FOLLOWED_MAX: usize = 64;
 
 /// Key of the next order's number among the facts.
@@ -79,16 +80,16 @@ pub struct ControlPlaneActor {
     remembered: Remembered,
     /// Messages whose orders are being made durable, each with the receipts of its repetitions.
     taking: BTreeMap<MessageKey, Vec<Receipt>>,
-    /// Orders that are being made durable or are to be carried out, by the number of the first.
-    /// They are carried out in the sequence in which they were given, whichever the store answers
+    /// Orders that are being made durable or wait to be carried out, by the number of the first.
+    /// They are carried out in the sequence in which they were given, whichever the store confirms
     /// first.
     given: BTreeMap<Generation, Given>,
     answering: usize,
-    /// Questions that were not answered since the flood of them began.
+    /// How many questions were dropped since the last log line about them.
     unanswered: u64,
 }
 
-/// What became of orders that were given.
+/// The state of orders that were given.
 enum Given {
     /// They are being made durable.
     Saving,
@@ -98,21 +99,21 @@ enum Given {
 
 /// The other actors this one talks to.
 pub struct ControlPlaneHandles {
-    /// Makes orders durable.
+    /// Stores orders.
     pub store: Recipient<SaveOrForget>,
-    /// Takes orders that are.
+    /// Takes durable orders.
     pub configure: Recipient<Configure>,
-    /// Knows what runs.
+    /// Lists plugins.
     pub list: Recipient<ListPlugins>,
-    /// Hears which samples were reported.
+    /// Learns which samples were reported.
     pub delivered: Recipient<MetricsDelivered>,
 }
 
 // === impl ControlPlaneActor ===
 
 impl ControlPlaneActor {
-    /// A conversation whose next order gets the number `next`, and that knows what was taken
-    /// before.
+    /// An actor whose next order gets the number `next`, and that remembers the messages that were
+    /// taken before.
     #[must_use]
     pub fn new(
         ports: Ports,
@@ -139,8 +140,9 @@ impl ControlPlaneActor {
     }
 
     /// Makes orders durable. Refusals are recorded together with them, so that neither an order nor
-    /// a refusal is lost or reported twice. When that fails nothing of it remains: a person gets
-    /// the error, the control plane gets no acknowledgement, and each has to send the orders again.
+    /// a refusal is lost or reported twice. When that fails no part of it remains: a local caller
+    /// gets the error, the control plane gets no acknowledgement, and each has to send the orders
+    /// again.
     fn take(
         &mut self,
         content: InboxContent,
@@ -210,7 +212,7 @@ impl ControlPlaneActor {
     ) -> ResponseActFuture<Self, ()> {
         match wire::decode_request(&message) {
             Ok(Request::Configure(bytes)) => return self.configure_received(message, bytes, ctx),
-            // Answered in the background, so that a reply on its way holds nothing up.
+            // Answered in the background, so that sending a reply delays nothing.
             Ok(question) => self.answer(question, message.clone(), ctx),
             Err(error) => warn!(error = %Chain(&error), "ignores a message it cannot understand"),
         }
@@ -237,7 +239,7 @@ impl ControlPlaneActor {
         let receipt = message.receipt.clone();
         let key = MessageKey::of(&receipt.message_id, &bytes);
         if let Some(repeated) = self.taking.get_mut(&key) {
-            // Acknowledged with the first, when that is durable.
+            // It is acknowledged together with the first, when that is durable.
             if repeated.len() < REPEATED_MAX {
                 repeated.push(receipt);
             }
@@ -279,7 +281,7 @@ impl ControlPlaneActor {
                 crash_point::reach("before", "acknowledgement", "inbox");
                 acknowledge(&*link, receipt.clone()).await;
             }
-            // What they are around has happened.
+            // The reception that these spans are around has ended.
             drop(receiving);
             (saved, receipt)
         };
@@ -400,7 +402,7 @@ enum Sent {
 }
 
 /// Sends a reply under one id until it is acknowledged, as events are sent, while its question is
-/// young: there are servers that take replies for signs of life.
+/// young: some servers take replies for signs of life.
 async fn send(ports: &Ports, reply: OutboundMessage, asked: Instant) -> Sent {
     let reply = OutboundMessage { id: ports.ids.message_id(), ..reply };
     let mut attempt = 0;
@@ -418,8 +420,8 @@ async fn send(ports: &Ports, reply: OutboundMessage, asked: Instant) -> Sent {
     }
 }
 
-/// Around the reception of each order, until this is dropped. The span of an order itself ends
-/// where the order does.
+/// The spans of the reception of each order, until this is dropped. The span of an order itself
+/// ends with the order.
 fn receiving(configure: Option<&Configure>) -> Vec<Span> {
     let orders = configure.iter().flat_map(|configure| &configure.orders).take(FOLLOWED_MAX);
     let spans = orders.filter_map(|order| {

@@ -1,10 +1,10 @@
 //! Crash points: named places where a test ends the agent as `kill -9` would.
 //!
 //! The code calls [`reach`] before and after it makes something durable, and where an effect begins
-//! and ends. Without the feature `crash-points`, which only tests have, that is nothing at all.
-//! With it, and with the environment variables below, every point that is reached is written to a
-//! file (its last line is where the agent died), and at the wanted one the process kills itself: no
-//! destructor runs, nothing is flushed, plugins live on.
+//! and ends. Without the feature `crash-points`, which only tests have, the call does nothing. With
+//! it, and with the environment variables below, every point that is reached is written to a file
+//! (its last line is where the agent died), and at the wanted one the process kills itself: no
+//! destructor runs, nothing is flushed, plugins run on.
 //!
 //! ```text
 //! GUEST_AGENT_CRASH_POINTS=FILE             one line per reached point: `begin launch (echo) #2`
@@ -12,9 +12,9 @@
 //! GUEST_AGENT_CRASH_AT=7                           … or as the number of one
 //! ```
 //!
-//! A point is known by what it is about and how often that was reached before, not by its place in
-//! one total order: work that runs side by side comes in any order.
-//! `tests/agent/crash_points.rs` dies at every one of them.
+//! A point is identified by its subject and how often it was reached before for it, not by its
+//! place in one total order: tasks that run side by side come in any order.
+//! `tests/agent/crash_points.rs` kills the agent at every point.
 
 use crate::ports::Write;
 
@@ -22,15 +22,15 @@ use crate::ports::Write;
 #[derive(Debug, Default)]
 pub(crate) struct Labels(#[cfg(feature = "crash-points")] Vec<(String, String)>);
 
-/// Says that a point was reached: `moment` and `what` name it, `subject` is the plugin it is about,
-/// or whatever else tells it from others of the same name. May not return.
+/// Reports that a point was reached: `moment` and `what` name it, `subject` is the plugin, or
+/// another name that tells points of one name apart. May not return.
 #[inline]
 pub fn reach(moment: &str, what: &str, subject: &str) {
     #[cfg(feature = "crash-points")]
     armed::reach(moment, what, subject);
     #[cfg(not(feature = "crash-points"))]
     {
-        // Named, so that nobody has to.
+        // The parameters are named, so that no caller has to be changed.
         let _ = (moment, what, subject);
     }
 }
@@ -128,7 +128,8 @@ mod armed {
         }
 
         fn reach(&self, name: String) {
-            // Held to the end: nothing is reached after the point the process dies at.
+            // Held to the end: no other point is reached after the one at which the process kills
+            // itself.
             let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
             reached.total += 1;
             let total = reached.total;

@@ -1,10 +1,10 @@
-//! A `(fake, handle)` pair for every port: the fake goes to the actors, the handle scripts what it
-//! answers and reads the calls that it received. And [`Harness`], which wires all actors on fakes
-//! the way the real agent does and can crash them.
+//! A `(fake, handle)` pair for every port: the actors get the fake, the handle scripts its answers
+//! and reads the calls that it received. And [`Harness`], which wires all actors on fakes as the
+//! real agent does and can crash them.
 //!
-//! What outlives an agent (records, files, processes, the control plane) lives behind the handles,
-//! so a second agent on the same fakes finds what the first one left. Every wait is on tokio's
-//! clock: under paused time a day passes in milliseconds.
+//! What outlives an agent (records, files, processes, the control plane) is behind the handles, so
+//! a second agent on the same fakes finds what the first one left. Every wait is on tokio's clock:
+//! under paused time a day passes in milliseconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,7 +79,7 @@ impl<T> Shared<T> {
         Self { value: Arc::new(Mutex::new(value)), moved: watch::Sender::new(0) }
     }
 
-    /// Looks at the value, or changes it.
+    /// Reads or changes the value.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
         let seen = look(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner));
         self.moved.send_modify(|moved| *moved = moved.wrapping_add(1));

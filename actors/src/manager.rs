@@ -2,8 +2,8 @@
 //!
 //! Orders reach it when they are durable in the inbox. [`plan::assign`] decides which plugin gets
 //! which order; each plugin reports when an order is part of its own durable state, and when all
-//! orders of an inbox record are, the record is deleted. Lists are answered from the roster; no
-//! plugin is ever asked.
+//! orders of an inbox record are, the record is deleted. The roster has the answers to lists; the
+//! manager asks no plugin for them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -69,19 +69,19 @@ pub struct ManagerActor {
     /// Inbox records that were read back at the start. The control-plane actor also hands over the
     /// records that it made since, and the manager must not carry one out twice.
     replayed: BTreeSet<u64>,
-    /// Deaths of plugin actors, so that one which panics at once is not rebuilt at once for ever.
+    /// When plugin actors died, so that one which panics at its start is not rebuilt for ever.
     deaths: BTreeMap<PluginName, Deaths>,
     lists: Lists,
-    /// For people to look at.
+    /// State that the local API shows.
     history: History,
-    /// Plugins whose record was found to be unreadable in this life.
+    /// Plugins whose record this agent process found to be unreadable.
     lost: BTreeSet<PluginName>,
-    /// Whether every plugin there was is on the roster or among the lost.
+    /// Whether every plugin that existed is on the roster or among the lost.
     known: Known,
-    /// Plugins of an earlier life that have not found out yet whether their process still lives.
+    /// Plugins of an earlier agent process that do not know yet whether their process still lives.
     reconciling: BTreeSet<PluginName>,
     lives: u64,
-    /// What the machine says of its own plugins.
+    /// The manifests of the machine's own plugins.
     machine: local_plan::LocalManifests,
     version: watch::Sender<u64>,
     gate: Gate,
@@ -93,7 +93,7 @@ struct Entry {
     address: Addr<PluginActor>,
     life: u64,
     delivered: Generation,
-    /// Set when nothing is left of the plugin but its record, with the newest order it knew.
+    /// Set when only the record of the plugin is left, with the newest order it knew.
     retired: Option<Generation>,
     view: Arc<PluginView>,
     heard: Heard,
@@ -101,7 +101,7 @@ struct Entry {
     /// How many samples there have been, the last of `points` included.
     sampled: u64,
     newest: Option<Point>,
-    /// The local version that the plugin knows of.
+    /// The local version that the plugin knows.
     local: Option<Arc<PluginSpec>>,
 }
 
@@ -266,7 +266,7 @@ impl ManagerActor {
         );
     }
 
-    /// An order needs the inbox no longer; with it `events` become durable.
+    /// An order does not need the inbox any longer; with it `events` become durable.
     fn taken(
         &mut self,
         order: (PluginName, Generation),
@@ -297,9 +297,9 @@ impl ManagerActor {
         }));
     }
 
-    /// Forgets plugins of which nothing is left. While an inbox record from before their removal is
-    /// open, their own records stay: after a crash that record is read again, and without knowing
-    /// the numbers of its orders a removed plugin would come back to life.
+    /// Forgets plugins of which only the record is left. While an inbox record from before their
+    /// removal exists, their own records stay: after a crash that record is read again, and without
+    /// the numbers of its orders a removed plugin would be installed again.
     fn bury(&mut self, ctx: &mut Context<Self>) {
         let oldest_open = self.open.keys().next().copied().unwrap_or(u64::MAX);
         let gone: Vec<PluginName> = self
@@ -401,7 +401,7 @@ impl Handler<Dismiss> for ManagerActor {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: Dismiss, _: &mut Self::Context) -> Self::Result {
-        // Nobody finds anything out any more that a list could wait for.
+        // No plugin is left that a list could wait for.
         self.answer_lists();
         // Orders that come from now on stay in the inbox.
         self.lists = Lists::Held { lists: Vec::new(), orders: Vec::new() };
@@ -483,9 +483,9 @@ impl Handler<Retired> for ManagerActor {
 
     fn handle(&mut self, Retired { name, generation }: Retired, ctx: &mut Self::Context) {
         if let Some(entry) = self.roster.get_mut(&name)
-            // An order that was under way to it begins a new life, so it stays.
+            // An order that was on its way to it begins a new installation, so it stays.
             && entry.delivered <= generation
-            // Nor one that heard since of a manifest to go on with.
+            // It also stays if a manifest for it has come since.
             && entry.local.is_none()
         {
             entry.retired = Some(generation);

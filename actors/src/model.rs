@@ -1,4 +1,4 @@
-//! The words of the core: pure types that every actor, machine and port shares.
+//! Pure types that every actor, machine and port shares.
 
 pub mod event;
 pub mod exit;

@@ -5,13 +5,13 @@
 //! waking up for it. One slow answer is no judgement: only so many failures in a row make a living
 //! process hung, and so many bad answers in a row make it unhealthy.
 //!
-//! One more check comes at once, so that people and control planes see how a process is without
-//! waiting for its moment. It is shown and never judged: a plugin that was just started may still
-//! be warming up. Nor is any judgement made within the first interval.
+//! One more check comes at once, so that people and control planes see the health of a process
+//! without waiting for its turn. It is shown and never judged: a plugin that was just started may
+//! still be warming up. Nor is any judgement made within the first interval.
 //!
-//! What is waited for waits in tasks of its own. An actor looks at every future of its context
-//! whenever one of them moves, so with two of them for each plugin every check would cost as much
-//! as there are plugins.
+//! Each wait is in a task of its own. An actor polls every future of its context whenever one of
+//! them wakes it, so with two of them for each plugin every check would cost time in proportion to
+//! the number of plugins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ struct Answered {
     answer: Result<Health, RpcError>,
 }
 
-/// When in the life of a process a check began.
+/// When a check began, counted from the start of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// At once, before its regular checks.
@@ -106,7 +106,7 @@ enum First {
     InItsTurn,
 }
 
-/// What was seen of a process lately. Pure.
+/// The recent checks of a process. Pure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Record {
     silent: u32,
@@ -116,7 +116,7 @@ struct Record {
 // === impl Record ===
 
 impl Record {
-    /// Takes one more answer in, and says whether it makes a judgement.
+    /// Takes one more answer, and returns whether it makes a judgement.
     fn judge(
         &mut self,
         answer: &Result<Health, RpcError>,
@@ -141,7 +141,7 @@ impl Record {
                     )
                 })
             }
-            // A plugin that has no health check has no bad health either.
+            // A plugin without a health check has no bad health either.
             Err(RpcError::Unimplemented) => {
                 *self = Self::default();
                 None
@@ -273,7 +273,7 @@ impl Handler<Answered> for MonitorActor {
     fn handle(&mut self, answered: Answered, _: &mut Self::Context) {
         let Answered { name, process, moment, answer } = answered;
         let Some(watched) = self.watched.get_mut(&name) else { return };
-        // It says nothing about the process that followed.
+        // It is about an earlier process.
         if watched.process != process {
             return;
         }
@@ -325,7 +325,7 @@ impl Handler<Unwatch> for MonitorActor {
     }
 }
 
-/// What a plugin says is kept and shown, so it is cut to a bound.
+/// The text of a plugin's health is kept and shown, so it is cut.
 fn bounded(health: &Health) -> Health {
     let mut left = HEALTH_MAX;
     let mut results = Vec::new();

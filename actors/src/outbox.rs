@@ -2,9 +2,10 @@
 //! acknowledged.
 //!
 //! An event is recorded before it comes here and is sent under the same id every time, so a server
-//! that hears it twice can tell. It leaves only when the server acknowledged it. When more events
-//! wait than are kept, chatter goes first and outcomes of orders last, and the gap is itself an
-//! event: `backlog` decides which events are dropped, `gap` writes the event that reports them.
+//! that receives it twice can recognize it. It leaves only when the server acknowledged it. When
+//! more events wait than are kept, repeated reports are dropped first and outcomes of orders last,
+//! and the gap is itself an event: `backlog` decides which events are dropped, `gap` writes the
+//! event that reports them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -60,7 +61,7 @@ pub struct OutboxActor {
     backlog: Backlog,
     /// Plugins with an event under way.
     in_flight: BTreeSet<Arc<str>>,
-    /// How many of those wait because the server refused their event. They hold nobody else up: a
+    /// How many of those wait because the server refused their event. They delay no other plugin: a
     /// server may refuse the events of some plugins for ever.
     refused: usize,
     history: VecDeque<u64>,
@@ -90,9 +91,9 @@ pub struct OutboxView {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct UseStore {
-    /// For what can be lost.
+    /// For records that may be lost.
     pub lazily: Recipient<SaveLazily>,
-    /// For what must be durable before the outbox sends it.
+    /// For records that must be durable before the outbox sends them.
     pub durably: Recipient<Save>,
 }
 
@@ -249,7 +250,7 @@ impl OutboxActor {
         });
     }
 
-    /// An event is done with: it leaves the queue and becomes history.
+    /// An event is settled: it leaves the queue and becomes history.
     fn settle(&mut self, recorded: &StoredEvent) {
         self.backlog.take(&recorded.event.plugin, recorded.seq);
         self.show_depth();

@@ -1,9 +1,9 @@
-//! The shell around one machine.
+//! The actor around one machine.
 //!
-//! Something happens → `PluginActor::step` asks the machine, makes the next state durable together
-//! with its events → `perform` carries the effects out, each of which comes back as something that
-//! happens. `step` is the only place that changes the state, saves it and re-arms
-//! its deadlines; while it saves, nothing else runs in this actor.
+//! An event comes in → `PluginActor::step` calls the machine and makes the next state durable
+//! together with its events → `perform` carries the effects out, each of which comes back as an
+//! event. `step` is the only place that changes the state, saves it and re-arms its deadlines;
+//! while it saves, nothing else runs in this actor.
 //!
 //! A panic here ends this actor only. The manager notices by the guard it was given and builds it
 //! anew from its snapshot.
@@ -68,13 +68,13 @@ const FIND_WAIT: Duration = Duration::from_secs(30);
 /// Longest wait for a crashed plugin's last lines.
 const OUTPUT_WAIT: Duration = Duration::from_secs(1);
 
-/// How a plugin's actor comes to be.
+/// The origin of a plugin's actor.
 pub enum Beginning {
-    /// It was just ordered, as part of something.
+    /// An order has just made it; this is the order's trace.
     Ordered(Box<Transition>, Option<Arc<Trace>>),
-    /// It lived before.
+    /// An earlier actor left it.
     Recovered {
-        /// What was durable.
+        /// Its durable state.
         snapshot: Box<Snapshot>,
         /// Whether the machine restarted since.
         boot: Boot,
@@ -100,7 +100,7 @@ pub struct PluginActor {
     ports: Ports,
     facts: watch::Receiver<Arc<FactSet>>,
     handles: Arc<PluginHandles>,
-    /// What is waited for, until when.
+    /// The deadlines that are armed.
     armed: BTreeMap<Wait, (Deadline, SpawnHandle, SystemTime)>,
     installs: BTreeMap<Attempt, SpawnHandle>,
     launches: BTreeMap<Attempt, [SpawnHandle; 2]>,
@@ -111,7 +111,7 @@ pub struct PluginActor {
     files: SerialQueue,
     /// The stop under way. A newer one takes its place.
     stop: Option<SpawnHandle>,
-    /// What the process wrote last, while the event of its end is being made.
+    /// The last output of the process, while the event of its end is being made.
     output: String,
     /// The `shutdown` event of the machine, while the process gets it.
     farewell: Farewell,
@@ -119,10 +119,10 @@ pub struct PluginActor {
     span: Span,
     /// The newest order that was begun to be followed.
     followed: Option<crate::model::id::Generation>,
-    /// Whether what the state says of a process is known to be so, not only read back.
+    /// Whether the process in the state is known to exist, and not only read back.
     is_found: bool,
     /// Whether a process may run that the state does not know: an agent that could not save made
-    /// it. Which files it runs from nobody knows.
+    /// it. The files that it runs from are unknown.
     has_stranger: bool,
     shown: Shown,
     /// Fires in the manager when this actor is dropped.
@@ -138,7 +138,7 @@ struct Farewell {
     exit: Option<Event>,
 }
 
-/// An order that is taken up.
+/// An order that the plugin begins to carry out.
 struct Order {
     generation: crate::model::id::Generation,
     trace: Option<Arc<Trace>>,
@@ -206,7 +206,7 @@ impl PluginActor {
             Event::Ordered { generation, .. } => Some(Order { generation: *generation, trace }),
             _ => None,
         };
-        // Both come after everything else of the plugin was ended.
+        // Both come after every other process and file of the plugin is gone.
         if matches!(event, Event::Stopped { result: Ok(_), .. } | Event::Spawned { .. }) {
             self.has_stranger = false;
         }
@@ -277,7 +277,7 @@ impl PluginActor {
                     }
                     events.push(NewEvent::new(told.kind, plugin, revision, now, &details));
                 }
-                // It may run from any of them. What nobody needs a sweep deletes later.
+                // It may run from any of them. A later sweep deletes those that are not needed.
                 Effect::Discard { .. } if self.has_stranger => {}
                 other => work.push(other),
             }
@@ -351,7 +351,7 @@ impl PluginActor {
         self.span = span_of(&self.shown.story, next);
     }
 
-    /// What the plugin was busy with is over when it rests. Says whether anything was.
+    /// The plugin's operation is over when it rests. Returns whether there was one.
     fn end_errand(&mut self) -> bool {
         let Some(operation) = &self.shown.story.operation else { return false };
         let Some(outcome) = operation.outcome(&self.state) else { return false };
@@ -385,7 +385,7 @@ impl PluginActor {
         taken: Option<crate::model::id::Generation>,
         ctx: &mut Context<Self>,
     ) {
-        // What is waited for begins now. Behind a slow disk a deadline that began with the decision
+        // The deadlines begin now. Behind a slow disk, a deadline that began with the decision
         // would be over before the work was.
         self.arm(self.ports.clock.now(), ctx);
         if let Some(generation) = taken {
@@ -402,7 +402,7 @@ impl PluginActor {
         self.handles.changed.do_send(Changed::Plugin(Box::new(self.view())));
     }
 
-    /// What this plugin looks like now.
+    /// The current view of this plugin.
     #[must_use]
     pub fn view(&self) -> PluginView {
         self.shown.view(&self.state, self.is_found)
@@ -462,7 +462,7 @@ impl Actor for PluginActor {
                     if is_running {
                         ctx.notify(LimitAgain);
                     }
-                    // The machine may have become another one meanwhile.
+                    // The machine may have become another instance meanwhile.
                     ctx.notify(Happened(Event::FactsChanged));
                 }));
             }
@@ -491,7 +491,7 @@ impl Handler<Happened> for PluginActor {
     }
 }
 
-/// To itself: the process that was found is to keep to its limits.
+/// Sent to itself: sets the limits of the process that was found.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct LimitAgain;
@@ -518,7 +518,8 @@ impl Handler<UsePolicy> for PluginActor {
 
     fn handle(&mut self, UsePolicy(policy): UsePolicy, ctx: &mut Self::Context) {
         self.policy = policy;
-        // What was recovered and is not found yet has no deadline that could be right.
+        // A state that was recovered and whose process was not searched yet has no meaningful
+        // deadline.
         if self.is_found {
             self.arm(self.ports.clock.now(), ctx);
         }
@@ -567,7 +568,7 @@ impl Handler<Inspect> for PluginActor {
     }
 }
 
-/// The span around what a plugin does now.
+/// The span around the current work of a plugin.
 fn span_of(story: &TransitionLog, state: &State) -> Span {
     match &story.operation {
         Some(operation) => operation.span(&state.name),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// Longest duration that can be written: a year, far from every overflow.
+/// Longest duration that can be written: a year, far below every overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 const UNITS: [(&str, u64); 5] =
@@ -23,7 +23,7 @@ pub struct DurationError {
 /// required. `0s` is zero.
 ///
 /// # Errors
-/// Says what is missing or too much.
+/// Says what is missing or superfluous.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let wrong = |reason| DurationError { text: text.chars().take(40).collect(), reason };
     let mut rest = text.trim();
@@ -57,7 +57,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     Ok(total)
 }
 
-/// Writes a duration the way [`parse_duration`] reads it; below a millisecond it is cut off.
+/// Writes a duration in the form that [`parse_duration`] reads; parts of a millisecond are cut off.
 #[must_use]
 pub fn format_duration(duration: Duration) -> String {
     let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

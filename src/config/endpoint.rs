@@ -1,7 +1,6 @@
-//! Addresses, as configuration keys hold them: a text, where an empty one means that no address is
-//! set.
+//! Addresses in configuration keys: a text, which is empty where no address is set.
 
-/// For `#[serde(with)]`: the control plane's endpoint, or nothing as an empty text.
+/// For `#[serde(with)]`: the control plane's endpoint, `None` as an empty text.
 pub(super) mod control {
     use std::fmt;
 
@@ -44,7 +43,7 @@ pub(super) mod control {
     }
 }
 
-/// For `#[serde(with)]`: a socket address, or nothing as an empty text.
+/// For `#[serde(with)]`: a socket address, `None` as an empty text.
 pub(super) mod listen {
     use std::fmt;
     use std::net::SocketAddr;

@@ -1,18 +1,18 @@
-//! What the configuration reads from the process: environment variables, and where the main file
-//! is. A trait, so that tests pass a map and a temporary file.
+//! What the configuration reads from the process: environment variables, and the path of the main
+//! file. A trait, so that tests pass a map and a temporary file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The file that is read when no other is named.
+/// The file that is read when no other one is named.
 pub const DEFAULT_FILE: &str = "/etc/guest-agent/guest-agent.toml";
 
-/// The surroundings of the process, as far as settings depend on them.
+/// The process's environment, as far as settings depend on it.
 pub trait Environment {
     /// All environment variables, sorted by name.
     fn variables(&self) -> BTreeMap<String, String>;
 
-    /// The file that is read when no other is named. It may be missing.
+    /// The file that is read when no other one is named. It may be missing.
     fn default_file(&self) -> &Path;
 
     /// One variable; an empty one counts as absent.
@@ -21,16 +21,16 @@ pub trait Environment {
     }
 }
 
-/// The real surroundings.
+/// The real environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessEnvironment;
 
-/// Surroundings made up of a map.
+/// An environment made of a map.
 #[derive(Clone, Debug, Default)]
 pub struct MapEnvironment {
     /// The environment variables.
     pub variables: BTreeMap<String, String>,
-    /// The default file; an empty path is a missing file.
+    /// The default file; an empty path stands for a missing file.
     pub file: PathBuf,
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A file that was named does not exist.
+    /// A named file does not exist.
     #[error("the configuration file {} does not exist", path.display())]
     Missing { path: PathBuf },
     /// A file or directory cannot be read.
@@ -17,20 +17,20 @@ pub enum ConfigError {
         #[source]
         source: std::io::Error,
     },
-    /// A file is not TOML.
+    /// A file is not valid TOML.
     #[error("{} is not valid TOML: {reason}", path.display())]
     Syntax {
         path: PathBuf,
-        /// Where and why. Never quotes the file's text, which may hold secrets.
+        /// The position and the reason. Never quotes the file's text, which may contain secrets.
         reason: String,
     },
-    /// A `--set` that is not `section.key=value`.
+    /// A `--set` without the form `section.key=value`.
     #[error("--set {text:?} is not of the form section.key=value")]
     Set {
-        /// All of it: it has no equals sign.
+        /// The whole text: it has no equals sign.
         text: String,
     },
-    /// Keys or values that cannot be used; never empty.
+    /// Keys or values that are not valid; never empty.
     #[error("the configuration has {}: {}", Count(.0.len()), Listed(.0))]
     Problems(Vec<Problem>),
 }
@@ -40,7 +40,7 @@ pub enum ConfigError {
 pub struct Problem {
     /// The key, as `section.key`.
     pub key: String,
-    /// Where it was set: a file, a variable, a flag, or `the defaults`.
+    /// Its source: a file, a variable, a flag, or `the defaults`.
     pub origin: String,
     /// What is wrong, and what to write instead.
     pub reason: String,

@@ -1,8 +1,8 @@
-//! Merges the layers of the configuration, and remembers which layer said what.
+//! Merges the layers of the configuration, and remembers which layer set each value.
 //!
-//! Every layer is checked on its own before it is merged, so that an unknown key is reported with
-//! the file or variable it stands in. The defaults double as the schema: a key is known when it has
-//! a default, and a text from a variable or a flag is read as the type its default has.
+//! Every layer is checked by itself before it is merged, so that an unknown key is reported with
+//! the file or variable that has it. The defaults are the schema, too: a key is known when it has a
+//! default, and a text from a variable or a flag is read as the type of that default.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -16,10 +16,10 @@ const FILE_MAX: u64 = 1 << 20;
 
 const VARIABLE_PREFIX: &str = "GUEST_AGENT__";
 
-/// Says `HOST` or `HOST:PORT` of the metadata server.
+/// Has `HOST` or `HOST:PORT` of the metadata server.
 const METADATA_HOST: &str = "GCE_METADATA_HOST";
 
-/// What the command line says about the configuration.
+/// The flags of the command line that concern the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// The file to read instead of the default one; it must exist.
@@ -31,8 +31,8 @@ pub struct Sources {
 /// Reads all layers and checks the result.
 ///
 /// # Errors
-/// Names every file that cannot be read, and every key that is unknown or has a value that cannot
-/// be used, with the place it was set in.
+/// Names every file that cannot be read, and every key that is unknown or has an invalid value,
+/// with its source.
 pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, ConfigError> {
     let defaults = Schema::new();
     let mut layers = Vec::new();
@@ -76,7 +76,7 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
         merged.put(layer);
     }
     let mut config = extract(&merged)?;
-    // The common variable of metadata clients is used where no own setting is given.
+    // The variable that metadata clients have in common is used where the setting is not given.
     if config.instance.metadata_url.is_empty()
         && let Some(host) = environment.variable(METADATA_HOST)
     {
@@ -109,7 +109,7 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
 
 const DEFAULTS: &str = "the defaults";
 
-/// The defaults, as the list of all keys and their types.
+/// The defaults, which list all keys and their types.
 struct Schema {
     values: Table,
 }
@@ -154,7 +154,7 @@ impl Schema {
         }
     }
 
-    /// A layer with one value, read as the type the key's default has.
+    /// A layer with one value, read as the type of the key's default.
     fn layer_of_text(
         &self,
         key: &str,
@@ -258,7 +258,7 @@ fn read_files(
     }
     paths.sort();
     for path in paths {
-        // A file that vanished since the directory was listed is as good as never there.
+        // A file that was deleted since the directory was listed counts as one that never existed.
         layers.extend(read_file(&path)?);
     }
     Ok(())
@@ -298,7 +298,7 @@ fn problem_of(wrong: Mismatch, merged: &Merged) -> Problem {
     let origin = merged.origin(&path).unwrap_or(DEFAULTS).to_owned();
     let key = wrong.path.join(".");
     let reason = if key.starts_with("admission.command") {
-        // The reason quotes what was found, and arguments of the admission plugin may be tokens.
+        // The reason quotes the value, and arguments of the admission plugin may be tokens.
         "a list of texts is expected, such as [\"/usr/bin/program\", \"--flag\"]".to_owned()
     } else {
         wrong.reason

@@ -5,17 +5,17 @@ use tracing_subscriber::filter::Directive;
 
 mod old_names;
 
-/// Levels, and the word for nothing at all.
+/// Levels, and the word that turns the log off.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// The crates of this project.
 const OURS: [&str; 4] =
     ["guest_agent", "guest_agent_actors", "guest_agent_control_plane", "guest_agent_plugin"];
 
-/// Checks a filter as `log.level` holds it.
+/// Checks a filter in the form of `log.level`.
 ///
 /// # Errors
-/// Names the first directive that is wrong, and says why and what to write.
+/// Names the first invalid directive, with the reason and the fix.
 pub fn check(text: &str) -> Result<(), String> {
     const HINT: &str = "use error, warn, info, debug or trace, alone or as TARGET=LEVEL";
     if text.trim().is_empty() {
@@ -34,7 +34,7 @@ pub fn check(text: &str) -> Result<(), String> {
             return Err(format!("the directive {directive:?} cannot be read: {error}; {HINT}"));
         }
     }
-    // What its parts do not show.
+    // The part of a filter that the parser hides.
     match EnvFilter::try_new(meant(text)) {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("{text:?} cannot be read: {error}; {HINT}")),
@@ -54,7 +54,7 @@ pub(crate) fn filter(text: &str) -> EnvFilter {
 fn meant(text: &str) -> String {
     let level = text.trim().to_ascii_lowercase();
     if !matches!(level.as_str(), "debug" | "trace") {
-        // Spaces between directives are not for the parser.
+        // The parser does not accept spaces between directives.
         let parts: Vec<&str> = directives(text).into_iter().map(str::trim).collect();
         let renamed = old_names::under_new_names(&parts);
         let all: Vec<&str> = renamed.iter().map(String::as_str).chain(parts).collect();
@@ -64,7 +64,7 @@ fn meant(text: &str) -> String {
     format!("info,{}", ours.join(","))
 }
 
-/// The parts between commas that do not stand in brackets.
+/// The parts between commas that are not in brackets.
 fn directives(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     let parts = text.split(move |letter| {

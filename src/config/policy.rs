@@ -6,9 +6,9 @@
 //! launcher: Policies::of(name) ─► Policy, key by key: the plugin's own, else the defaults'
 //! ```
 //!
-//! Policies are not part of the schema of fixed keys, because plugins have names of their own:
-//! whatever is a table below `[plugins]` is a policy, whatever is not is a setting. Nothing here
-//! looks at the machine; whether a user exists is the launcher's and `doctor`'s business.
+//! Policies are not part of the schema of fixed keys, because plugins have names of their own: a
+//! table below `[plugins]` is a policy, any other value there is a setting. This module does not
+//! look at the machine; the launcher and `doctor` find out whether a user exists.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,49 +33,50 @@ pub const DEFAULTS: &str = "defaults";
 /// All policies of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policies {
-    /// What holds for every plugin that has nothing else.
+    /// The policy of every plugin that has no other value.
     pub defaults: Policy,
-    /// What plugins have of their own.
+    /// The policies of single plugins.
     pub named: BTreeMap<PluginName, Policy>,
 }
 
-/// What a plugin may do. `None` leaves it as it is for every process the agent starts.
+/// The policy of a plugin. `None` leaves a property as every process that the agent starts has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The user it runs as.
     pub user: Option<Account>,
-    /// The group it runs as; without one, the user's own.
+    /// The group it runs as; without one, the user's primary group.
     pub group: Option<Account>,
-    /// Whether nothing that it executes may gain privileges.
+    /// Whether no program that it executes may gain privileges.
     pub no_new_privileges: Option<bool>,
     /// The capabilities it keeps.
     pub capabilities: Option<Capabilities>,
-    /// What it may read and execute beside its own files and the system's programs. Absolute.
+    /// Paths that it may read and execute besides its own files and the system's programs.
+    /// Absolute.
     pub read_only_paths: Option<Vec<PathBuf>>,
-    /// What it may also write. Absolute.
+    /// Paths that it may also write. Absolute.
     pub read_write_paths: Option<Vec<PathBuf>>,
-    /// Whether it has a folder of its own for temporary files, and not the common ones.
+    /// Whether it has a folder of its own for temporary files, and no access to the common ones.
     pub private_tmp: Option<bool>,
-    /// Which system calls it may not make.
+    /// Which system calls the kernel refuses it.
     pub seccomp: Option<Seccomp>,
     /// Its resource limits, soft and hard.
     pub rlimits: BTreeMap<LimitName, Limit>,
-    /// Permissions that files it makes do not get.
+    /// Mode bits that files it makes do not get.
     pub umask: Option<Umask>,
-    /// How readily the kernel ends it when memory is short, -1000 to 1000.
+    /// How readily the kernel kills it when memory is short, -1000 to 1000.
     pub oom_score_adj: Option<i32>,
     /// Whether it may use the agent's own sockets although its policy confines it.
     pub agent_socket: Option<bool>,
     /// How long it may take to exit once it has answered Stop.
     pub stop_grace: Option<Duration>,
-    /// Whether it does not run where any of this cannot be enforced.
+    /// Whether it does not run where any part of this cannot be enforced.
     pub required: Option<bool>,
 }
 
 // === impl Policies ===
 
 impl Policies {
-    /// What holds for a plugin.
+    /// The policy that applies to a plugin.
     #[must_use]
     pub fn of(&self, name: &PluginName) -> Policy {
         match self.named.get(name) {
@@ -108,7 +109,7 @@ fn quoted(name: &str) -> String {
 // === impl Policy ===
 
 impl Policy {
-    /// This policy, and the other one where it says nothing.
+    /// This policy, with the values of the other one where it has none.
     #[must_use]
     pub fn over(&self, base: &Self) -> Self {
         let mut rlimits = base.rlimits.clone();

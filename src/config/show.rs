@@ -1,4 +1,4 @@
-//! The configuration as a list of keys, for `config show`. Secrets are cut out here.
+//! The configuration as a list of keys, for `config show`. Secrets are left out here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use super::{Config, Loaded};
 pub struct Entry {
     /// `section.key`.
     pub key: String,
-    /// The value as TOML, without anything secret.
+    /// The value as TOML, without secrets.
     pub value: String,
     /// The file, variable or flag that set it; `None` for a default.
     pub origin: Option<String>,
 }
 
-/// Every key in the order of the sections' names.
+/// Every key, sorted by the names of the sections.
 #[must_use]
 pub fn entries(loaded: &Loaded) -> Vec<Entry> {
     let mut entries = Vec::new();
@@ -36,8 +36,8 @@ pub fn entries(loaded: &Loaded) -> Vec<Entry> {
     entries
 }
 
-/// The value of one key in effect, without anything secret; a text comes without quotes. Keys are
-/// matched without case. `None` when there is no such key.
+/// The effective value of one key, without secrets; a text comes without quotes. Keys are matched
+/// without case. `None` when there is no such key.
 #[must_use]
 pub fn value(config: &Config, key: &str) -> Option<String> {
     let policies = config.policies.entries();
@@ -57,7 +57,7 @@ pub fn value(config: &Config, key: &str) -> Option<String> {
     }
 }
 
-/// The keys whose values differ, sorted. What is not shown is compared all the same.
+/// The keys whose values differ, sorted. Hidden values are compared, too.
 #[must_use]
 pub fn differences(one: &Config, other: &Config) -> Vec<String> {
     let policies = &other.policies;
@@ -80,7 +80,7 @@ pub fn differences(one: &Config, other: &Config) -> Vec<String> {
     differing
 }
 
-/// Arguments of the admission plugin may be tokens; which program it is, is not a secret.
+/// Arguments of the admission plugin may be tokens; the name of its program is not a secret.
 fn redacted(config: &Config) -> Config {
     let mut config = config.clone();
     for argument in config.admission.command.iter_mut().skip(1) {

@@ -1,4 +1,4 @@
-//! Public keys of minisign, as `[trust]` and files with keys hold them.
+//! Public keys of minisign, in the form that `[trust]` and files with keys have.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use minisign_verify::PublicKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(u64);
 
-/// Why a public key cannot be used. No text here repeats it.
+/// Why a public key cannot be used. No text here quotes it.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The text is not a minisign public key.
@@ -32,7 +32,7 @@ pub enum KeyError {
     /// There are more keys than the limit.
     #[error("there are more than {most} keys")]
     TooMany {
-        /// How many there may be.
+        /// The limit.
         most: usize,
     },
     /// A file with keys cannot be read.
@@ -54,7 +54,7 @@ pub enum KeyError {
 // === impl KeyId ===
 
 impl KeyId {
-    /// The id, as a key or a signature holds it.
+    /// The id, in the form that a key or a signature has.
     pub(crate) fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(u64::from_le_bytes(bytes))
     }
@@ -69,7 +69,7 @@ impl fmt::Display for KeyId {
 /// Whether a text is a public key of minisign.
 ///
 /// # Errors
-/// It is not. The text is not repeated: somebody may have written the secret key.
+/// It is not. The text is not quoted: it may be a secret key.
 pub fn check_key(text: &str) -> Result<KeyId, KeyError> {
     parse_key(text).map(|(id, _)| id)
 }
@@ -77,7 +77,7 @@ pub fn check_key(text: &str) -> Result<KeyId, KeyError> {
 /// Reads a public key of minisign.
 ///
 /// # Errors
-/// It is not one. The text is not repeated.
+/// It is not one. The text is not quoted.
 pub(crate) fn parse_key(text: &str) -> Result<(KeyId, PublicKey), KeyError> {
     const PUBLIC_BYTES: usize = 42;
     const SECRET_BYTES: usize = 158;

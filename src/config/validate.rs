@@ -1,5 +1,5 @@
-//! Rules that one value, or two values together, must keep. Types are checked before, in
-//! `layers.rs`; what the machine has (files, groups, free ports) is not looked at here.
+//! Rules for one value, or for two values together. `layers.rs` checks types before this; the
+//! machine (files, groups, free ports) is not looked at here.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::net::metadata_address::MetadataAddress;
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// The longest name of a socket below the runtime directory: that of a plugin, hashed.
+/// The longest name of a socket below the runtime directory: a hashed one of a plugin.
 const LONGEST_SOCKET: &str = "plugins/0123456789abcdef0123456789abcdef.sock";
 
-/// Least bytes for the agent and its plugins together: the agent's own, and those of a small
+/// Least bytes for the agent and its plugins together: enough for the agent itself and a small
 /// plugin.
 const TOTAL_MEMORY_MIN: u64 = 64 << 20;
 
-/// All rules the configuration breaks.
+/// All rules that the configuration breaks.
 pub(super) fn check(config: &Config, origin_of: &dyn Fn(&str) -> String) -> Vec<Problem> {
     let mut rules = Rules { origin_of, problems: Vec::new() };
     agent(config, &mut rules);
@@ -212,8 +212,7 @@ fn trust(config: &Config, rules: &mut Rules<'_>) {
 fn api(config: &Config, rules: &mut Rules<'_>) {
     if let Some(program) = config.admission.command.first() {
         rules.require("admission.command", Path::new(program).is_absolute(), || {
-            // Not quoted: a user who wrote a whole command line here may have written a token in
-            // it.
+            // Not quoted: a user may have written a whole command line with a token here.
             "its program is not an absolute path; start it with a slash".to_owned()
         });
     }

@@ -1,8 +1,8 @@
-//! Values as the layers of the configuration hold them, and which layer set each of them.
+//! Values of the layers of the configuration, and which layer set each of them.
 //!
 //! [`Merged`] puts layers over one another and remembers, for each place in the tree, the layer
 //! that set it; a value that does not fit the type of its key is reported with this layer
-//! ([`Mismatch`]). This module does not know which keys there are.
+//! ([`Mismatch`]). This module does not know the keys.
 //!
 //! The type is not that of the `toml` crate, because a flag may hold an integer above `i64::MAX`,
 //! and TOML has no such integers.
@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// Keys and their values.
 pub(super) type Table = BTreeMap<String, Value>;
 
-/// A value of a key. A date of TOML is a table with one key, as the `toml` crate hands it on.
+/// A value of a key. A date of TOML is a table with one key, as the `toml` crate passes it on.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     /// A text.
@@ -36,11 +36,11 @@ pub(super) enum Value {
     Table(Table),
 }
 
-/// Values that were set in one place.
+/// The values of one source.
 pub(super) struct Layer {
     /// The file, variable or flag.
     pub(super) origin: String,
-    /// What it sets.
+    /// Its values.
     pub(super) values: Table,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Mismatch {
 impl Value {
     /// Settings as a table of sections.
     pub(super) fn sections(settings: &impl Serialize) -> Table {
-        // By way of JSON, which has integers up to `u64::MAX`.
+        // Through JSON, which has integers up to `u64::MAX`.
         let json = serde_json::to_value(settings).expect("settings are plain values");
         Table::deserialize(json).expect("a struct of sections")
     }
@@ -91,7 +91,7 @@ impl Value {
         }
     }
 
-    /// The value as TOML writes it; `None` with an integer that TOML has not.
+    /// The value as TOML writes it; `None` for an integer that TOML does not have.
     pub(super) fn into_toml(self) -> Option<toml::Value> {
         Some(match self {
             Self::Text(text) => text.into(),
@@ -176,7 +176,7 @@ impl Merged {
         merged
     }
 
-    /// Puts a layer over the others: its values win, tables are merged.
+    /// Merges a layer over the others: its values win, tables are merged.
     pub(super) fn put(&mut self, layer: Layer) {
         let mut path = Vec::new();
         put(&mut self.values, layer.values, &mut path, &mut |path| {
@@ -184,7 +184,7 @@ impl Merged {
         });
     }
 
-    /// The layer that set a value, or the part of one that the keys lead to.
+    /// The layer that set the value at these keys, or a part of it.
     pub(super) fn origin(&self, path: &[&str]) -> Option<&str> {
         let mut path: Vec<String> = path.iter().map(|&key| key.to_owned()).collect();
         loop {
@@ -201,7 +201,7 @@ impl Merged {
     }
 }
 
-/// Puts a table over another one, and names each place that it sets.
+/// Merges a table over another one, and lists each place that it sets.
 fn put(below: &mut Table, above: Table, path: &mut Vec<String>, set: &mut dyn FnMut(&[String])) {
     for (key, value) in above {
         path.push(key.clone());
@@ -265,7 +265,7 @@ impl de::Error for Mismatch {
     }
 }
 
-/// What was found, in the words of the documentation.
+/// The kind of a value, in the words of the documentation.
 struct Found<'a>(Unexpected<'a>);
 
 impl fmt::Display for Found<'_> {

@@ -40,12 +40,12 @@ impl LocalFacts {
         Self(watch::Sender::new(Arc::new(facts)))
     }
 
-    /// Takes attributes of the instance, by their path below `v1/instance/`.
+    /// Replaces the attributes of the instance, by their path below `v1/instance/`.
     pub fn set_instance(&self, attributes: Attributes) {
         self.change(|facts| &mut facts.instance, attributes);
     }
 
-    /// Takes custom attributes.
+    /// Replaces the custom attributes.
     pub fn set_metadata(&self, attributes: Attributes) {
         self.change(|facts| &mut facts.metadata, attributes);
     }

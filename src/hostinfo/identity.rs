@@ -5,9 +5,9 @@
 //!                               else: metadata server (asked once, briefly) ─► firmware ─► machine-id ─► random
 //! ```
 //!
-//! The choice is remembered in `<state_dir>/identity` together with what the machine looked like,
-//! so a metadata server that is silent at one boot does not make a new machine of it. A machine
-//! that looks different (its disk was cloned) chooses anew. See docs/decisions/0008.
+//! The choice is recorded in `<state_dir>/identity` together with the ids of the machine, so a
+//! metadata server that does not answer at one boot does not make a new machine of it. A machine
+//! with other ids (its disk was cloned) chooses again. See docs/decisions/0008.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ use super::{InstanceSource, identifier, read};
 /// Name of the record in the state directory.
 pub const FILE: &str = "identity";
 
-/// Most that is read of the record, in bytes.
+/// Most bytes that are read of the record.
 const RECORD_MAX: u64 = 64 << 10;
 
-/// The id that a machine goes by.
+/// The id that identifies a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The id; one plain word, which names a directory.
     pub id: String,
-    /// Where it comes from.
+    /// Its source.
     pub source: InstanceSource,
 }
 
@@ -36,7 +36,7 @@ pub struct Identity {
 struct Record {
     identity: Option<Identity>,
     looks: Looks,
-    /// A metadata server answered here at some time.
+    /// A metadata server has answered on this machine.
     metadata_seen: bool,
 }
 
@@ -48,20 +48,20 @@ struct Looks {
     machine_id: Option<String>,
 }
 
-/// Whether it is the machine that was remembered.
+/// Whether this is the recorded machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Same {
     Yes,
-    /// Nothing speaks against it, but a clone could look the same.
+    /// No id differs, but a clone could have the same ones.
     Perhaps,
     No,
 }
 
-/// What to do about the id.
+/// How to get the id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Plan {
     Take(Identity),
-    /// Ask the metadata server, and take this if it is silent.
+    /// Ask the metadata server, and use this if it does not answer.
     Ask {
         otherwise: Identity,
     },
@@ -74,7 +74,7 @@ pub struct Memory {
     record: Record,
 }
 
-/// Why the choice could not be remembered. The agent runs on; it chooses again at its next start.
+/// Why the choice could not be recorded. The agent runs on, and chooses again at its next start.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to write {}", path.display())]
 pub struct RememberError {
@@ -111,8 +111,8 @@ impl Memory {
         Self { path, record: record.filter(sound).unwrap_or_default() }
     }
 
-    /// The id this machine goes by. `ask` is called at most once, and not at all when the id is
-    /// configured, or the machine is certainly the one that is remembered.
+    /// The id of this machine. Calls `ask` at most once, and not at all when the id is configured,
+    /// or the machine certainly is the recorded one.
     pub async fn identify(
         &mut self,
         configured: &str,
@@ -155,7 +155,7 @@ impl Memory {
     /// The metadata server gave another instance id: the next start uses it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The record cannot be written.
     pub fn become_another(&mut self, id: &str) -> Result<(), RememberError> {
         let identity = Identity { id: id.to_owned(), source: InstanceSource::Metadata };
         self.record.identity = Some(identity);
@@ -165,7 +165,7 @@ impl Memory {
     fn plan(&self, looks: &Looks) -> Plan {
         let Some(known) = &self.record.identity else {
             let otherwise = local(looks);
-            // An agent from before there was a record has its home here already.
+            // An agent that had no record yet has its directory here already.
             let home = self.path.parent().map(|dir| dir.join(&otherwise.id).join("store"));
             let settled = home.is_some_and(|home| home.exists());
             return if settled { Plan::Take(otherwise) } else { Plan::Ask { otherwise } };
@@ -194,7 +194,7 @@ impl Memory {
         let text = serde_json::to_vec_pretty(&self.record).map_err(|error| failed(error.into()))?;
         let dir = self.path.parent().unwrap_or(Path::new("/"));
         let write = || {
-            // Beside the record, owner-only, and renamed over it when it is on disk.
+            // Written beside the record, owner-only, and renamed over it when it is on disk.
             let mut file = tempfile::Builder::new().prefix(".identity-").tempfile_in(dir)?;
             file.write_all(&text)?;
             file.as_file().sync_all()?;
@@ -234,7 +234,7 @@ impl Looks {
     }
 }
 
-/// The id that the machine has of itself.
+/// The id from the machine's own files.
 fn local(looks: &Looks) -> Identity {
     if let Some(id) = looks.firmware.as_ref().or(looks.machine_id.as_ref()) {
         return Identity { id: id.clone(), source: InstanceSource::Machine };
@@ -243,7 +243,7 @@ fn local(looks: &Looks) -> Identity {
     Identity { id: uuid::Uuid::new_v4().to_string(), source: InstanceSource::Random }
 }
 
-/// Whether it can name a directory, and is nothing else than a name.
+/// Whether it can name a directory, and is one plain name.
 pub(crate) fn is_plain(id: &str) -> bool {
     let plain = id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     plain && (1..=64).contains(&id.len())
@@ -285,7 +285,7 @@ mod tests {
         let memory = remembered("42", metadata, looks("b1", Some("f1"), Some("m1")));
         check(&memory, &looks("b1", None, None), ("take", "42"));
         check(&memory, &looks("b2", Some("f1"), Some("m1")), ("take", "42"));
-        // Without the firmware's word a clone would look the same, so the id of the metadata server
+        // Without the firmware's uuid a clone would look the same, so the id of the metadata server
         // counts.
         check(&memory, &looks("b2", None, Some("m1")), ("ask, or", "42"));
     }
@@ -294,7 +294,7 @@ mod tests {
     fn a_metadata_server_that_appears_later_does_not_either() {
         let memory = remembered("m1", InstanceSource::Machine, looks("b1", None, Some("m1")));
         check(&memory, &looks("b2", None, Some("m1")), ("take", "m1"));
-        // Nor does firmware that can be read for once.
+        // The same with a firmware uuid that could be read only once.
         check(&memory, &looks("b2", Some("f1"), Some("m1")), ("take", "m1"));
     }
 

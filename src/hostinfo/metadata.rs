@@ -6,9 +6,10 @@
 //!                    └─ tree(etag)   ─► Watcher ─► watch::Receiver<State>   (watch.rs, tree.rs)
 //! ```
 //!
-//! Most machines have none: then [`Watcher`] asks at long, jittered intervals for ever, and
-//! whatever does not need it works. Nothing here is waited for by the agent's start but the one
-//! bounded question of [`Client::instance_id`] on a machine that has no id yet.
+//! Most machines have no metadata server: then [`Watcher`] sends requests at long, jittered
+//! intervals for ever, and every part of the agent that does not need it works. The agent's start
+//! waits for none of them but the one bounded request of [`Client::instance_id`], on a machine that
+//! has no id yet.
 //!
 //! Every answer is hostile until it is checked: it must carry the flavour header, it is read up to
 //! a bound and within a deadline, and redirections are not followed. Paths and headers are those of

@@ -32,10 +32,10 @@ pub mod program;
 use contents::Contents;
 use file_system::{FileSystem, Needed};
 
-/// Folders in which plugins look for commands where the agent was given none.
+/// Folders in which plugins look for commands where the agent has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What even the smallest plugin takes: its folders, its program, and the record of it.
+/// What the smallest plugin takes: its folders, its program, and its record.
 const LEAST: Needed = Needed { bytes: 64 << 10, files: 8 };
 
 /// This machine cannot take or run a plugin.
@@ -46,23 +46,23 @@ pub struct Unfit(pub Vec<Finding>);
 /// The revision to install, and its folder.
 #[derive(Debug)]
 pub struct Candidate<'a> {
-    /// Of the agent that would install it.
+    /// Settings of the agent that would install it.
     pub config: &'a Config,
-    /// What was ordered.
+    /// The order.
     pub spec: &'a PluginSpec,
-    /// What its archive holds, where it was looked at.
+    /// The content of its archive, where it was examined.
     pub contents: Option<&'a Contents>,
-    /// Why the admission plugin would not let it be deployed, if there is one and it would not.
+    /// Why the admission plugin denies the deployment, if it does.
     pub refused: Option<&'a str>,
     pub now: SystemTime,
 }
 
-/// One thing that is checked before an installation.
+/// One check before an installation.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// What it is about, in a word.
+    /// Its subject, in a word.
     pub about: &'static str,
-    /// Looks at it.
+    /// The function that checks.
     pub run: fn(&Candidate<'_>) -> Vec<Finding>,
 }
 
@@ -75,10 +75,10 @@ pub const CHECKS: [Check; 5] = [
     Check { about: "admission", run: admission },
 ];
 
-/// Whether a plugin that is installed in a folder can be run there. Blocks.
+/// Whether a plugin that is installed in a folder can run there. Blocks.
 ///
 /// # Errors
-/// Its file system is mounted so that nothing on it can be written or run.
+/// The file system is mounted read-only or noexec.
 pub(crate) fn usable(folder: &Path) -> Result<(), Unfit> {
     unfit(FileSystem::nearest(folder).map_or_else(Vec::new, |place| place.mounted()))
 }
@@ -86,16 +86,16 @@ pub(crate) fn usable(folder: &Path) -> Result<(), Unfit> {
 /// Whether a folder has room for any plugin at all. Blocks.
 ///
 /// # Errors
-/// Its file system is full, or can make no more files.
+/// The file system is full, or can hold no more files.
 pub(crate) fn has_room(folder: &Path) -> Result<(), Unfit> {
     unfit(FileSystem::nearest(folder).map_or_else(Vec::new, |place| place.room(LEAST)))
 }
 
-/// Whether this machine can run the program of an unpacked revision. What is below `plugins` is
-/// taken to be there once it is needed. Blocks.
+/// Whether this machine can run the program of an unpacked revision. A path below `plugins` counts
+/// as existing. Blocks.
 ///
 /// # Errors
-/// It is for another machine, or what it needs to be started is missing.
+/// The program is for another kind of machine, or a file that starts it is missing.
 pub(crate) fn before_publish(
     revision: &Path,
     entry_point: &EntryPoint,
@@ -108,7 +108,7 @@ pub(crate) fn before_publish(
 /// Whether this machine can run a program. Blocks.
 ///
 /// # Errors
-/// It is for another machine, or what it needs to be started is missing.
+/// The program is for another kind of machine, or a file that starts it is missing.
 pub(crate) fn runnable(name: &str, program: &Path) -> Result<(), Unfit> {
     unfit(program::check(name, program, &search_path(), None).into_iter().collect())
 }
@@ -117,7 +117,7 @@ fn unfit(findings: Vec<Finding>) -> Result<(), Unfit> {
     if findings.is_empty() { Ok(()) } else { Err(Unfit(findings)) }
 }
 
-/// Where plugins look for commands.
+/// The folders in which plugins look for commands.
 #[must_use]
 pub(crate) fn search_path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| OsStr::new(DEFAULT_PATH).to_owned())

@@ -35,7 +35,7 @@ const BLOCK: usize = 512;
 /// The largest size that eleven octal digits can say.
 const SIZE_MAX: u64 = (1 << 33) - 1;
 
-/// A bundle that was read up to its archive.
+/// A bundle that was read up to the beginning of its archive.
 #[derive(Debug)]
 pub struct Bundle<R> {
     /// The order, as text.
@@ -46,7 +46,7 @@ pub struct Bundle<R> {
     pub archive: Take<R>,
 }
 
-/// Why a file is no bundle that can be used.
+/// Why a file is not a bundle that can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     /// It cannot be read, or ends early.
@@ -62,9 +62,9 @@ pub enum BundleError {
     #[error("{member} in the bundle has {bytes} bytes; the limit is {most}")]
     TooLarge {
         member: &'static str,
-        /// How large it is.
+        /// The size that its header states.
         bytes: u64,
-        /// How large it may be.
+        /// The largest size that it may have.
         most: u64,
     },
     /// The bundle's signature does not have the form of a minisign signature.
@@ -92,7 +92,7 @@ impl Bundle<File> {
     /// Opens a bundle; `None` if the file is not a bundle.
     ///
     /// # Errors
-    /// It is one and cannot be used.
+    /// It is a bundle and cannot be used.
     pub fn open(path: &Path) -> Result<Option<Self>, BundleError> {
         let mut file = File::open(path).map_err(BundleError::Read)?;
         let mut start = Vec::new();
@@ -139,7 +139,7 @@ impl<R: Read> Bundle<R> {
         Ok(Self { manifest, signature, archive: from.take(next.bytes) })
     }
 
-    /// How many bytes of the archive are still to be read.
+    /// How many bytes of the archive remain to be read.
     pub fn archive_bytes(&self) -> u64 {
         self.archive.limit()
     }
@@ -205,8 +205,8 @@ fn head(from: &mut impl Read) -> Result<Head, BundleError> {
         );
     };
     let bytes = octal(&block[124..136]).ok_or(BundleError::Damaged("a size is not a number"))?;
-    // `pack` writes one and the same header for a member of this size. A header with a link,
-    // another mode or a long name is therefore damaged.
+    // `pack` always writes the same header for a member of this size. A header with a link, another
+    // mode or a long name is therefore damaged.
     if block != header(member, bytes) {
         return Err(BundleError::Damaged("a header was changed"));
     }

@@ -42,19 +42,20 @@ pub(super) struct Cache {
     archives: ArchiveStore,
     plugins_dir: PathBuf,
     max_bytes: AtomicU64,
-    /// The names of archives that arrive now. The lock is held for each short change of the folder.
+    /// The names of archives that are arriving. The lock is held for each short change of the
+    /// folder.
     arriving: Mutex<BTreeSet<String>>,
 }
 
-/// An archive that is there.
+/// An archive in the cache.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) path: PathBuf,
-    /// The signature it was installed with.
+    /// The signature with which it was installed.
     pub(super) signature: Option<Vec<u8>>,
 }
 
-/// An archive that arrives. Deleted on drop unless it was kept.
+/// An archive that is arriving. It is deleted on drop unless [`Arriving::keep`] was called.
 pub(super) struct Incoming {
     cache: Arc<Cache>,
     file: File,
@@ -67,7 +68,7 @@ pub(super) struct Incoming {
 pub(super) enum Yield {
     /// Archives of revisions that are not installed.
     Unneeded,
-    /// Everything.
+    /// All archives.
     All,
 }
 
@@ -81,7 +82,7 @@ struct Entry {
 // === impl Cache ===
 
 impl Cache {
-    /// A cache in a folder, which is made with the first archive. No bytes at all switch it off.
+    /// A cache in a folder, which is made with the first archive. A limit of 0 bytes turns it off.
     pub(super) fn new(dir: PathBuf, plugins_dir: PathBuf, max_bytes: u64) -> Self {
         let max_bytes = AtomicU64::new(max_bytes);
         Self {
@@ -92,7 +93,7 @@ impl Cache {
         }
     }
 
-    /// Whether anything is kept at all.
+    /// Whether the cache keeps archives at all.
     pub(super) fn is_on(&self) -> bool {
         self.max_bytes() > 0
     }
@@ -112,7 +113,7 @@ impl Cache {
         }
     }
 
-    /// An archive, which counts as used now.
+    /// An archive in the cache. Its time of use becomes now.
     pub(super) fn find(&self, sha256: Sha256Digest) -> Option<Kept> {
         if !self.is_on() {
             return None;
@@ -134,7 +135,7 @@ impl Cache {
         self.archives.delete(sha256);
     }
 
-    /// Gives room back. Says whether there was any to give.
+    /// Deletes an archive to free disk space. Returns whether there was one to delete.
     pub(super) fn make_room(&self, how: Yield) -> bool {
         let _changing = self.lock();
         let Ok((entries, _)) = self.list(None) else { return false };
@@ -208,7 +209,7 @@ impl Cache {
         self.max_bytes.load(Ordering::Relaxed)
     }
 
-    /// How large it may be, given how full the disk is.
+    /// How large the cache may be, given how full the disk is.
     fn most_now(&self) -> u64 {
         if self.archives.room().is_ok_and(|free| free < ROOM_LOW) { 0 } else { self.max_bytes() }
     }
@@ -236,7 +237,7 @@ impl Cache {
         entries
     }
 
-    /// All archives but one, and how large they are together.
+    /// All archives but one, and their size together.
     fn list(&self, but: Option<Sha256Digest>) -> io::Result<(Vec<Entry>, u64)> {
         let size = |path: &Path| fs::symlink_metadata(path).map_or(0, |found| found.len());
         let mut entries = Vec::new();
@@ -284,7 +285,7 @@ impl Cache {
 // === impl Incoming ===
 
 impl Incoming {
-    /// The next bytes.
+    /// Writes the next bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         if self.bytes > self.cache.max_bytes() {
@@ -309,9 +310,9 @@ impl Incoming {
         if cache.list(Some(sha256))?.1 > most {
             return Err(io::Error::other("installed archives use all of install.cache_max_bytes"));
         }
-        // It may be there already, and be read by others: each file is replaced at once or stays as
-        // it is. It is hashed again when it is used, so a torn one costs a download and nothing
-        // else.
+        // The archive may exist already, and other tasks may read it: each file is replaced by a
+        // rename, or stays as it is. The archive is hashed again when it is used, so a damaged one
+        // costs a download and nothing else.
         let path = cache.archives.signature_of(sha256);
         if let Some(text) = signature
             && fs::read(&path).ok().as_deref() != Some(text.as_bytes())
@@ -328,7 +329,7 @@ impl Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         drop(fs::remove_file(self.cache.archives.dir().join(&self.name)));
-        // The lock may be held by `keep`, which is over when this is.
+        // `keep` may hold the lock, and is done when this has it.
         let mut arriving = self.cache.lock();
         arriving.remove(&self.name);
     }

@@ -1,4 +1,5 @@
-//! Fetches an archive: again after transient failures, on from where a transfer broke off.
+//! Fetches an archive. Tries again after transient failures, and continues where a transfer broke
+//! off.
 //!
 //! ```text
 //!   retry ─► transfer ─► fetch (HTTP, unix socket, file) ─ buffers ─► SHA-256, signature, cache, unpack

@@ -1,7 +1,7 @@
 //! An installation that leaves no files: returns the content of an archive, and whether it would be
 //! installed.
 //!
-//! `plan` calls this. Everything is done that an installation does, signatures and limits included,
+//! `plan` calls this. It does everything that an installation does, signatures and limits included,
 //! but in a temporary folder that is deleted again.
 
 use std::path::Path;
@@ -22,7 +22,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Installs a revision in a temporary folder, measures it, and deletes it.
 ///
 /// # Errors
-/// It would not be installed, either.
+/// The revision would not be installed.
 pub async fn dry_run(config: &Config, spec: &Arc<PluginSpec>) -> Result<Contents, InstallError> {
     let failed = |cause: Cause| InstallError { step: InstallStep::Prepare, cause };
     let scratch = tempfile::tempdir().map_err(|error| failed(error.into()))?;
@@ -44,7 +44,7 @@ pub async fn dry_run(config: &Config, spec: &Arc<PluginSpec>) -> Result<Contents
     let archive_bytes = receiver.borrow().received;
     let revision = at("plugins").join(spec.name.as_str()).join(spec.revision.as_str());
     let measured = tokio::task::spawn_blocking(move || {
-        // Kept until it is measured, and deleted off the event loop.
+        // Held until the folder is measured, and deleted off the event loop.
         let _scratch = scratch;
         measure(&revision)
     });
@@ -55,7 +55,7 @@ pub async fn dry_run(config: &Config, spec: &Arc<PluginSpec>) -> Result<Contents
     Ok(Contents { archive_bytes, bytes, files })
 }
 
-/// Bytes and files of a folder with everything in it.
+/// Bytes and files of a folder, with all that is below it.
 fn measure(folder: &Path) -> std::io::Result<(u64, u64)> {
     let (mut bytes, mut files) = (BLOCK_BYTES, 1);
     let mut ahead = vec![folder.to_owned()];

@@ -1,4 +1,4 @@
-//! Why the operations of this module fail: one type each.
+//! Why the operations of this wing fail: one type for each operation.
 //!
 //! All of them end up as the cause of a port's `InstallError` or `RemoveError`. No text here shows
 //! a URL in any form but `ArtifactUrl`'s own, and names that an archive chose are escaped and cut.
@@ -30,7 +30,7 @@ pub enum FetchError {
     /// The URL has a form that is not supported.
     #[error("{url} {reason}")]
     Url {
-        /// Without its secrets.
+        /// The URL without its secrets.
         url: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -53,7 +53,7 @@ pub enum FetchError {
     /// The server sent no answer.
     #[error("no answer from {url}")]
     Request {
-        /// Without its secrets.
+        /// The URL without its secrets.
         url: String,
         #[source]
         source: reqwest::Error,
@@ -61,7 +61,7 @@ pub enum FetchError {
     /// The server redirected too often, or to an address that is not allowed.
     #[error("the redirection from {url} was not followed")]
     Redirect {
-        /// Without its secrets.
+        /// The URL without its secrets.
         url: String,
         #[source]
         source: Misdirection,
@@ -69,9 +69,9 @@ pub enum FetchError {
     /// The server answered with an error status instead of the archive.
     #[error("{url} answered with HTTP status {status}{}", hint(*status))]
     Status {
-        /// Without its secrets.
+        /// The URL without its secrets.
         url: String,
-        /// The status.
+        /// The HTTP status.
         status: u16,
         /// How long the server asked the agent to wait, from `Retry-After`.
         retry_after: Option<Duration>,
@@ -79,11 +79,11 @@ pub enum FetchError {
     /// The connection ended before the whole archive had arrived.
     #[error("the transfer from {url} broke off after {received} bytes{}", of(*total))]
     Broken {
-        /// Without its secrets.
+        /// The URL without its secrets.
         url: String,
-        /// How much had arrived.
+        /// How many bytes had arrived.
         received: u64,
-        /// How much was announced.
+        /// How many bytes the server had announced.
         total: Option<u64>,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -91,11 +91,11 @@ pub enum FetchError {
     /// The server sent fewer or more bytes than its `Content-Length` announced.
     #[error("{url} sent {received} bytes where {total} were announced")]
     Short {
-        /// Without its secrets.
+        /// The URL without its secrets.
         url: String,
-        /// How much arrived.
+        /// How many bytes arrived.
         received: u64,
-        /// How much was announced.
+        /// How many bytes the server had announced.
         total: u64,
     },
     /// One attempt took longer than the `download_timeout` of the order.
@@ -104,17 +104,17 @@ pub enum FetchError {
          a larger download_timeout may help"
     )]
     Timeout {
-        /// Without its secrets.
+        /// The URL without its secrets.
         url: String,
-        /// What the order allows.
+        /// The timeout of the order.
         timeout: Duration,
-        /// How much had arrived.
+        /// How many bytes had arrived.
         received: u64,
     },
     /// The archive is larger than the limit.
     #[error("the archive at {url} has more than the {limit} bytes that are allowed")]
     TooLarge {
-        /// Without its secrets.
+        /// The URL without its secrets.
         url: String,
         limit: u64,
     },
@@ -134,9 +134,9 @@ pub enum FetchError {
 #[derive(Debug, thiserror::Error)]
 #[error("gave up after {attempts} attempts")]
 pub struct Exhausted {
-    /// How many there were.
+    /// How many attempts there were.
     pub attempts: u32,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     #[source]
     pub last: FetchError,
 }
@@ -148,11 +148,11 @@ pub struct Exhausted {
      the archive was changed after the order was written, or the order is wrong"
 )]
 pub struct ChecksumError {
-    /// Without its secrets.
+    /// The URL without its secrets.
     pub url: String,
-    /// What was ordered.
+    /// The ordered checksum.
     pub expected: Sha256Digest,
-    /// What arrived.
+    /// The checksum of the bytes that arrived.
     pub actual: Sha256Digest,
 }
 
@@ -178,7 +178,7 @@ pub enum SpoolError {
     Other {
         /// The announced checksum.
         expected: Sha256Digest,
-        /// What arrived.
+        /// The checksum of the bytes that arrived.
         actual: Sha256Digest,
     },
     /// The bytes that came as the signature do not have the form of a minisign signature.
@@ -246,7 +246,7 @@ pub enum SignatureError {
     /// The file at the place of the signature is not a signature.
     #[error("the file at {place} is not a minisign signature: {reason}")]
     Malformed {
-        /// Where it is, without secrets.
+        /// The URL of the signature, without secrets.
         place: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -319,7 +319,7 @@ pub enum UnpackError {
     /// The first bytes match no supported format.
     #[error("not a gzip, zstd, xz or plain tar archive: {found}")]
     Format {
-        /// What it looks like instead.
+        /// The format that the bytes look like, if they look like any.
         found: String,
     },
     /// The compressed or the tar stream is damaged.
@@ -327,7 +327,7 @@ pub enum UnpackError {
     Damaged {
         /// The format.
         format: &'static str,
-        /// What its reader says.
+        /// The error of its reader.
         #[source]
         source: io::Error,
     },
@@ -337,7 +337,7 @@ pub enum UnpackError {
          short"
     )]
     Thread {
-        /// What the system says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -350,9 +350,9 @@ pub enum UnpackError {
     /// The archive exceeds a limit on its members, names or sizes.
     #[error("the archive has more than {limit} {what}, which is the limit")]
     Limit {
-        /// What is counted.
+        /// What the limit counts.
         what: &'static str,
-        /// How much is allowed.
+        /// The largest allowed value.
         limit: u64,
     },
     /// The archive needs a larger window to expand than the agent allows.
@@ -388,7 +388,7 @@ pub enum UnpackError {
     /// The archive expands to too many times its compressed size.
     #[error("the archive expands more than {limit}:1, which only a decompression bomb does")]
     Ratio {
-        /// How much is allowed.
+        /// The largest allowed ratio.
         limit: u64,
     },
     /// The name of a member is not valid, or it leads out of the archive's folder.
@@ -404,13 +404,13 @@ pub enum UnpackError {
     Kind {
         /// Its name, escaped.
         member: String,
-        /// What it is.
+        /// The type of the member.
         kind: String,
     },
     /// The target of a link is missing, or it is outside of the archive.
     #[error("the {kind} {member} points to {target}, which {reason}")]
     Link {
-        /// Which sort of link.
+        /// The kind of the link.
         kind: &'static str,
         /// Its name, escaped.
         member: String,
@@ -428,9 +428,9 @@ pub enum UnpackError {
     /// The file of the entry point is missing or not executable.
     #[error("the entry point {path:?} {found}")]
     EntryPoint {
-        /// As ordered.
+        /// The entry point of the order.
         path: String,
-        /// What is there instead, and what would help.
+        /// What is there instead, and the fix.
         found: String,
     },
     /// A member could not be written.
@@ -479,7 +479,7 @@ pub enum FolderError {
     /// A system call failed.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation that failed, as a verb.
         action: &'static str,
         path: PathBuf,
         #[source]
@@ -495,9 +495,9 @@ pub enum FolderError {
     )]
     OtherChecksum {
         revision: RevisionId,
-        /// What is there.
+        /// The checksum of the installed archive.
         installed: Sha256Digest,
-        /// What was ordered.
+        /// The ordered checksum.
         ordered: Sha256Digest,
     },
     /// The path of the revision exists already, and the agent did not make it.
@@ -509,7 +509,7 @@ pub enum FolderError {
     /// The revision is installed, but it has no executable file at the entry point.
     #[error("the installed revision has no executable file {path:?}; correct the entry point")]
     EntryPoint {
-        /// As ordered.
+        /// The entry point of the order.
         path: String,
     },
     /// The agent was to switch to a revision that is not installed.
@@ -544,13 +544,13 @@ pub enum PackError {
     #[error("{} is a {kind}; only files, folders and symbolic links can be packed", path.display())]
     Special {
         path: PathBuf,
-        /// What it is.
+        /// What the entry is.
         kind: &'static str,
     },
     /// A name is not UTF-8.
     #[error("{} has a name that is not UTF-8; rename it", path.display())]
     Name { path: PathBuf },
-    /// No agent would install the archive.
+    /// No agent would install the archive, for this reason.
     #[error("{} cannot be packed, because no agent would install it", path.display())]
     Refused {
         path: PathBuf,
@@ -568,7 +568,7 @@ pub enum PackError {
 // === impl FetchError ===
 
 impl FetchError {
-    /// Whether the same request may well succeed a little later.
+    /// Whether the same request may succeed a little later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -34,7 +34,7 @@ pub(super) const CURRENT: &str = "current";
 pub(super) const RECORD: &str = ".installed-";
 pub(super) const STAGING: &str = ".staging-";
 
-/// A plugin's folder, there or not.
+/// A plugin's folder, whether or not it exists.
 #[derive(Clone, Debug)]
 pub(super) struct PluginFolder {
     plugins_dir: PathBuf,
@@ -43,14 +43,14 @@ pub(super) struct PluginFolder {
     locks: Arc<PluginLocks>,
 }
 
-/// Who may do what with a plugin's folder.
+/// The locks of a plugin's folder.
 #[derive(Debug, Default)]
 pub(super) struct PluginLocks {
-    /// Held for as long as an installation runs, its thread included, and by a removal. So a
-    /// removal that follows a dropped installation finds that one over and done.
+    /// Held while an installation runs, its thread included, and by a removal. So a removal that
+    /// follows a dropped installation begins after that has ended.
     pub(super) installing: Arc<tokio::sync::Mutex<()>>,
-    /// Held for each short change of the folder, never while an archive is unpacked. Taken after
-    /// the other one.
+    /// Held for each short change of the folder, never while an archive is unpacked. A task that
+    /// needs both locks takes this one second.
     changing: Mutex<()>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Staging {
     published: bool,
 }
 
-/// A record that has another name yet.
+/// A record that has its temporary name.
 struct Draft {
     file: File,
     name: String,
@@ -91,7 +91,7 @@ impl PluginFolder {
         self.sweep(&folder).map_err(from_delete)?;
         match self.installed(&folder, revision)? {
             Some(installed) if installed == ordered => {
-                // The same archive may have been ordered with another entry point.
+                // An order may have named the same archive with another entry point.
                 let path = spec.entry_point.as_str();
                 let found = std::fs::metadata(self.path.join(revision.as_str()).join(path));
                 match found {
@@ -206,14 +206,14 @@ impl PluginFolder {
         remove_below(&self.plugins_dir, self.name.as_str())
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Keeps others from changing it for a moment.
+    /// Keeps other tasks from changing the folder for a moment.
     pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
-        // It guards no data, so a panic while it was held spoiled none.
+        // The lock guards no data, so a panic of its holder damaged none.
         self.locks.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,7 +225,8 @@ impl PluginFolder {
         }
     }
 
-    /// The checksum of the archive that a revision was made from; nothing if it is not there.
+    /// The checksum of the archive that a revision was made from; `None` if the revision does not
+    /// exist.
     pub(super) fn installed(
         &self,
         folder: &OwnedFd,
@@ -254,7 +255,7 @@ impl PluginFolder {
             .ok_or(FolderError::Foreign { path })
     }
 
-    /// Writes a record under another name, not durable yet.
+    /// Writes a record under a temporary name, not durable yet.
     fn draft_record(&self, folder: &OwnedFd, digest: Sha256Digest) -> Result<Draft, FolderError> {
         let name = format!(".record-{:016x}", rand::random::<u64>());
         let write = || -> io::Result<File> {
@@ -300,7 +301,8 @@ impl PluginFolder {
         rustix::fs::fsync(folder).map_err(|errno| failed("sync", &self.path, errno))
     }
 
-    /// A folder without a revision says nothing; one that is not empty stays by itself.
+    /// A folder without a revision has no meaning; one that is not empty stays, because the kernel
+    /// does not remove it.
     pub(super) fn remove_if_empty(&self) {
         rustix::fs::unlinkat(rustix::fs::CWD, &self.path, AtFlags::REMOVEDIR).ok();
     }
@@ -309,12 +311,12 @@ impl PluginFolder {
 // === impl Staging ===
 
 impl Staging {
-    /// What the archive is unpacked into.
+    /// The folder that the archive is unpacked into.
     pub(super) fn tree(&mut self) -> &mut Tree {
         &mut self.tree
     }
 
-    /// Where it is, for errors.
+    /// The path of the folder, for errors.
     pub(super) fn path(&self) -> PathBuf {
         self.folder.path.join(&self.name)
     }
@@ -334,7 +336,7 @@ impl Staging {
             .map_err(|errno| failed("set the mode of", &self.path(), errno))?;
         let draft = folder.draft_record(&self.opened, digest)?;
         let synced = open_folder(&folder.plugins_dir).map_err(io::Error::from).and_then(|all| {
-            // The folder of a new plugin has its own name in that of all.
+            // The name of a new plugin's folder is in the folder of all plugins.
             self.tree.sync(&[draft.file.as_fd(), self.opened.as_fd(), all.as_fd()])
         });
         crash_point::reach("before", "record", name);
@@ -347,7 +349,7 @@ impl Staging {
         if result.is_err() {
             rustix::fs::unlinkat(&self.opened, &draft.name, AtFlags::empty()).ok();
         }
-        // Before the staging folder is dropped, which takes the lock, too.
+        // This ends before the staging folder is dropped, which takes the lock, too.
         drop(changing);
         result
     }

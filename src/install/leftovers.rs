@@ -1,10 +1,10 @@
 //! Finds and deletes the files in one plugin's folder that nothing refers to.
 //!
-//! Called by the sweep with the plugin's claim. A revision is deleted only if it is one of ours: a
-//! real folder of our own user, next to a readable record of the archive it was made from. Whatever
-//! else has a name that this agent would not have given stays and is named.
+//! The sweep calls this with the plugin's claim. A revision is deleted only if this agent made it:
+//! a real folder of the agent's own user, next to a readable record of its archive. An entry with a
+//! name that this agent does not give stays and is reported.
 //!
-//! The caller holds the plugin's turn, which shuts installations and removals out; each change is
+//! The caller holds the plugin's turn, which keeps installations and removals out; each change is
 //! made under the same short lock as theirs. Blocks.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,10 +19,10 @@ use rustix::io::Errno;
 use super::folder::{CURRENT, PluginFolder, RECORD, STAGING, Turn};
 use crate::os::remove::{self, DeleteError, open_folder};
 
-/// Most names that are looked at in one folder.
+/// Most names that are read in one folder.
 pub(crate) const NAMES_MAX: usize = 10_000;
 
-/// A plugin's folder whose installations are shut out.
+/// A plugin's folder that no installation may change.
 pub(crate) struct SweepTurn {
     folder: PluginFolder,
     /// `None` for a dry run, which needs no lock.
@@ -95,7 +95,7 @@ impl SweepTurn {
     }
 }
 
-/// A folder in the middle of being swept.
+/// A folder that is being swept.
 struct Found<'a> {
     turn: &'a SweepTurn,
     folder: &'a OwnedFd,
@@ -126,7 +126,7 @@ impl Found<'_> {
                 }
             }
             Kind::Revision(revision) => self.look_at_revision(&revision),
-            // Goes with the revision it points to, or with the folder.
+            // Deleted with the revision that it points to, or with the folder.
             Kind::Current => {}
             Kind::Odd => self.leave(name, "the agent gives no such name"),
         }
@@ -151,7 +151,7 @@ impl Found<'_> {
         if stat.st_uid != rustix::process::geteuid().as_raw() {
             return self.leave(name, "it belongs to another user, so this agent did not make it");
         }
-        // A revision appears after its record, so one without is not ours.
+        // A revision appears after its record, so the agent did not make one without a record.
         match self.turn.folder.installed(self.folder, revision) {
             Ok(Some(_)) => {}
             Ok(None) => return,
@@ -238,8 +238,8 @@ pub(crate) fn is_random(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The names in a folder, and whether these are all. Those that are not UTF-8 are shown with
-/// replacement characters, which are in no name of ours.
+/// The names in a folder, and whether these are all. A name that is not UTF-8 is shown with
+/// replacement characters, which no name of this agent has.
 pub(crate) fn names(folder: &OwnedFd, at: &Path) -> Result<(Vec<String>, bool), DeleteError> {
     let failed = |errno| remove::failed("list", at.to_owned(), errno);
     let mut names = Vec::new();
@@ -258,7 +258,7 @@ pub(crate) fn names(folder: &OwnedFd, at: &Path) -> Result<(Vec<String>, bool), 
     Ok((names, true))
 }
 
-/// A path, as a report shows it.
+/// A path in the form that a report shows.
 pub(crate) fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -274,7 +274,7 @@ pub(crate) fn destroy(parent: &OwnedFd, at: &Path, name: &str) -> Result<(), Del
     remove::destroy(parent.as_fd(), at, name)
 }
 
-/// The same, but the name is gone first, also after a power failure.
+/// The same, but the name is removed first, also if the power fails.
 pub(crate) fn vanish(parent: &OwnedFd, at: &Path, name: &str) -> Result<(), DeleteError> {
     remove::vanish(parent.as_fd(), at, name)
 }

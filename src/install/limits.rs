@@ -1,19 +1,19 @@
 //! The limits of an archive.
 //!
-//! An archive is judged while it streams by: the first limit that is passed ends the installation,
-//! so a bomb costs no more than its limit. Read by `transfer`, `limits_reader`, `unpack` and
-//! `member`.
+//! The limits are checked while an archive streams in: the first one that is exceeded ends the
+//! installation, so a decompression bomb costs no more than its limit. `transfer`, `limits_reader`,
+//! `unpack` and `member` read them.
 
-/// Bounds of one archive. Whatever is over is refused with an error that names the limit.
+/// Limits of one archive. An archive that exceeds one is refused with an error that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the archive as it is transferred.
     pub archive_bytes: u64,
-    /// Bytes of the tar stream inside, padding included.
+    /// Bytes of the tar stream in it, padding included.
     pub expanded_bytes: u64,
-    /// How many bytes one transferred byte may become.
+    /// Most expanded bytes for one transferred byte.
     pub ratio: u64,
-    /// The ratio is judged only after this many expanded bytes, because the first few kilobytes of
+    /// The ratio is checked only after this many expanded bytes, because the first few kilobytes of
     /// a tar stream compress extremely well.
     pub ratio_from_bytes: u64,
     /// Members, the directories that their paths imply included.
@@ -24,8 +24,8 @@ pub struct Limits {
     pub component_bytes: usize,
     /// Names in a path.
     pub depth: usize,
-    /// Bytes of headers that stand before one member: long names, extended attributes. They are
-    /// held in memory, so this is also a bound on that.
+    /// Bytes of headers before one member: long names, extended attributes. The parser holds them
+    /// in memory, so this bounds that memory, too.
     pub header_bytes: u64,
     /// Bytes of the paths and targets of all symbolic links together. They are made last and are
     /// held in memory until then.

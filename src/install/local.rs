@@ -1,6 +1,7 @@
 //! The installation of a local plugin: only a check of its files.
 //!
-//! The pipeline calls this instead of downloading. Its files are the image's; none is written here.
+//! The pipeline calls this instead of a download. The files belong to the machine's image; the
+//! agent writes none of them.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +16,8 @@ use crate::install::local_manifests::ManifestError;
 /// Whether a local plugin can be started as its manifest says.
 ///
 /// # Errors
-/// Its entry point is not there, cannot be executed, must not be because others may change it, or
-/// is for another machine.
+/// The entry point does not exist, cannot be executed, can be changed by users that the agent does
+/// not trust, or is for another kind of machine.
 pub(super) async fn preflight(spec: &PluginSpec, files: &LocalFiles) -> Result<(), InstallError> {
     let recorded = files.sha256;
     let name = spec.entry_point.as_str().to_owned();
@@ -26,7 +27,7 @@ pub(super) async fn preflight(spec: &PluginSpec, files: &LocalFiles) -> Result<(
     })
     .await?;
     if found != recorded {
-        // Files of the image are replaced in place. The current file is the one that its owner
+        // The image's files are replaced in place. The current file is the one that its owner
         // wants.
         tracing::warn!(
             plugin = %spec.name,
@@ -42,7 +43,8 @@ pub(super) async fn preflight(spec: &PluginSpec, files: &LocalFiles) -> Result<(
 /// The current SHA-256 of a local plugin's entry point.
 ///
 /// # Errors
-/// It is not there, cannot be executed, or must not be because others may change it.
+/// The entry point does not exist, cannot be executed, or can be changed by users that the agent
+/// does not trust.
 pub(super) async fn content(
     spec: &PluginSpec,
     files: &LocalFiles,
@@ -50,7 +52,7 @@ pub(super) async fn content(
     look(program(spec, files), |_| Ok(())).await
 }
 
-/// Hashes a program, and looks at it further.
+/// Hashes a program, and checks it further.
 async fn look(
     program: PathBuf,
     further: impl FnOnce(&Path) -> Result<(), InstallError> + Send + 'static,

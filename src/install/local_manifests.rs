@@ -1,4 +1,4 @@
-//! Plugins that came with the machine: reads their manifests. The port `LocalPlugins`.
+//! Reads the manifests of plugins that came with the machine: the port `LocalPlugins`.
 //!
 //! ```text
 //! <local_plugin_dir>/<name>/manifest.json    protobuf JSON of a ConfigurePlugin, or
@@ -35,7 +35,7 @@ pub(crate) mod trust;
 
 pub use trust::Distrust;
 
-/// Most folders that are looked at. There cannot be as many plugins.
+/// Most folders that are read. There cannot be as many plugins.
 const FOLDERS_MAX: usize = 10_000;
 
 /// Most bytes of a manifest. A configuration may have one MiB, and JSON may escape it.
@@ -44,7 +44,7 @@ const MANIFEST_MAX: u64 = 8 << 20;
 /// Most bytes of an entry point: it is hashed whenever the manifests are read.
 const ENTRY_POINT_MAX: u64 = 1 << 30;
 
-/// Longest name of a folder that is shown.
+/// Longest part of a folder's name that is shown.
 const SHOWN_MAX: usize = 80;
 
 const JSON: &str = "manifest.json";
@@ -56,7 +56,7 @@ pub struct PluginFolders {
     path: PathBuf,
 }
 
-/// Why nothing is known of local plugins.
+/// Why the agent knows of no local plugins.
 #[derive(Debug, thiserror::Error)]
 pub enum FoldersError {
     /// The folder cannot be read.
@@ -69,7 +69,7 @@ pub enum FoldersError {
     /// Other users may change its content.
     #[error("the folder of local plugins cannot be trusted")]
     Distrusted(#[source] Distrust),
-    /// It holds more than any machine runs.
+    /// It holds more folders than any machine has plugins.
     #[error("{} holds more than {FOLDERS_MAX} folders", .0.display())]
     TooMany(PathBuf),
     /// Reading it panicked; the panic is in the log.
@@ -103,19 +103,19 @@ pub enum ManifestError {
     #[error("{} is larger than {max} bytes", path.display())]
     TooLarge {
         path: PathBuf,
-        /// How large it may be.
+        /// The largest allowed size.
         max: u64,
     },
     /// Other users may change the program.
     #[error("it cannot be trusted")]
     Distrusted(#[from] Distrust),
-    /// It is not text.
+    /// The file is not UTF-8 text.
     #[error("{JSON} is not UTF-8")]
     NotUtf8,
-    /// It is not JSON, or not a ConfigurePlugin.
+    /// The file is not JSON, or not a ConfigurePlugin.
     #[error("{JSON} is not a ConfigurePlugin")]
     Json(#[from] JsonError),
-    /// A field in it is wrong.
+    /// A field of the manifest is wrong.
     #[error("{0}")]
     Field(String),
     /// A relative entry point leads out of the folder.
@@ -124,7 +124,7 @@ pub enum ManifestError {
     /// The entry point cannot be executed.
     #[error("the entry point {} is not executable; set its x bits", .0.display())]
     NotExecutable(PathBuf),
-    /// Looking at it panicked; the panic is in the log.
+    /// The check of the folder panicked; the panic is in the log.
     #[error("looking at it panicked")]
     Panicked,
 }
@@ -132,7 +132,7 @@ pub enum ManifestError {
 // === impl PluginFolders ===
 
 impl PluginFolders {
-    /// The plugins below `path`, whether it is there or not.
+    /// The plugins below `path`, whether or not it exists.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path }
@@ -184,8 +184,8 @@ impl PluginFolders {
         let folder = match rustix::fs::openat(all, name, flags, Mode::empty()) {
             Ok(folder) => folder,
             Err(Errno::NOTDIR | Errno::LOOP) => return self.no_folder(all, name),
-            // The folder was deleted while the others were read; or its name is not UTF-8, so
-            // another name was opened.
+            // The folder was deleted while the others were read, or its name is not UTF-8 and the
+            // shown form is not its name.
             Err(Errno::NOENT) if !name.contains(char::REPLACEMENT_CHARACTER) => return Ok(None),
             Err(errno) => return Err(unread(errno)),
         };
@@ -205,7 +205,7 @@ impl PluginFolders {
         let folder = path.to_str().ok_or_else(|| {
             ManifestError::Field("the path of its folder is not UTF-8".to_owned())
         })?;
-        // An error of the file keeps its own form on the way through the core.
+        // An error of the file stays as it is on its way through the core.
         let mut unusable = None;
         let decoded = wire::decode_local(&bytes, &plugin, folder, |program| {
             inside(program, &path).and_then(|()| fingerprint(program)).map_err(|error| {
@@ -246,10 +246,10 @@ impl LocalPlugins for PluginFolders {
     }
 }
 
-/// Looks whether an entry point could be started, and hashes it. Blocks.
+/// Checks whether an entry point could be started, and hashes it. Blocks.
 ///
 /// # Errors
-/// It is not a file that can be executed and that only those may change whom the agent trusts.
+/// It is not an executable file, or users that the agent does not trust may change it.
 pub fn fingerprint(program: &Path) -> Result<Sha256Digest, ManifestError> {
     let failed = |cause| ManifestError::Read { path: program.to_owned(), cause };
     let real = program.canonicalize().map_err(failed)?;
@@ -283,8 +283,8 @@ pub fn fingerprint(program: &Path) -> Result<Sha256Digest, ManifestError> {
     Ok(Sha256Digest::from_bytes(digest.finalize().into()))
 }
 
-/// Whether a program that is given relative to its folder is in it. One that is given absolute may
-/// be anywhere.
+/// Whether a program with a relative path is in its folder. One with an absolute path may be
+/// anywhere.
 fn inside(program: &Path, folder: &Path) -> Result<(), ManifestError> {
     if !program.starts_with(folder) {
         return Ok(());
@@ -307,7 +307,7 @@ fn open_manifest(folder: &OwnedFd, at: &Path, name: &str) -> Result<Option<File>
     }
 }
 
-/// Which manifest a folder has. Called when it is known to have one.
+/// Which manifest a folder has. Call it when the folder has one.
 fn file_name(folder: &OwnedFd) -> &'static str {
     let is_json = rustix::fs::accessat(folder.as_fd(), JSON, Access::EXISTS, AtFlags::empty());
     if is_json.is_ok() { JSON } else { BINARY }

@@ -1,8 +1,7 @@
 //! Makes an archive of a folder that is the same, byte for byte, whenever the files are the same.
 //!
-//! Members are sorted; times, owners and all of the modes but "executable or not" are left out.
-//! Files that the agent would refuse to install are refused here already. The `pack` verb calls
-//! this; it blocks.
+//! Members are sorted; times, owners and every mode bit but "executable" are left out. Files that
+//! an agent would not install are refused here already. The `pack` verb calls this; it blocks.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -26,7 +25,7 @@ const ZSTD_LEVEL: i32 = 9;
 /// How an archive is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Understood by everything.
+    /// Every tool reads it.
     Gzip,
     /// Smaller, and several times faster to unpack.
     Zstd,
@@ -35,11 +34,11 @@ pub enum Compression {
 /// An archive that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// Its checksum, as an order needs it.
+    /// Its SHA-256, as an order needs it.
     pub sha256: Sha256Digest,
     /// Its size in bytes.
     pub bytes: u64,
-    /// How many members it has.
+    /// The number of its members.
     pub entries: u64,
 }
 
@@ -60,7 +59,7 @@ pub fn pack(dir: &Path, out: &Path, compression: Compression) -> Result<Packed, 
     for (path, member) in &members {
         member.write(path, &mut archive).map_err(|error| error.of(out))?;
     }
-    // Two empty blocks are the end marker.
+    // Two empty blocks mark the end.
     archive.write_all(&[0; 1024]).map_err(unwritable)?;
     let Hashed { inner: file, digest, bytes } = archive.finish().map_err(unwritable)?;
     file.as_file().set_permissions(fs::Permissions::from_mode(0o644)).map_err(unwritable)?;
@@ -77,7 +76,7 @@ enum Member {
     Symlink { target: String },
 }
 
-/// A failure while a member is written: of the file that is read, or of the archive.
+/// The error of writing a member: of the file that is read, or of the archive.
 enum WriteError {
     Source(PackError),
     Archive(io::Error),
@@ -259,7 +258,7 @@ fn refuse_output_inside(dir: &Path, parent: &Path, out: &Path) -> Result<(), Pac
     Ok(())
 }
 
-/// Opens a file that was a regular one a moment ago, and makes sure that it still is.
+/// Opens a file that was a regular file a moment ago, and checks that it still is.
 fn open(source: &Path) -> Result<(File, Metadata), PackError> {
     let unreadable = |error| PackError::Read { path: source.to_owned(), source: error };
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;

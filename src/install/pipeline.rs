@@ -42,20 +42,20 @@ pub struct PipelineConfig {
     pub state_root: PathBuf,
     /// `<log_dir>/plugins`, which holds `<name>.log` and its older parts.
     pub log_dir: PathBuf,
-    /// Where archives are kept for later; made with the first one.
+    /// The folder of cached archives; made with the first one.
     pub cache_dir: PathBuf,
-    /// How much is kept there; 0 is nothing.
+    /// Most bytes of the cache; 0 turns it off.
     pub cache_max_bytes: u64,
-    /// Where archives wait that were handed over on this machine; made with the first one.
+    /// The folder in which uploaded archives wait; made with the first one.
     pub spool_dir: PathBuf,
     /// Bounds of one archive.
     pub limits: Limits,
     /// How many installations run at the same time; the others wait. A few are enough to keep a
     /// link and a disk busy. At least one.
     pub max_parallel: usize,
-    /// When installations are held back because memory is short.
+    /// When installations wait because memory is short.
     pub pressure: PressurePolicy,
-    /// Where a download may be redirected to.
+    /// Where a redirection may lead.
     pub redirects: RedirectRules,
 }
 
@@ -71,8 +71,7 @@ pub struct Pipeline {
 // === impl PipelineConfig ===
 
 impl PipelineConfig {
-    /// As the configuration says, for these places: archives are kept for later in one, so many
-    /// bytes of them, and wait in the last when they were handed over.
+    /// The configuration's values for these folders: the cache with its size, and the spool.
     #[must_use]
     pub fn configured(
         config: &Config,
@@ -116,8 +115,8 @@ pub fn settle_cache(config: &PipelineConfig) {
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// Makes a pipeline that trusts what `trust` names, and the folder for plugins if it is
-    /// missing.
+    /// Makes a pipeline that trusts the keys of `trust`, and makes the folder for plugins if it
+    /// does not exist.
     ///
     /// # Errors
     /// The folder cannot be made or opened.
@@ -145,15 +144,15 @@ impl Pipeline {
         })
     }
 
-    /// The same pipeline for a dry run: nothing ever runs from its own folders, and the plugins
-    /// would be below `state_dir`.
+    /// The same pipeline for a dry run: it publishes nothing, and the plugins would be below
+    /// `state_dir`.
     pub(super) fn for_dry_run(mut self, state_dir: PathBuf) -> Self {
         self.downloader.dry_run_for = Some(state_dir);
         self
     }
 
-    /// Trusts what `trust` names from now on. An installation that has begun its transfer keeps the
-    /// keys it began with; installed revisions stay.
+    /// Trusts the keys of `trust` from now on. An installation whose transfer has begun keeps its
+    /// keys; installed revisions stay.
     pub fn set_trust(&self, trust: Trust) {
         self.downloader.set_trust(trust);
     }
@@ -168,7 +167,7 @@ impl Pipeline {
         self.downloader.cache.set_max(bytes);
     }
 
-    /// Where archives are handed over.
+    /// The folder for uploaded archives.
     #[must_use]
     pub fn spool(&self) -> Spool {
         self.spool.clone()
@@ -202,12 +201,12 @@ impl Pipeline {
 // === impl Pipeline: sweeping ===
 
 impl Pipeline {
-    /// Where revisions are.
+    /// The folder with the revisions of plugins.
     pub(crate) fn plugins_dir(&self) -> &Path {
         &self.config.plugins_dir
     }
 
-    /// Where plugins keep their data.
+    /// The folder with the data of plugins.
     pub(crate) fn state_root(&self) -> &Path {
         &self.config.state_root
     }
@@ -228,7 +227,7 @@ impl Pipeline {
         self.spool.sweep(manner, report, go_on);
     }
 
-    /// Shuts installations and removals of a plugin out. `None` while one is under way.
+    /// Keeps installations and removals of a plugin out. `None` while one is under way.
     pub(crate) fn turn_to_sweep(
         &self,
         name: &PluginName,
@@ -332,7 +331,7 @@ impl Installer for Pipeline {
 
     async fn remove(&self, name: &PluginName) -> Result<(), RemoveError> {
         let (folder, locks) = self.folder(name);
-        // An installation that was dropped may still be clearing up.
+        // An installation that was dropped may still be deleting its files.
         let turn = take_turn(locks).await;
         let what = format!("the files of {name}");
         let (name, config) = (name.clone(), self.config.clone());

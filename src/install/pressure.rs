@@ -3,7 +3,7 @@
 //!
 //! The kernel reports the share of time in which some process waited for memory (pressure stall
 //! information). An installation waits while that share is above the configured limit, and its
-//! progress says so. After the longest allowed wait it begins all the same, so that an order on a
+//! progress says so. After the longest allowed wait it begins in any case, so that an order on a
 //! machine that is always short of memory does not wait for ever.
 
 use std::path::PathBuf;
@@ -20,17 +20,17 @@ const MACHINE_PRESSURE: &str = "/proc/pressure/memory";
 /// Pause between two looks. The kernel's own average is over ten seconds.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// The word of an installation that is held up.
+/// The progress text of an installation that waits.
 const HELD_UP: &str = "the machine is short of memory";
 
-/// When installations are held back.
+/// When installations wait for memory.
 #[derive(Clone, Debug)]
 pub struct PressurePolicy {
     /// The pressure files of the kernel; missing files are ignored.
     pub files: Vec<PathBuf>,
     /// Percent of the last ten seconds in which a process waited for memory; 0 turns the check off.
     pub most: u32,
-    /// Longest that an installation is held back.
+    /// Longest time for which an installation waits.
     pub patience: Duration,
 }
 
@@ -41,7 +41,7 @@ impl Default for PressurePolicy {
 }
 
 impl PressurePolicy {
-    /// As the configuration says.
+    /// The limits of the configuration.
     pub(super) fn configured(install: &InstallConfig) -> Self {
         let file = match install.pressure_file.as_str() {
             "" => MACHINE_PRESSURE,
@@ -83,7 +83,7 @@ impl PressurePolicy {
     }
 }
 
-/// Percent of the last ten seconds in which a process waited.
+/// Percent of the last ten seconds in which a process waited, from the text of a pressure file.
 fn stalled(text: &str) -> Option<f64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let average = some.split_whitespace().find_map(|field| field.strip_prefix("avg10="))?;

@@ -22,7 +22,7 @@ pub(super) fn pause(attempt: u32, asked: Option<Duration>, random: f64) -> Durat
 pub(super) fn retry_after(header: &str, now: SystemTime) -> Option<Duration> {
     let header = header.trim();
     if !header.is_empty() && header.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are a long time, too.
+        // A number with more digits than fit is a long time, too.
         return Some(Duration::from_secs(header.parse().unwrap_or(u64::MAX)));
     }
     let date = jiff::fmt::rfc2822::parse(header).ok()?;

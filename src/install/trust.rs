@@ -1,4 +1,4 @@
-//! Whose signatures make an archive one that may be installed.
+//! Which signatures an archive needs to be installed.
 //!
 //! ```text
 //! [trust] keys, key_files ─► Keyring ─┐
@@ -35,13 +35,13 @@ const KEY_FILE_MAX: u64 = 64 << 10;
 /// Most keys of one machine. Rotating one needs two.
 const KEYS_MAX: usize = 256;
 
-/// Whose archives the agent installs.
+/// The signers whose archives the agent installs.
 #[derive(Debug)]
 pub enum Trust {
-    /// Anybody's: no key is configured, so the agent checks only the checksum that the order
+    /// Any signer: no key is configured, so the agent checks only the checksum that the order
     /// states.
     Anybody,
-    /// Archives that one of these keys signed.
+    /// One of these keys must have signed the archive.
     Keys(Keyring),
     /// No signature is trusted: keys are configured, but the agent cannot read them, for this
     /// reason.
@@ -55,7 +55,7 @@ pub struct Keyring {
     binding: Binding,
 }
 
-/// A signature whose archive has still to be seen.
+/// A signature whose archive the agent has not read yet.
 pub(super) struct Check<'a> {
     key: KeyId,
     signature: &'a Signature,
@@ -65,7 +65,7 @@ pub(super) struct Check<'a> {
 // === impl Trust ===
 
 impl Trust {
-    /// Reads the keys that are configured. Blocks.
+    /// Reads the configured keys. Blocks.
     ///
     /// # Errors
     /// A key cannot be used, or a file with keys cannot be read.
@@ -111,8 +111,8 @@ impl Trust {
 // === impl Keyring ===
 
 impl Keyring {
-    /// Whether this signature can be the one of this revision's archive, as far as the agent can
-    /// check that before it has the archive's bytes.
+    /// Whether this can be the signature of this revision's archive, as far as the agent can tell
+    /// before it has the archive's bytes.
     pub(super) fn judge<'a>(
         &'a self,
         signature: &'a Signature,
@@ -153,12 +153,12 @@ impl Keyring {
 // === impl Check ===
 
 impl Check<'_> {
-    /// The next bytes of the archive.
+    /// Adds the next bytes of the archive.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         self.verifier.update(bytes);
     }
 
-    /// Whether archive and trusted comment are those that were signed. Called once, after the last
+    /// Whether the key signed this archive and this trusted comment. Call it once, after the last
     /// byte.
     pub(super) fn finish(&mut self) -> Result<(), SignatureError> {
         self.verifier.finalize().map_err(|_| SignatureError::Wrong { key: self.key })
@@ -183,7 +183,7 @@ pub fn check_signature(bytes: &[u8]) -> Result<KeyId, &'static str> {
     Signature::parse(bytes).map(|signature| signature.key())
 }
 
-/// All keys of a file: one a line, between comments.
+/// All keys of a file: one in each line, between comments.
 fn parse_keys(text: &str) -> Result<Vec<(KeyId, PublicKey)>, KeyError> {
     let is_comment = |line: &&str| {
         line.trim().is_empty() || line.starts_with('#') || line.starts_with("untrusted comment:")

@@ -6,10 +6,10 @@
 //!           (a thread of its own)
 //! ```
 //!
-//! Regular files, folders, symbolic and hard links that stay inside are taken; everything else is
-//! refused by name. A later file replaces an earlier one of the same name; symbolic links are made
-//! last, so nothing is ever written through one. Modes lose everything but `rwxr-xr-x`; files keep
-//! their time, owners are ignored. `attempt` runs this on the installation's thread.
+//! Regular files, folders, symbolic and hard links that stay inside are unpacked; an archive with
+//! any other member is refused. A later file replaces an earlier one of the same name; symbolic
+//! links are made last, so that nothing is ever written through one. Modes keep only `rwxr-xr-x`;
+//! files keep their time, owners are ignored. `transfer` runs this on the installation's thread.
 
 use std::io;
 use std::path::PathBuf;
@@ -47,23 +47,23 @@ pub(crate) mod write_out;
 /// The block size of tar.
 const BLOCK_BYTES: u64 = 512;
 
-/// What tells compressions apart is in the first bytes; a tar header has one block.
+/// The first bytes tell compressions apart; a tar header has one block.
 const PEEK_BYTES: usize = 512;
 
-/// Content is written in pieces of this size. What arrives has no regard for pages; the kernel is
-/// faster with whole ones.
+/// Content is written in pieces of this size. Pieces that arrive do not end at pages; the kernel
+/// writes whole pages faster.
 const COPY_BYTES: usize = 256 * 1024;
 
-/// Where to and how an archive is unpacked.
+/// The target folder and the rules for unpacking.
 pub(super) struct Unpacking<'a> {
     pub(super) tree: &'a mut Tree,
-    /// Where that is, for errors.
+    /// The path of the folder, for errors.
     pub(super) place: PathBuf,
     pub(super) entry_point: &'a EntryPoint,
     pub(super) limits: &'a Limits,
     /// The memory that the decoder may use for its window.
     pub(super) windows: Arc<Hold>,
-    /// Whether the work is in vain.
+    /// Whether the installation was cancelled.
     pub(super) is_cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -76,7 +76,7 @@ impl Unpacking<'_> {
     /// download has reported that the checksum is right.
     pub(super) fn run(self, pieces: mpsc::Receiver<Piece>) -> Result<(), UnpackError> {
         let mut source = Source::new(pieces);
-        // It only waits for the download.
+        // Only the download is still missing.
         let abandoned = |_| UnpackError::Abandoned;
         let format = Format::of(block_on(source.peek(PEEK_BYTES)).map_err(abandoned)?)?;
         let mut of_xz = 0;
@@ -123,7 +123,7 @@ impl Unpacking<'_> {
                 return Err(UnpackError::Abandoned);
             }
             self.tree.symlink(path, target).map_err(|obstacle| self.blame(path, obstacle, 0))?;
-            // They may lie in folders that are not there yet.
+            // They may be in folders that do not exist yet.
             self.check_count(count)?;
         }
         self.check_entry_point(&links)
@@ -154,14 +154,14 @@ impl Unpacking<'_> {
             end_of_last =
                 entry.raw_file_position().saturating_add(blocks.saturating_mul(BLOCK_BYTES));
             if kind == EntryType::XGlobalHeader {
-                // The parser would apply what stands in front of it, such as the name of the next
-                // member, to this one, and forget it.
+                // The parser would apply the extension before this member, such as the name of the
+                // next member, to this one, and then forget it.
                 if !is_alone {
                     let member = escaped(&entry.header().path_bytes());
                     let kind = "global header between a member and its own headers".to_owned();
                     return Err(UnpackError::Kind { member, kind });
                 }
-                // Its content counts as a header, so the parser is still on its allowance.
+                // Its content counts as a header, so the parser has the same limit for it.
                 check_global(&mut entry).await.map_err(explain)??;
             } else {
                 meter.expect_content();
@@ -172,7 +172,7 @@ impl Unpacking<'_> {
         }
     }
 
-    /// Whether there are too many members, folders that are only implied among them.
+    /// Whether there are too many members, implied folders included.
     fn check_count(&self, members: u64) -> Result<(), UnpackError> {
         let limit = self.limits.entries;
         if members.saturating_add(self.tree.implied()) > limit {
@@ -208,7 +208,8 @@ impl Unpacking<'_> {
             return Err(wrong("has no name"));
         }
         if kind == EntryType::Regular {
-            // Very old archives mark a folder like this; a reader should not have to guess.
+            // Very old archives mark a folder like this; other readers disagree about it, so it is
+            // refused.
             if raw.ends_with(b"/") {
                 return Err(wrong("is a file, but its name ends with a slash"));
             }
@@ -218,7 +219,7 @@ impl Unpacking<'_> {
             return Err(wrong("is a folder or link, but has content"));
         }
         if kind == EntryType::Directory {
-            // The root is there already, and its mode is the agent's business.
+            // The root exists already, and the agent chooses its mode.
             if path.is_root() {
                 return Ok(());
             }
@@ -310,7 +311,7 @@ impl Unpacking<'_> {
     }
 }
 
-/// Reads until the buffer is full or nothing is left; how much that was.
+/// Reads until the buffer is full or the input ends; returns how many bytes that were.
 async fn fill(from: &mut (impl AsyncRead + Unpin), buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -324,7 +325,7 @@ async fn fill(from: &mut (impl AsyncRead + Unpin), buffer: &mut [u8]) -> io::Res
 }
 
 /// Reads on to the very end: the tar parser stops at its end marker, but the checksums inside the
-/// compressed stream and the one of the order cover what follows, too. That may be zeros.
+/// compressed stream and the one of the order cover the bytes after it, too. Those may be zeros.
 async fn drain(mut rest: Stream, meter: &Meter, format: Format) -> Result<(), UnpackError> {
     meter.expect_content();
     let mut buffer = vec![0; COPY_BYTES];
@@ -340,7 +341,7 @@ async fn drain(mut rest: Stream, meter: &Meter, format: Format) -> Result<(), Un
             return Err(UnpackError::TrailingData);
         }
     }
-    // A decoder only ends here when it saw the end of its input, which is the verified end.
+    // A decoder ends here only when it saw the end of its input, which is the verified end.
     if meter.is_verified() { Ok(()) } else { Err(UnpackError::TrailingData) }
 }
 
@@ -365,7 +366,7 @@ fn forbidden(kind: EntryType) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// Whether all readers of a header see the same size. A binary one has twelve bytes, of which the
+/// Whether all readers of a header see the same size. A binary size has twelve bytes, of which the
 /// parser reads only the last eight.
 fn is_size_unambiguous(header: &[u8; 512]) -> bool {
     const SIZE: std::ops::Range<usize> = 124..136;

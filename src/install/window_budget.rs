@@ -1,9 +1,9 @@
 //! How much memory the decoders of all installations may use for their windows.
 //!
-//! A decoder keeps the last bytes that it wrote, its window, and the header of an archive says how
-//! many that are. Anybody who can offer an archive can write 128 MiB there, and the checksum is
-//! known to be right at the end only. So each installation takes a permit for what its archive asks
-//! for, of a budget that all share, and gives it back when its decoder is gone.
+//! A decoder keeps the last bytes that it wrote, its window, and the header of an archive states
+//! the size. The author of an archive can write 128 MiB there, and the checksum is known to be
+//! right only at the end. So each installation takes a permit for what its archive asks for, from a
+//! budget that all share, and gives it back when its decoder is dropped.
 //!
 //! ```text
 //! unpack: header ─► Hold::grow ─ enough is free ─► goes on
@@ -11,9 +11,9 @@
 //! retry:  WindowBudget::take, first come, first served ─► the download begins again
 //! ```
 //!
-//! Nothing waits for memory while it holds a connection or a download slot, and none of the wait
-//! counts as time of a download. What holds memory and makes no progress gives it back as soon as
-//! another installation waits (`transfer` asks [`Hold::is_wanted`]).
+//! No installation waits for memory while it holds a connection or a download slot, and the wait
+//! does not count as time of a download. An installation that holds memory and makes no progress
+//! gives it back as soon as another one waits (`transfer` calls [`Hold::is_wanted`]).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,14 +26,14 @@ use super::error::UnpackError;
 /// more than any preset of `xz` needs.
 pub(super) const WINDOW_MAX: u64 = 128 << 20;
 
-/// What all windows together may have: the largest, and one that a preset of `zstd` makes.
+/// The budget of all windows together: the largest one, and one that a preset of `zstd` makes.
 const BUDGET: u64 = WINDOW_MAX + (8 << 20);
 
-/// So long a server may keep the agent waiting for the next [`STALLED_BYTES`] while others wait for
-/// memory.
+/// Longest time for which a server may keep the agent waiting for the next [`STALLED_BYTES`] while
+/// other installations wait for memory.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a download receives at least within [`PATIENCE`], if it makes progress.
+/// The least number of bytes within [`PATIENCE`] that counts as progress of a download.
 pub(super) const STALLED_BYTES: u64 = 64 << 10;
 
 /// Permits are counted in these, because the semaphore counts no further than `u32`.
@@ -43,13 +43,14 @@ const UNIT: u64 = 1 << 10;
 #[derive(Debug)]
 pub(super) struct WindowBudget {
     units: Arc<Semaphore>,
-    /// How many installations wait for some of it.
+    /// How many installations wait for memory.
     waiting: watch::Sender<usize>,
-    /// How long one that holds some of it may be without progress while others wait.
+    /// How long an installation that holds memory may be without progress while others wait.
     pub(super) patience: Duration,
 }
 
-/// What one installation holds of it. Given back by [`Hold::release`], and when it is dropped.
+/// The memory that one installation holds. It is given back by [`Hold::release`], and when this is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
     budget: Arc<WindowBudget>,
@@ -80,14 +81,14 @@ impl WindowBudget {
         Self { units: Arc::new(Semaphore::new(units)), waiting: watch::Sender::new(0), patience }
     }
 
-    /// With another patience than everybody has.
+    /// The same with another patience.
     #[cfg(test)]
     pub(super) fn with_patience(patience: Duration) -> Self {
         Self::new(BUDGET, patience)
     }
 
-    /// Waits for so many units, behind those who began to wait before; `wait` is called where it
-    /// has to. Nothing is waited for with none.
+    /// Waits for so many units, behind the installations that began to wait before; `wait` is
+    /// called if it has to wait. Does not wait for 0 units.
     pub(super) async fn take(self: &Arc<Self>, units: u32, wait: impl FnOnce()) -> Hold {
         let mut held = Held { permit: None, most: units };
         if units > 0 {
@@ -110,12 +111,13 @@ impl WindowBudget {
 // === impl Hold ===
 
 impl Hold {
-    /// Makes sure that a window of so many bytes may be used.
+    /// Takes the memory for a window of so many bytes.
     ///
     /// # Errors
-    /// It is larger than any may be, or others use too much at the moment. The installation then
-    /// has to begin again with [`WindowBudget::take`] of [`Self::most`]: it would have to keep what
-    /// it holds while it waits for more, and two that do so could wait for each other.
+    /// The window is larger than any may be, or other installations use too much memory at the
+    /// moment. The installation then has to begin again with [`WindowBudget::take`] of
+    /// [`Self::most`]: it would have to keep its memory while it waits for more, and two
+    /// installations that do so could wait for each other.
     pub(super) fn grow(&self, bytes: u64) -> Result<(), UnpackError> {
         if bytes > WINDOW_MAX {
             return Err(UnpackError::Window { wanted: bytes, limit: WINDOW_MAX });
@@ -127,7 +129,8 @@ impl Hold {
         let Some(missing) = wanted.checked_sub(has).filter(|missing| *missing > 0) else {
             return Ok(());
         };
-        // It gives nothing while others wait: what becomes free belongs to the first of them.
+        // It gives nothing while other installations wait: freed memory belongs to the first of
+        // them.
         match Arc::clone(&self.budget.units).try_acquire_many_owned(missing) {
             Ok(more) => {
                 match &mut held.permit {
@@ -137,7 +140,7 @@ impl Hold {
                 Ok(())
             }
             Err(_) => {
-                // One that asks for more and more begins again once, not each time.
+                // An installation that asks for more and more begins again once, not each time.
                 if has > 0 {
                     held.most = in_units(WINDOW_MAX);
                 }
@@ -146,12 +149,12 @@ impl Hold {
         }
     }
 
-    /// Gives back what it holds. For when the decoder is gone.
+    /// Gives the memory back. Call it when the decoder is dropped.
     pub(super) fn release(&self) {
         self.held().permit = None;
     }
 
-    /// What the archive needs, for all that is known of it, in units of the budget.
+    /// The memory that the archive needs, as far as it is known, in units of the budget.
     pub(super) fn most(&self) -> u32 {
         self.held().most
     }
@@ -193,7 +196,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// So many units are enough for a window; even the smallest takes one.
+/// Enough units for a window; even the smallest takes one.
 fn in_units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT).max(1)).unwrap_or(u32::MAX)
 }
@@ -230,7 +233,8 @@ mod tests {
         large.grow(128 * MIB).expect("free");
         usual.grow(8 * MIB).expect("free");
         assert!(is_taken(third.grow(1)));
-        // The largest so far counts: what is smaller takes nothing, and gives nothing back.
+        // Only the largest window so far counts: a smaller one takes nothing and gives nothing
+        // back.
         large.grow(MIB).expect("held");
         assert!(is_taken(third.grow(1)));
         large.release();

@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use crate::net::backoff::{Jitter, Schedule};
 
-/// How a stream ended, as far as waiting is concerned.
+/// How a stream ended, as far as the wait depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
-    /// As streams end every day: the server restarts, the network changes.
+    /// An everyday end: the server restarted, or the network changed.
     Ordinary,
-    /// In a way that will hardly be better at once: refused, not implemented, broken.
+    /// An end that another attempt will hardly change: refused, not implemented, broken.
     Severe,
 }
 
-/// Where waits begin and end.
+/// The shortest and the longest waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) ordinary: Duration,
     pub(super) severe: Duration,
     pub(super) max: Duration,
-    /// A stream that the server accepted and that lived this long makes the next wait a short one
-    /// again. An accepted registration alone does not: two agents with the identity of one machine
-    /// are accepted in turn, each for the moment until the other comes back.
+    /// A stream that the server accepted and that stayed open this long makes the next wait short
+    /// again. An accepted registration alone does not: the server accepts two agents with the
+    /// identity of one machine in turn, each until the other one comes back.
     pub(super) settled: Duration,
 }
 
@@ -52,18 +52,19 @@ impl Backoff {
         Self { bounds, ordinary: 0, severe: 0 }
     }
 
-    /// An accepted stream lived this long; forgets the failures before it when that is long enough.
+    /// An accepted stream stayed open this long; forgets the failures before it when that is long
+    /// enough.
     pub(super) fn lived(&mut self, lived: Duration) {
         if lived >= self.bounds.settled {
             (self.ordinary, self.severe) = (0, 0);
         }
     }
 
-    /// The wait after one more failure: a part of the longest wait of that round, `jitter` in
-    /// `0.0..1.0` says which.
+    /// The wait after one more failure: a part of the longest wait of that round; `jitter` in
+    /// `0.0..1.0` chooses which.
     ///
-    /// The first ordinary failure is followed by an attempt at once, for the server that only
-    /// restarted. A severe one never is, and its rounds begin higher.
+    /// After the first ordinary failure the link tries again at once, because the server may only
+    /// have restarted. A severe failure always waits, and its rounds begin higher.
     pub(super) fn next(&mut self, severity: Severity, jitter: f64) -> Duration {
         let (base, round) = match severity {
             Severity::Ordinary => {

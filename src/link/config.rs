@@ -15,7 +15,7 @@ use crate::net::keepalive::Keepalive;
 use crate::net::tls::TlsFiles;
 use crate::net::token::{NoToken, TokenSource};
 
-/// Largest message that is sent, and largest frame that is handed on, in bytes.
+/// Largest message that is sent, and largest frame that is passed to the listener, in bytes.
 pub const MAX_MESSAGE: usize = 4 << 20;
 
 /// Everything needed to reach a control plane.
@@ -26,36 +26,37 @@ pub struct LinkConfig {
     pub(super) tokens: Arc<dyn TokenSource>,
     pub(super) tls: TlsFiles,
     pub(super) timings: Timings,
-    /// Lives as long as the link, which has one endpoint.
+    /// Kept as long as the link, which has one endpoint.
     pub(super) keepalive: Arc<Keepalive>,
     pub(super) vsock: Arc<dyn DialVsock>,
 }
 
-/// Receives the messages of the link.
+/// Receives the messages and the state of the link.
 #[async_trait]
 pub trait LinkListener: Send + Sync {
-    /// A message arrived. The next frame of its stream is read when this returns, acknowledgements
-    /// of our own messages included: so this may acknowledge, and must not wait for a delivery.
+    /// A message arrived. The link reads the next frame of its stream when this returns,
+    /// acknowledgements of the agent's own messages included: so this may acknowledge, and must not
+    /// wait for a delivery.
     async fn received(&self, message: InboundMessage);
 
-    /// A stream is registered and is the one that deliveries use from now on. The number is that of
-    /// the receipts. A stream that replaces another one is announced without a disconnection.
+    /// A stream is registered, and deliveries use it from now on. The number is that of the
+    /// receipts. A stream that replaces another one is announced without a disconnection.
     fn connected(&self, stream: u64);
 
-    /// There is no registered stream any more. The reason is for people.
+    /// No stream is registered any more. The reason is for people.
     fn disconnected(&self, reason: String);
 }
 
-/// How long things take. The defaults are the protocol's; tests shorten them.
+/// The timeouts. The defaults are the protocol's; tests shorten them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timings {
     /// From the first packet to the accepted registration.
     pub(super) register: Duration,
     /// For an acknowledgement.
     pub(super) acknowledge: Duration,
-    /// For what is outstanding on a stream that is let go.
+    /// For the outstanding deliveries of a stream that is let go.
     pub(super) drain: Duration,
-    /// Age at which a stream is replaced; a little is taken off at random.
+    /// Age at which a stream is replaced; a small random time is subtracted.
     pub(super) max_age: Duration,
     /// For a message without a stream.
     pub(super) unary: Duration,
@@ -70,7 +71,7 @@ impl LinkConfig {
     ///
     /// # Errors
     ///
-    /// When the resource or the channel is empty or cannot stand in a header.
+    /// The resource or the channel is empty or is not a valid header value.
     pub fn new(endpoint: Endpoint, resource: &str, channel: &str) -> Result<Self, LinkConfigError> {
         Ok(Self {
             keepalive: Arc::new(Keepalive::of(&endpoint)),
@@ -83,7 +84,7 @@ impl LinkConfig {
         })
     }
 
-    /// Sends the tokens of this source.
+    /// Authenticates with the tokens of this source.
     #[must_use]
     pub fn with_tokens(self, tokens: Arc<dyn TokenSource>) -> Self {
         Self { tokens, ..self }
@@ -95,8 +96,8 @@ impl LinkConfig {
         Self { tls, ..self }
     }
 
-    /// A token that was not believed is not sent again. Refusals are retried from 5 s on, so this
-    /// cannot make a loop of questions.
+    /// A token that the server refused is not sent again. The link tries again from 5 s on after a
+    /// refusal, so this cannot cause endless token requests.
     pub(super) fn heed(&self, end: &StreamEnd) {
         if end.code == tonic::Code::Unauthenticated {
             self.tokens.refused();
@@ -110,7 +111,7 @@ impl Default for Timings {
             register: Duration::from_secs(30),
             acknowledge: Duration::from_secs(2),
             drain: Duration::from_secs(2),
-            // A few minutes below the hour, for the attempts that fail.
+            // A few minutes less than an hour, which leaves time for attempts that fail.
             max_age: Duration::from_secs(55 * 60),
             unary: Duration::from_secs(10),
             backoff: backoff::Bounds::default(),
@@ -118,7 +119,7 @@ impl Default for Timings {
     }
 }
 
-/// A server would end the whole stream over it, and over every attempt after that.
+/// A server would end the whole stream because of it, and each later one, too.
 pub(super) fn refuse_oversize(len: usize) -> Result<(), DeliveryError> {
     if len <= MAX_MESSAGE {
         return Ok(());

@@ -11,7 +11,7 @@ pub(super) struct Headers {
     channel: MetadataValue<Ascii>,
 }
 
-/// Why a link cannot be configured so.
+/// Why a link cannot have this configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value:?} {problem}")]
 pub struct LinkConfigError {
@@ -23,7 +23,8 @@ pub struct LinkConfigError {
 // === impl Headers ===
 
 impl Headers {
-    /// Checks the two values. The documented patterns are not applied: real values break them.
+    /// Checks the two values. The documented patterns are not applied, because real values do not
+    /// match them.
     pub(super) fn new(resource: &str, channel: &str) -> Result<Self, LinkConfigError> {
         Ok(Self {
             resource: value("the control-plane resource", resource)?,
@@ -41,14 +42,14 @@ impl Headers {
         self.channel.to_str().unwrap_or_default()
     }
 
-    /// Adds everything to a request.
+    /// Adds all headers to a request.
     pub(super) fn apply(
         &self,
         token: Option<&str>,
         metadata: &mut MetadataMap,
     ) -> Result<(), TokenError> {
         if let Some(token) = token {
-            // The error of the conversion is dropped because it could quote the token.
+            // The error of the conversion is dropped, because it could quote the token.
             let mut value = format!("Bearer {token}").parse().map_err(|_| TokenError {
                 source_name: "what was configured".to_owned(),
                 cause: "it has characters that no header may have".into(),

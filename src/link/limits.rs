@@ -1,14 +1,14 @@
-//! The limits a server sets for what we send, and keeping them.
+//! Reads the limits that a server sets for messages of the agent, and keeps to them.
 
 use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
 
-/// A server's limits count per minute; a whole minute's worth may be sent at once.
+/// A server's limits count per minute; the agent may send a whole minute's worth at once.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What a server allows. Absent, unparsable or zero is no limit: nothing could ever be sent
-/// under a limit of zero.
+/// What a server allows. An absent, invalid or zero value is no limit: under a limit of zero the
+/// agent could never send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) messages_per_minute: Option<u64>,
@@ -25,11 +25,11 @@ pub(super) struct Throttle {
 /// The limit is used up for longer than the sender wants to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exceeded {
-    /// When there is room again.
+    /// When a message may be sent again.
     pub(super) wait: Duration,
 }
 
-/// A token bucket, kept as the moment at which it will be full again.
+/// A token bucket, stored as the moment at which it will be full again.
 #[derive(Debug)]
 struct Bucket {
     per_minute: u64,
@@ -55,7 +55,7 @@ impl Limits {
 // === impl Throttle ===
 
 impl Throttle {
-    /// Nothing sent yet.
+    /// A bucket from which nothing was taken yet.
     pub(super) fn new(limits: Limits, now: Instant) -> Self {
         let bucket = |per_minute| Bucket { per_minute, full_at: now };
         Self {
@@ -64,8 +64,8 @@ impl Throttle {
         }
     }
 
-    /// Takes room for one message of `bytes` and says how long to wait before it is sent; takes
-    /// nothing if that were longer than `patience`.
+    /// Takes one message of `bytes` from the limits, and returns how long to wait before it is
+    /// sent; takes nothing if that were longer than `patience`.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -98,7 +98,7 @@ impl Bucket {
         WINDOW.mul_f64(units as f64 / self.per_minute as f64)
     }
 
-    /// Something larger than the whole bucket waits for a full one.
+    /// A message larger than the whole bucket waits for a full one.
     fn wait(&self, now: Instant, units: usize) -> Duration {
         let fill = self.full_at.saturating_duration_since(now);
         (fill + self.cost(units).min(WINDOW)).saturating_sub(WINDOW)
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(throttle.take(now, 10, PATIENCE), Ok(Duration::from_secs(2)));
         let refused = Err(Exceeded { wait: Duration::from_secs(3) });
         assert_eq!(throttle.take(now, 10, PATIENCE), refused);
-        // What was refused took nothing.
+        // A message that was refused took nothing.
         assert_eq!(throttle.take(now, 10, PATIENCE), refused);
         assert_eq!(throttle.take(now + WINDOW, 10, PATIENCE), Ok(Duration::ZERO));
     }

@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 /// Most deliveries that may wait on one stream.
 pub(super) const MAX_PENDING: usize = 1_024;
 
-/// What a server may answer, as the caller of the delivery sees it.
+/// The server's answer, as the caller of the delivery sees it.
 pub(super) type Answer = Result<(), DeliveryError>;
 
 /// The waiting deliveries of one stream, by message id.
@@ -22,14 +22,14 @@ pub(super) struct Pending {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Two deliveries of one id at the same time are both settled by one acknowledgement.
+    /// One acknowledgement settles two deliveries that have one id at the same time.
     waiting: HashMap<String, Vec<(u64, oneshot::Sender<Answer>)>>,
     next_ticket: u64,
     count: usize,
     is_closed: bool,
 }
 
-/// One waiting delivery. Dropping it is to stop waiting.
+/// One waiting delivery. Dropping it ends the wait.
 #[derive(Debug)]
 pub(super) struct Ticket<'a> {
     pending: &'a Pending,
@@ -41,7 +41,7 @@ pub(super) struct Ticket<'a> {
 // === impl Pending ===
 
 impl Pending {
-    /// Nothing waits.
+    /// No delivery waits.
     pub(super) fn new() -> Self {
         Self { table: Mutex::default(), count: watch::Sender::new(0) }
     }
@@ -70,13 +70,13 @@ impl Pending {
         let Some(waiters) = table.waiting.remove(id) else { return false };
         self.recount(&mut table, 0, waiters.len());
         for (_, waiter) in waiters {
-            // A waiter may have stopped waiting just now.
+            // A waiter may just have stopped waiting.
             drop(waiter.send(answer.clone()));
         }
         true
     }
 
-    /// Fails everything that waits, and everything that comes after.
+    /// Fails all waiting deliveries, and all later ones.
     pub(super) fn close(&self) {
         let mut table = self.table();
         table.is_closed = true;

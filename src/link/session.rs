@@ -1,4 +1,4 @@
-//! One stream: its registration, what arrives on it and what is sent on it.
+//! One stream: its registration, and the messages in both directions.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -27,22 +27,22 @@ use super::status::{self, StreamEnd, shown};
 use crate::net::connection::{Connection, FewerPings};
 use crate::net::dial::dial_with;
 
-/// What the decoder takes at most, in bytes: enough to see an oversize frame to its end and to
-/// acknowledge it, little enough for a small machine.
+/// The largest frame that the decoder takes, in bytes: large enough to read an oversize frame to
+/// its end and to acknowledge it, small enough for a small machine.
 const MAX_FRAME: usize = 64 << 20;
 
-/// Messages between a sender and the connection. When they are too many, senders wait, within
+/// Messages between a sender and the connection. When there are too many, senders wait, within
 /// their deadline.
 const OUTGOING: usize = 64;
 
-/// The protocol has one version.
+/// The only version of the protocol.
 const PROTOCOL_VERSION: i32 = 1;
 
 /// The sending half of a stream.
 pub(super) struct Session {
     pub(super) number: u64,
     connection: Connection,
-    /// Gone when our half of the stream is closed.
+    /// `None` when our half of the stream is closed.
     outgoing: Mutex<Option<mpsc::Sender<StreamAgentMessagesRequest>>>,
     pending: Pending,
     throttle: Mutex<Throttle>,
@@ -58,14 +58,15 @@ pub(super) struct Live {
     streams: Arc<Mutex<Streams>>,
 }
 
-/// The streams there are: at most the current one, those being replaced and one being opened.
+/// The existing streams: at most the current one, those that were replaced, and one that is being
+/// opened.
 #[derive(Default)]
 pub(super) struct Streams {
     pub(super) current: Option<Arc<Session>>,
     pub(super) by_number: BTreeMap<u64, Arc<Session>>,
 }
 
-/// Opens a stream and registers with it, within the protocol's time.
+/// Opens a stream and registers it, within the protocol's time.
 pub(super) async fn open(
     config: &LinkConfig,
     number: u64,
@@ -104,7 +105,7 @@ async fn register(
         resource_id: config.headers.resource().to_owned(),
     });
     let first = message(uuid::Uuid::new_v4().to_string(), registration);
-    // Before anybody else knows the stream, so nothing comes before it.
+    // Before any other task knows the stream, so that this is its first message.
     outgoing.try_send(first).map_err(|_| StreamEnd::new(Code::Internal, "no room to register"))?;
 
     let mut request = tonic::Request::new(ReceiverStream::new(requests));
@@ -132,8 +133,8 @@ async fn register(
         reader: JoinSet::new(),
         streams: Arc::clone(streams),
     };
-    // From here on received messages can be acknowledged: a body may come before the answer to the
-    // registration.
+    // From here on, received messages can be acknowledged: a body may arrive before the answer to
+    // the registration.
     lock(streams).by_number.insert(number, session);
     live.reader.spawn(reader.read(response.into_inner()));
     match is_registered.await {
@@ -164,7 +165,7 @@ pub(super) fn body(
     }
 }
 
-/// The streams, for a moment.
+/// Locks the streams for a moment.
 pub(super) fn lock(streams: &Mutex<Streams>) -> MutexGuard<'_, Streams> {
     streams.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -176,13 +177,12 @@ fn message(message_id: String, r#type: up::Type) -> StreamAgentMessagesRequest {
 // === impl Session ===
 
 impl Session {
-    /// The connection, for calls beside the stream.
+    /// The connection, for calls outside of the stream.
     pub(super) fn connection(&self) -> Connection {
         self.connection.clone()
     }
 
-    /// Sends a message, when the server's limits have room for it, and waits for its
-    /// acknowledgement.
+    /// Sends a message once the server's limits permit it, and waits for its acknowledgement.
     pub(super) async fn deliver(&self, outbound: OutboundMessage) -> Result<(), DeliveryError> {
         let OutboundMessage { id, labels, type_url, body: value } = outbound;
         let ticket = self.pending.wait_for(&id)?;
@@ -204,14 +204,14 @@ impl Session {
         let mut answer = std::pin::pin!(ticket.answer());
         let exchange = async {
             let send = async {
-                // A timer takes its millisecond even when there is nothing to wait for.
+                // A timer takes a millisecond even when there is nothing to wait for.
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }
                 self.send(frame).await
             };
             tokio::select! {
-                // The end of the stream answers at once, sent or not.
+                // The end of the stream ends the wait at once, whether or not the message was sent.
                 early = &mut answer => return early,
                 sent = send => sent?,
             }
@@ -226,7 +226,7 @@ impl Session {
         self.respond(message_id, None).await;
     }
 
-    /// Answers a message of which nothing is carried out.
+    /// Acknowledges a message without carrying it out, with a reason.
     pub(super) async fn refuse(&self, message_id: String, reason: &str) {
         let status = rpc::Status {
             code: Code::InvalidArgument.into(),
@@ -236,7 +236,7 @@ impl Session {
         self.respond(message_id, Some(status)).await;
     }
 
-    /// What cannot be sent in time is not sent: the server repeats its message.
+    /// An acknowledgement that cannot be sent in time is not sent: the server repeats its message.
     async fn respond(&self, message_id: String, status: Option<rpc::Status>) {
         let frame = message(message_id, up::Type::MessageResponse(MessageResponse { status }));
         let sent = tokio::time::timeout(self.timings.acknowledge, self.send(frame)).await;
@@ -271,8 +271,8 @@ impl Live {
         }
     }
 
-    /// Lets the stream go in good order: what is outstanding is waited for, then our half is
-    /// closed, then the server's.
+    /// Closes the stream in good order: waits for outstanding acknowledgements, closes our half,
+    /// and then waits for the server's.
     pub(super) async fn retire(mut self) {
         let drain = self.session.timings.drain;
         let session = Arc::clone(&self.session);
@@ -281,7 +281,7 @@ impl Live {
             _ = self.ended() => return,
         }
         session.outgoing().take();
-        // Late or not, the entry is removed now.
+        // Whether or not the answer was late, the entry is removed now.
         drop(tokio::time::timeout(drain, self.ended()).await);
     }
 }
@@ -300,7 +300,7 @@ impl Drop for Live {
 struct Reader {
     session: Arc<Session>,
     listener: Arc<dyn LinkListener>,
-    /// Sends that the server accepted the registration; `None` after that.
+    /// Reports that the server accepted the registration; `None` after that.
     registered: Option<oneshot::Sender<()>>,
 }
 
@@ -326,7 +326,7 @@ impl Reader {
         end
     }
 
-    /// A call fails in the same way whatever its connection ends with; the connection knows more.
+    /// A call has the same error whatever ends its connection; the connection knows the reason.
     async fn failed(&self, status: Status) -> StreamEnd {
         let end = StreamEnd::from(&status);
         if Error::source(&status).is_none() && status.code() != Code::Unavailable {
@@ -356,7 +356,8 @@ impl Reader {
             }
             None => {
                 self.dropped(&message_id, "it has neither a body nor a response");
-                // Not handed on either, and yet the server would send it for ever.
+                // The listener does not get it either; without an answer the server would send it
+                // for ever.
                 self.session.acknowledge(message_id).await;
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! What the sending end of a link and its task share.
+//! The state that the sending end of a link and its task share.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -9,14 +9,14 @@ use tokio::sync::watch;
 use super::config::LinkConfig;
 use super::session::{self, Streams};
 
-/// How the link is, for `status` and `doctor`.
+/// The state of the link, for `status` and `doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// A stream is registered.
     Connected {
-        /// Since when there is one without a gap, by the wall clock.
+        /// Since when a stream has been registered without a gap, by the wall clock.
         since: SystemTime,
-        /// Where it leads, without secrets.
+        /// The endpoint, without secrets.
         endpoint: String,
     },
     /// A stream is being opened.
@@ -24,20 +24,20 @@ pub enum LinkState {
     /// The last attempt failed, or the stream ended.
     Waiting {
         reason: String,
-        /// When the next attempt is made, by the wall clock.
+        /// The time of the next attempt, by the wall clock.
         until: SystemTime,
     },
-    /// There will be no connection: it is not configured, or the link was closed.
+    /// The link will not connect: it is not configured, or it was closed.
     Disabled,
 }
 
-/// What both ends know.
+/// The state that both ends use.
 pub(super) struct Shared {
-    /// Empty while it is not known where the link leads.
+    /// Empty while the endpoint is not known.
     pub(super) config: OnceLock<LinkConfig>,
     pub(super) streams: Arc<Mutex<Streams>>,
     pub(super) state: watch::Sender<LinkState>,
-    /// How often there was a connection where there was none.
+    /// How often the link was connected after it was not.
     pub(super) connections: AtomicU64,
     pub(super) closing: watch::Sender<bool>,
 }

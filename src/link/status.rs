@@ -1,4 +1,4 @@
-//! How a stream or an attempt ended, in words and in how long to wait.
+//! Describes how a stream or an attempt ended, and how long to wait after it.
 
 use std::error::Error;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct StreamEnd {
 // === impl StreamEnd ===
 
 impl StreamEnd {
-    /// An end that was found on this side.
+    /// An end that this side found.
     pub(super) fn new(code: Code, message: &str) -> Self {
         Self { code, message: shown(message) }
     }
@@ -33,14 +33,14 @@ impl StreamEnd {
         Self::new(Code::Ok, "the control plane closed the stream")
     }
 
-    /// Keepalive pings came too often for the server; `interval` is the one that follows.
+    /// Keepalive pings came too often for the server; `interval` is the next one.
     pub(super) fn fewer_pings(interval: Duration) -> Self {
         let seconds = interval.as_secs_f32();
         let text = format!("too_many_pings; they come after {seconds} s without data from now on");
         Self::new(Code::Unavailable, &text)
     }
 
-    /// How long such an end makes us wait.
+    /// Which wait follows this end.
     pub(super) fn severity(&self) -> Severity {
         match self.code {
             Code::Ok
@@ -63,7 +63,7 @@ impl StreamEnd {
         }
     }
 
-    /// For people, without secrets.
+    /// The end in words for people, without secrets.
     pub(super) fn reason(&self) -> String {
         match (self.code, self.message.as_str()) {
             (Code::Ok, message) => message.to_owned(),
@@ -91,8 +91,8 @@ impl From<Status> for StreamEnd {
 
 impl From<&Status> for StreamEnd {
     fn from(status: &Status) -> Self {
-        // A broken connection is reported as UNAVAILABLE, UNKNOWN or INTERNAL, whatever broke
-        // first; only what the server itself said has no source.
+        // A broken connection is reported as UNAVAILABLE, UNKNOWN or INTERNAL, depending on what
+        // broke first; only an answer of the server itself has no source.
         let broken = matches!(status.code(), Code::Unknown | Code::Internal)
             && Error::source(status).is_some();
         let code = if broken { Code::Unavailable } else { status.code() };
@@ -102,7 +102,7 @@ impl From<&Status> for StreamEnd {
 
 impl From<TokenError> for StreamEnd {
     fn from(error: TokenError) -> Self {
-        // Tokens come and go with services that restart: as ordinary as the server itself.
+        // Tokens come from services that restart: that is as ordinary as a restart of the server.
         Self::new(Code::Unavailable, &Chain(&error).to_string())
     }
 }
@@ -111,7 +111,7 @@ impl From<DialError> for StreamEnd {
     fn from(error: DialError) -> Self {
         let code = match &error {
             DialError::Failed(_) => Code::Unavailable,
-            // What the configuration says cannot work; trying again soon does not help.
+            // The configuration cannot work; another attempt soon does not help.
             DialError::Unusable(_)
             | DialError::Tls(TlsError::Unusable(_) | TlsError::File { .. }) => {
                 Code::FailedPrecondition
@@ -122,7 +122,7 @@ impl From<DialError> for StreamEnd {
     }
 }
 
-/// What an acknowledgement says.
+/// The result that an acknowledgement states.
 pub(super) fn answer(status: Option<rpc::Status>) -> Result<(), StreamEnd> {
     match status {
         None => Ok(()),
@@ -131,7 +131,7 @@ pub(super) fn answer(status: Option<rpc::Status>) -> Result<(), StreamEnd> {
     }
 }
 
-/// Text from outside, on one line and not too much of it.
+/// A text from outside, on one line and cut.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! Keeps one registered stream, for as long as the link is wanted.
+//! Keeps one registered stream until the link is closed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ pub struct LinkTask {
     shared: Arc<Shared>,
     backoff: Backoff,
     next_stream: u64,
-    /// Streams that were replaced and settle what is outstanding.
+    /// Streams that were replaced and wait for their outstanding acknowledgements.
     retiring: JoinSet<()>,
 }
 
@@ -34,11 +34,11 @@ enum Served {
     Closed,
 }
 
-/// What follows a stream.
+/// What comes after a stream.
 enum Next {
-    /// The stream that takes its place.
+    /// The stream that replaces it.
     Replaced(Live),
-    /// Nothing: it ended.
+    /// Nothing yet: the stream ended.
     Ended(StreamEnd),
     /// The link is closed.
     Closed,
@@ -77,7 +77,7 @@ impl LinkTask {
             }
         }
         while self.retiring.join_next().await.is_some() {}
-        // The state is set by dropping.
+        // Dropping sets the state.
     }
 
     async fn open(&mut self) -> Result<Live, StreamEnd> {
@@ -88,7 +88,7 @@ impl LinkTask {
         opened.inspect_err(|end| self.config.heed(end))
     }
 
-    /// Waits before the next attempt; false when the link was closed meanwhile.
+    /// Waits before the next attempt; returns false when the link was closed meanwhile.
     async fn wait(&mut self, end: &StreamEnd, closing: &mut watch::Receiver<bool>) -> bool {
         let wait = self.backoff.next(end.severity(), rand::random());
         let reason = end.reason();
@@ -106,7 +106,7 @@ impl LinkTask {
         }
     }
 
-    /// Makes the stream the current one and replaces it when it grows old, until it ends.
+    /// Makes the stream the current one, replaces it when it grows old, and returns when it ends.
     async fn serve(&mut self, mut live: Live, closing: &mut watch::Receiver<bool>) -> Served {
         self.shared.connections.fetch_add(1, Ordering::Relaxed);
         self.shared.state.send_replace(LinkState::Connected {
@@ -123,17 +123,17 @@ impl LinkTask {
             self.backoff.lived(live.accepted.elapsed());
             let old = std::mem::replace(&mut live, replacement);
             self.make_current(&live);
-            // At most one an hour is added, and each is gone within seconds. How they end does not
+            // At most one is added each hour, and each ends within seconds. Their results do not
             // matter.
             while self.retiring.try_join_next().is_some() {}
             self.retiring.spawn(old.retire());
         }
     }
 
-    /// Opens the stream that takes the place of `live` when that has grown old. Failures do not
-    /// matter while the old one lives.
+    /// Opens the stream that replaces `live` when that has grown old. Failures do not matter while
+    /// the old one lives.
     async fn replacement(&mut self, live: &mut Live, closing: &mut watch::Receiver<bool>) -> Next {
-        // Not all agents of a site on the same minute.
+        // Spreads the agents of a site over several minutes.
         let age = self.config.timings.max_age.mul_f64(1.0 - 0.1 * rand::random::<f64>());
         let mut wait = age.saturating_sub(live.accepted.elapsed());
         let mut backoff = Backoff::new(self.config.timings.backoff);

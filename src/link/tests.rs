@@ -18,13 +18,13 @@ use crate::net::token::{FileToken, TokenError, TokenSource};
 use enforcing::{Enforcing, Rules, Seen};
 use server::{Peer, Server, Unary};
 
-/// Long enough for anything that does happen.
+/// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const RESOURCE: &str = "projects/1/zones/z/instances/2";
 const CHANNEL: &str = "compute.googleapis.com/google-guest-agent";
 
-/// What the listener heard.
+/// The calls that the listener received.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
     Received(InboundMessage),
@@ -32,7 +32,7 @@ enum Heard {
     Disconnected(String),
 }
 
-/// A listener that passes on what it hears.
+/// A listener that passes on the calls that it receives.
 struct Ear(mpsc::UnboundedSender<Heard>);
 
 #[async_trait]
@@ -50,7 +50,7 @@ impl LinkListener for Ear {
     }
 }
 
-/// An agent's end: the link with its task running, and what it heard.
+/// The agent's side: the link with its running task, and the calls of its listener.
 struct Agent {
     link: Link,
     heard: mpsc::UnboundedReceiver<Heard>,
@@ -184,7 +184,7 @@ async fn a_received_message_is_acknowledged_with_its_id_on_its_stream() {
     agent.link.refuse(refused, "too many orders".to_owned()).await;
     let status = peer.expect_refusal("m2").await;
     assert_eq!((status.code, &*status.message), (3, "too many orders"));
-    // The receipt of a stream that is gone is not an error.
+    // A receipt for a stream that has ended is not an error.
     agent.link.acknowledge(Receipt { stream: 99, ..message.receipt }).await;
 }
 
@@ -301,7 +301,7 @@ async fn a_refused_registration_is_tried_again_with_a_fresh_id() {
     let second = peer.next().await.message_id;
     assert_ne!(first, second);
     peer.respond(&second, Some((0, ""))).await;
-    // It was never connected before, so it was never disconnected either.
+    // It was not connected before, so it cannot be disconnected.
     agent.connects().await;
 }
 
@@ -389,7 +389,7 @@ async fn the_next_frame_is_read_when_the_listener_is_done() {
         peer.send_body(id, labels("x"), b"").await;
     }
     assert_eq!(within("the first", heard.recv()).await.unwrap(), "1");
-    // An acknowledgement behind them is not read either, so nothing else was.
+    // The agent does not read an acknowledgement behind them either, so it read nothing else.
     peer.respond("x", None).await;
     assert!(heard.try_recv().is_err());
     gate.add_permits(1);
@@ -410,7 +410,7 @@ async fn a_stream_is_replaced_by_one_that_is_opened_first() {
     let outstanding = tokio::spawn(async move { link.deliver(outbound("old")).await });
     assert_eq!(old.next().await.message_id, "old");
 
-    // The old stream works while the new one is not registered.
+    // The old stream works until the new one is registered.
     let mut new = server.stream().await;
     let registration = new.next().await.message_id;
     old.send_body("m", labels("x"), b"").await;
@@ -419,7 +419,8 @@ async fn a_stream_is_replaced_by_one_that_is_opened_first() {
     new.respond(&registration, None).await;
     assert_eq!(agent.connects().await, 2);
 
-    // What is sent now goes to the new one, what was sent before is settled on the old one.
+    // Messages that are sent now go to the new stream; those sent before are acknowledged on the
+    // old one.
     let link = agent.link.clone();
     let delivery = tokio::spawn(async move { link.deliver(outbound("new")).await });
     assert_eq!(new.next().await.message_id, "new");
@@ -580,7 +581,8 @@ async fn a_server_that_flaps_is_not_hammered() {
     config.timings.backoff.ordinary = Duration::from_secs(3_600);
     config.timings.backoff.max = Duration::from_secs(3_600);
     let mut agent = Agent::start(config);
-    // Each stream is accepted and ended at once: the second comes at once, the third does not.
+    // Each stream is accepted and ended at once: the agent opens the second at once, and the third
+    // later.
     for stream in 1..=2 {
         let mut peer = server.stream().await;
         peer.register().await;
@@ -616,7 +618,7 @@ async fn a_server_that_counts_pings_is_pinged_half_as_often_after_each_complaint
         let reason = agent.disconnects().await;
         assert!(reason.contains("too_many_pings"), "{reason}");
     }
-    // What was learned holds for the connections that follow.
+    // The learned interval holds for the connections that follow.
     assert_eq!(server.sees().await, Seen::Registered);
     agent.connects().await;
     for _ in 0..5 {
@@ -773,7 +775,7 @@ async fn vsock_is_an_endpoint_for_streams_and_unary_messages() {
     assert!(dialled.len() >= 3 && dialled.iter().all(|at| *at == (2, 5000)), "{dialled:?}");
 }
 
-/// Counts the calls, and gives another token after every refusal.
+/// Counts the calls, and returns another token after every refusal.
 #[derive(Default)]
 struct Renewed(std::sync::atomic::AtomicU32);
 
@@ -798,7 +800,7 @@ async fn a_token_that_is_not_believed_is_replaced() {
     assert_eq!(token(&peer), "Bearer token-0");
     peer.next().await;
     peer.end(Status::unauthenticated("who?")).await;
-    // Refused at its registration, and once more when it was registered.
+    // The token is refused at registration, and once more after it.
     let mut peer = server.stream().await;
     assert_eq!(token(&peer), "Bearer token-1");
     peer.register().await;
@@ -809,7 +811,7 @@ async fn a_token_that_is_not_believed_is_replaced() {
     assert_eq!(token(&peer), "Bearer token-2");
     peer.register().await;
     agent.connects().await;
-    // Any other end keeps it.
+    // Any other end keeps the token.
     peer.end(Status::permission_denied("no")).await;
     assert_eq!(token(&server.stream().await), "Bearer token-2");
     server.refuse_unary(Status::unauthenticated("who?"));

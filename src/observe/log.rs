@@ -1,7 +1,7 @@
 //! The agent's own log: writes trace events to the journal, or to standard error as text or JSON.
 //!
-//! Started once, by `main.rs` through `Services::start_logging`. By default the log goes to the
-//! journal where standard error is connected to it: entries then have fields and priorities.
+//! `main.rs` starts it through `Services::start_logging`. By default the log goes to the journal
+//! where standard error is connected to it: entries then have fields and priorities.
 //!
 //! ```text
 //!   event ─► filter (level, changed at SIGHUP) ─► bounded (so many of one kind) ─► text | JSON | journal
@@ -33,7 +33,7 @@ use bounded::Bounded;
 use journal::Journal;
 use rate_limit::{Unwritten, WINDOW};
 
-/// The controls of the log that was started.
+/// The controls of the log, once it has started.
 static STARTED: OnceLock<Controls> = OnceLock::new();
 
 /// Handles of a log in use.
@@ -48,7 +48,7 @@ struct Controls {
 /// The layer that writes lines.
 type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Starts the log as configured, and logs panics. A second call changes nothing.
+/// Starts the log as configured, and logs panics from then on. A second call changes nothing.
 pub fn start(log: &LogConfig) {
     let (lines, journal, trouble) =
         match wants_journal(log.format).then(|| Journal::at(Path::new(journal::SOCKET))) {
@@ -69,7 +69,7 @@ pub fn start(log: &LogConfig) {
     }
 }
 
-/// Changes the filter of the log that was started. Without a started log nothing changes.
+/// Changes the filter of the log. Without a started log nothing changes.
 pub fn set_level(level: &str) {
     if let Some(controls) = STARTED.get()
         && let Err(error) = controls.filter.reload(log_filter::filter(level))
@@ -111,7 +111,7 @@ fn report_lost(controls: &Controls) {
     }
 }
 
-/// Each place is reported once, so these reports cannot be a flood themselves.
+/// Each place is reported once, so these reports cannot become a flood.
 fn report(all: Vec<Unwritten>) {
     for Unwritten { place, lines, example } in all {
         tracing::warn!(

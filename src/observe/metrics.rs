@@ -5,9 +5,9 @@
 //!                                                                                   └─► `crate::observe::otlp` (OTLP)
 //! ```
 //!
-//! A scrape disturbs nobody: usage is what was sampled last, all else is in memory but a handful of
-//! files on the agent itself and the machine. Decision 37 says how the two formats come from one
-//! registration.
+//! A scrape delays no plugin and no actor: the usage is that of the last sample, and all else is in
+//! memory but a few files about the agent and the machine. Decision 37 says how the two formats
+//! come from one registration.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -34,24 +34,24 @@ pub(crate) mod snapshot;
 
 use counters::Counts;
 
-/// Where the numbers come from.
+/// The sources of the metrics.
 #[derive(Clone)]
 pub struct Sources {
-    /// Knows the plugins and the orders that wait for them.
+    /// Lists the plugins and the orders that wait for them.
     pub manager: Addr<ManagerActor>,
-    /// Says how much waits for the control plane.
+    /// Counts the messages that wait for the control plane.
     pub backlog: Recipient<WeighBacklog>,
     /// Counts the actions of the actors.
     pub counts: Arc<Counts>,
-    /// What plugins offer each other.
+    /// The registry of dynamic plugins.
     pub offers: RegistryView,
-    /// Counts its connections.
+    /// Counts connections of the link.
     pub link: Link,
     /// State of the control-plane link.
     pub link_state: watch::Receiver<LinkState>,
-    /// How the store fares.
+    /// The health of the store.
     pub store: watch::Receiver<StoreHealth>,
-    /// Whether the agent counts as ready.
+    /// Whether the agent is ready.
     pub readiness: watch::Receiver<Readiness>,
     /// When this agent was started.
     pub started_at: SystemTime,

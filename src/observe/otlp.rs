@@ -5,10 +5,11 @@
 //!   the figures that `/metrics` shows ─► metrics (one task, every now and then) ────┘
 //! ```
 //!
-//! Nothing waits for the collector. While it is away spans wait, up to a bound, and are dropped and
-//! counted beyond it; one warning says so, and one line that it is back. Without an endpoint
-//! nothing of this runs, and spans cost no more than their place in log lines. Which spans there
-//! are is in `docs/tracing.md`; why the exporter is our own in decision 24.
+//! No part of the agent waits for the collector. While it does not answer, spans wait in a bounded
+//! queue, and are dropped and counted when it is full; one warning says so, and one line says that
+//! it answers again. Without an endpoint none of this runs, and spans cost no more than their
+//! fields in log lines. `docs/tracing.md` lists the spans; decision 24 says why the exporter is our
+//! own.
 
 use guest_agent_actors::model::id::BootId;
 use opentelemetry_proto::tonic::common::v1::any_value;
@@ -30,7 +31,7 @@ use attribute::{attribute, text};
 use collector::{Collector, Ending};
 use queue::Queue;
 
-/// The exporters at work.
+/// The running exporters.
 #[derive(Debug)]
 pub struct Telemetry {
     collector: Collector,
@@ -43,8 +44,8 @@ pub struct Telemetry {
 // === impl Telemetry ===
 
 impl Telemetry {
-    /// Begins to export spans, where that is configured, on the runtime of the caller. `None` where
-    /// nothing is to be exported. The log makes the spans: `export_spans` hands it their queue.
+    /// Begins to export spans, where that is configured, on the caller's runtime. `None` where
+    /// nothing is to be exported. The log makes the spans: `export_spans` gives it their queue.
     #[must_use]
     pub(crate) fn start(
         config: &Config,
@@ -96,13 +97,13 @@ impl Telemetry {
         self.metrics = Some(tokio::spawn(exporter.run()));
     }
 
-    /// The agent begins to stop: sends what waits, while other parts stop.
+    /// The agent begins to stop: sends the spans that wait, while other parts stop.
     pub(crate) fn flush(&self) {
         self.ending.began.cancel();
     }
 
-    /// All other parts have stopped: sends what came meanwhile. A collector that has not answered
-    /// within half a second since `flush` is not waited for.
+    /// All other parts have stopped: sends the spans that ended meanwhile. A collector that has not
+    /// answered within half a second since `flush` is not waited for.
     pub async fn end(self) {
         self.flush();
         self.ending.came.cancel();
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
     use crate::config::TelemetryConfig;
 
-    /// Exports to a collector that takes every connection and reads none.
+    /// Exports to a collector that accepts every connection and reads from none.
     fn swallowed() -> (Telemetry, Queue, UnixListener, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a directory");
         let path = folder.path().join("collector.sock");

@@ -1,4 +1,4 @@
-//! Control groups: the walls around a plugin's processes.
+//! Control groups: they bound and contain a plugin's processes.
 //!
 //! ```text
 //! Cgroups::detect ─► where groups can be made (hierarchy)         once, at start
@@ -77,13 +77,13 @@ pub struct Total {
     pub cpu_percent: Option<u32>,
 }
 
-/// Why there may be no groups.
+/// Why the agent uses no groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Absence {
-    /// The machine has none for this agent.
+    /// This machine gives the agent none.
     #[default]
     NotThere,
-    /// They are not to be used.
+    /// The configuration turns them off.
     SwitchedOff,
 }
 
@@ -94,7 +94,7 @@ pub struct Group {
     rooms: Vec<Room>,
     tasks_max: Option<u64>,
     when_absent: Absence,
-    /// No group may have more than all together.
+    /// No group may have more than the total of all plugins.
     total: Total,
     /// The total limits that are not enforced.
     total_missing: Unenforced,
@@ -108,7 +108,8 @@ struct Room {
     dir: PathBuf,
 }
 
-/// Opened doors of a group: a process that writes `0` into each is inside.
+/// Open files of a group (`cgroup.procs`, or `tasks`): a process that writes `0` into each is in
+/// the group.
 #[derive(Debug, Default)]
 pub(crate) struct Entrance {
     doors: Vec<File>,
@@ -147,7 +148,7 @@ impl Cgroups {
         found
     }
 
-    /// None at all, on a machine that has none.
+    /// No groups, on a machine that has none.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -161,7 +162,7 @@ impl Cgroups {
         }
     }
 
-    /// None at all, because it is configured so.
+    /// No groups, because the configuration says so.
     #[must_use]
     pub fn off(tasks_max: Option<u64>, total: Total) -> Self {
         let when_absent = Absence::SwitchedOff;
@@ -176,7 +177,7 @@ impl Cgroups {
         !self.places.is_empty()
     }
 
-    /// Groups that cannot be made.
+    /// Groups that cannot be made, and why.
     #[cfg(test)]
     pub(crate) fn broken() -> Self {
         let place = Hierarchy {
@@ -193,7 +194,7 @@ impl Cgroups {
         self.places.iter().flat_map(|place| place.controllers.iter().copied()).collect()
     }
 
-    /// The problems, for people.
+    /// What went wrong, as sentences for people.
     #[must_use]
     pub fn trouble(&self) -> &[String] {
         &self.trouble
@@ -228,7 +229,7 @@ impl Cgroups {
     /// Removes the groups in which no process is, and their parents. For an agent that ends.
     pub fn leave(&self) {
         for place in &self.places {
-            // It stays while a process is in it.
+            // The group stays while a process is in it.
             drop(std::fs::remove_dir(place.base.join(KEEPER_LEAF)));
             let leaf = place.base.join(OWN_LEAF);
             if leaf.exists()
@@ -238,7 +239,8 @@ impl Cgroups {
             {
                 tracing::debug!(group = %leaf.display(), %error, "the agent stays in its group");
             }
-            // That of a plugin that has ended, and whose data stay. One with processes stays, too.
+            // The group of a plugin that has ended, and whose data stay. A group with processes
+            // stays, too.
             for child in children(&place.base) {
                 drop(std::fs::remove_dir(child));
             }
@@ -328,11 +330,11 @@ impl Group {
         Ok(self.set(limits).unenforced())
     }
 
-    /// Opens the doors for a child, which does not stand still inside, even if the group was
-    /// frozen, perhaps by an agent that was killed while it emptied it. The group has to be there.
+    /// Opens the files through which a child enters the group, and thaws the group first: an agent
+    /// that was killed while it emptied the group may have left it frozen. The group must exist.
     ///
     /// # Errors
-    /// A door cannot be opened.
+    /// A file cannot be opened.
     pub(crate) fn entrance(&self) -> Result<Entrance, CgroupError> {
         self.thaw();
         let open = |room: &Room| {
@@ -359,12 +361,12 @@ impl Group {
         Ok(())
     }
 
-    /// Where it is, for people: its path in the first hierarchy.
+    /// The path of the group in the first hierarchy, for people.
     pub(crate) fn path(&self) -> String {
         self.rooms.first().map(|room| room.dir.display().to_string()).unwrap_or_default()
     }
 
-    /// Whether the machine has groups at all.
+    /// Whether this machine has control groups at all.
     #[must_use]
     pub(crate) fn is_real(&self) -> bool {
         !self.rooms.is_empty()
@@ -411,7 +413,7 @@ impl Group {
         if by_kernel {
             return;
         }
-        // Frozen processes cannot fork, so none is missed; the signal ends them when they thaw.
+        // Frozen processes cannot fork, so the agent misses none; SIGKILL ends them when they thaw.
         let freezer = self.freezer();
         let frozen = freezer.is_some_and(|room| v1::freeze(&room.dir).is_ok());
         for room in &self.rooms {
@@ -464,7 +466,7 @@ impl Group {
         Ok(())
     }
 
-    /// A group of version 2 whose files are in this folder, which a test may have made.
+    /// A group of version 2 whose files are in this folder, which a test made.
     #[cfg(test)]
     pub(crate) fn at(dir: &Path) -> Self {
         let controllers = Arc::new(BTreeSet::from([Controller::Memory]));
@@ -492,8 +494,8 @@ impl Group {
         Some(Usage { cpu_time, memory_bytes: (*charge)?.in_use() })
     }
 
-    /// Whether this process is among those whose use the group counts: a plugin that an agent
-    /// without groups started is in none. Blocks.
+    /// Whether the group counts the usage of this process. A plugin that an agent without groups
+    /// started is in no group. Blocks.
     #[must_use]
     pub fn measures(&self, pid: u32) -> bool {
         self.room_with(Controller::Memory).is_some_and(|memory| is_below(&memory.dir, pid))
@@ -530,20 +532,20 @@ impl Group {
 // === impl Entrance ===
 
 impl Entrance {
-    /// A way through one door.
+    /// An open file through which a process enters a group.
     #[cfg(test)]
     pub(crate) fn through(door: File) -> Self {
         Self { doors: vec![door] }
     }
 
-    /// Whether no hierarchy is usable.
+    /// Whether no hierarchy can be used.
     pub(crate) fn is_empty(&self) -> bool {
         self.doors.is_empty()
     }
 
-    /// Goes inside. Only makes system calls that are allowed between fork and exec.
+    /// Enters the groups. Makes only system calls that are allowed between fork and exec.
     pub(crate) fn enter(&self) -> io::Result<()> {
-        // A door that does not open does not keep the child from the others.
+        // A file that cannot be written does not keep the child from the other groups.
         let mut entered = Ok(());
         for door in &self.doors {
             if let Err(error) = rustix::io::write(door, b"0") {

@@ -1,6 +1,7 @@
 //! Starts, finds and ends processes of plugins: the `Launcher` port.
 //!
-//! Plugin actors call it. It is the only part of the agent that makes or signals processes.
+//! Plugin actors call it. It is the only part of the agent that starts or signals processes of
+//! plugins.
 //!
 //! ```text
 //! launch: end leftovers ► prepare files, group ► clone, enter, exec (spawn) ► ready ► Start (rpc)
@@ -86,8 +87,8 @@ pub struct LauncherConfig {
     pub plugins_dir: PathBuf,
     /// Holds the plugins' own data, `<name>/`.
     pub state_root: PathBuf,
-    /// Sockets of plugins are made in `plugins/` below it, or in `confined/<name>/` for those whose
-    /// policy keeps them from there.
+    /// Sockets of plugins are in `plugins/` below it, or in `confined/<name>/` for plugins whose
+    /// policy gives them a folder of their own.
     pub runtime_dir: PathBuf,
     /// Stores the output of plugins.
     pub logs: PluginLogs,
@@ -97,7 +98,7 @@ pub struct LauncherConfig {
     pub transport: Transport,
     /// The current boot.
     pub boot: BootId,
-    /// Where plugins are walled in.
+    /// The control groups of plugins.
     pub cgroups: Cgroups,
     /// The parts of policies that this machine can enforce.
     pub host: Host,
@@ -126,7 +127,7 @@ pub enum LauncherError {
         #[source]
         error: io::Error,
     },
-    /// No socket in the runtime directory would have a path the kernel takes.
+    /// Every socket in the runtime directory would have a longer path than the kernel accepts.
     #[error("the runtime directory {} is too long a path for sockets in it; shorten it", path.display())]
     RuntimeDirTooLong { path: PathBuf },
 }
@@ -162,26 +163,27 @@ struct Table {
 struct Slot {
     /// Held while the plugin's processes are ended and while one is spawned.
     gate: Arc<tokio::sync::Mutex<()>>,
-    /// The newest process, also after its end.
+    /// The newest process, kept after its end.
     newest: Option<Arc<Watched>>,
 }
 
-/// Who has a ticket.
+/// The owner of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A plugin that runs.
     Plugin {
         name: PluginName,
-        /// Its process. The caller may be a helper of that process.
+        /// The plugin's process. The caller may be a helper of that process.
         process: Process,
     },
-    /// A plugin of an earlier agent process; its process was not found again yet.
+    /// A plugin of an earlier agent process. This agent has not found its process again yet.
     ComingBack(PluginName),
-    /// No plugin: the ticket is not of a plugin's newest launch, or that process has ended.
+    /// No plugin: the ticket does not belong to the newest launch of a plugin, or that process has
+    /// ended.
     Nobody,
 }
 
-/// Keeps others from ending or spawning processes of a plugin.
+/// Keeps other tasks from ending or spawning processes of a plugin.
 type Gate = tokio::sync::OwnedMutexGuard<()>;
 
 // === impl ProcessLauncher ===
@@ -267,7 +269,7 @@ impl ProcessLauncher {
         &self.shared.config.logs
     }
 
-    /// Where plugins that are kept out of the common folder have folders of their own.
+    /// The parent of the folders that confined plugins have for their sockets.
     fn confined_dir(&self) -> PathBuf {
         self.shared.config.runtime_dir.join(address::OWN_FOLDERS)
     }
@@ -300,7 +302,7 @@ impl ProcessLauncher {
         }
     }
 
-    /// All living processes of a plugin, the oldest first; the given one counts among them.
+    /// All living processes of a plugin, the oldest first; the given process counts among them.
     async fn members(&self, name: &PluginName, given: Option<&Process>) -> Vec<Member> {
         if given.is_none() && self.is_new(name).await {
             return Vec::new();
@@ -329,11 +331,12 @@ impl ProcessLauncher {
         }
         let pidfd = Pidfd::open_proven(process, &self.shared.config.boot)?;
         let environ = process_table::environ(process.pid).await;
-        // Another task may have been faster.
+        // Another task may have added it meanwhile.
         if let Some(watched) = newest() {
             return Some(watched);
         }
-        // If it is dead by now, its pid may have been another's when the environment was read.
+        // If the process is dead by now, its pid may have belonged to another one when the
+        // environment was read.
         let alive = !pidfd.is_dead();
         let environ = if alive { environ } else { Vec::new() };
         let endpoint = self.endpoint_of(name, process.pid, &environ).await;
@@ -343,8 +346,7 @@ impl ProcessLauncher {
         let subject = Subject { process, pidfd, endpoint, family, lookout };
         let watched = Watched::stranger(subject);
         let mut table = self.table();
-        // A living child of ours is not forgotten for the sake of another process, nor is its
-        // ticket.
+        // The launcher does not forget a living child because of another process, nor its ticket.
         let slot = table.slots.entry(name.clone()).or_default();
         if slot.newest.as_ref().is_none_or(|newest| !newest.is_alive()) {
             slot.newest = Some(Arc::clone(&watched));
@@ -379,7 +381,7 @@ impl Launcher for ProcessLauncher {
         process: &Process,
         limits: Limits,
     ) -> Result<Unenforced, LimitError> {
-        // A pid that is another's by now is in no group of this plugin's.
+        // A pid that belongs to another process by now is in no group of this plugin.
         let (group, pid) = (self.shared.config.cgroups.group(name), process.pid);
         let limit = tokio::task::spawn_blocking(move || group.limit(pid, &limits));
         match tokio::time::timeout(LIMIT_TIMEOUT, limit).await {

@@ -13,10 +13,9 @@
 //! cost is that the file grows until it is cut, which is what this module does
 //! (`docs/decisions/0017-logs-are-files-that-are-cut.md`).
 //!
-//! A cut takes the oldest part away and never the newest, so what an event is still to carry stays.
-//! Positions in a log count from the first byte that was ever written into it, also the bytes that
-//! are gone; a *mark* beside the log remembers how many those are, and where the newest launch
-//! began.
+//! A cut removes the oldest part and never the newest, so the last lines that an event needs stay.
+//! Positions in a log count from the first byte that was ever written into it, bytes that were cut
+//! included; a *mark* beside the log records how many were cut, and where the newest launch began.
 //!
 //! Everything here blocks, and is called on threads that may block. Plugins may be hostile: a path
 //! that is not a regular file with one hard link is neither read nor changed, nor is an error log
@@ -68,13 +67,13 @@ struct Shared {
     bound: Bound,
     /// A cut takes it for writing. A reader that needs positions to stay takes it for reading.
     gate: RwLock<()>,
-    /// The logs of the newest launches, also when they have no name any more.
+    /// The logs of the newest launches, also when their files have no name any more.
     open: Mutex<HashMap<PluginName, File>>,
-    /// The lock of the process that cuts these logs, while it is this process.
+    /// The lock of the process that cuts these logs, while this process holds it.
     lock: Mutex<Option<File>>,
     /// Fires with every launch.
     launched: Notify,
-    /// Wakes all who follow a log when one was written into.
+    /// Wakes all followers of a log when a plugin wrote into one.
     written: Notify,
 }
 
@@ -119,7 +118,7 @@ impl PluginLogs {
         let errors = errors.and_then(|file| Some(file.metadata().ok()?.len())).unwrap_or_default();
         let mark = Mark { cut, launch: cut.saturating_add(file.metadata()?.len()), errors };
         if let Err(error) = mark.write(&mark_path) {
-            // Then older lines may be shown with those of this launch.
+            // Without the mark, older lines may be shown with those of this launch.
             tracing::warn!(
                 plugin = %name,
                 %error,
@@ -131,7 +130,7 @@ impl PluginLogs {
         Ok(file)
     }
 
-    /// The plugin is removed; its log may go, too.
+    /// The plugin is removed; its log may be removed, too.
     pub(crate) fn forget(&self, name: &PluginName) {
         self.open_logs().remove(name);
     }
@@ -191,7 +190,7 @@ impl PluginLogs {
             return Ok(self.shared.bound.max - length);
         }
         let _alone = self.shared.gate.write().unwrap_or_else(PoisonError::into_inner);
-        // A log that was given another name is still the one that was opened for the launch.
+        // A log that was renamed is still the file that was opened for the launch.
         let file = file::open_to_cut(&path).or_else(|error| self.nameless(name, error))?;
         let mark_path = self.mark_path(name);
         // A cut may wait for the disk, and the plugin continues to write meanwhile.
@@ -207,8 +206,8 @@ impl PluginLogs {
         Ok(self.shared.bound.max.saturating_sub(file.metadata()?.len()))
     }
 
-    /// The log of a running plugin may have been deleted, or have something else in its place. What
-    /// is written into it takes room all the same.
+    /// The log of a running plugin may have been deleted, or another file may be in its place. What
+    /// the plugin writes into it takes disk space all the same.
     fn tend_nameless(&self, name: &PluginName, named: Option<(u64, u64)>) -> io::Result<()> {
         let open = self.open_logs();
         let Some(file) = open.get(name) else { return Ok(()) };
@@ -282,7 +281,7 @@ impl PluginLogs {
     }
 }
 
-/// The plugin of a log.
+/// The name of the plugin whose log this is.
 fn owner(file: &Path) -> Option<PluginName> {
     file.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
 }

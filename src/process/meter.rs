@@ -36,30 +36,30 @@ pub struct SystemMeter {
 /// every reader.
 const BELIEVED: u8 = 10;
 
-/// From so many processes on, those that are gone are looked for.
+/// From this many processes on, the meter looks for those that have ended.
 const MANY: usize = 64;
 
 /// The data kept between samples. Each sample covers a part of all plugins.
 #[derive(Debug, Default)]
 struct Sweeper {
     known: HashMap<Process, Known>,
-    /// How many were known after those that are gone were last forgotten.
+    /// How many processes the meter knew after it last forgot those that had ended.
     kept: usize,
 }
 
 /// The data about a process.
 #[derive(Debug, Default)]
 struct Known {
-    /// The most that was ever reported of its tree.
+    /// The highest CPU time that was ever reported of its tree.
     reported: Duration,
-    /// For how many more samples it is taken to be in its group.
+    /// For how many more samples the meter assumes that it is in its group.
     believed: u8,
-    /// What the memory of its group was found to be meanwhile.
+    /// The last measured charge of its group.
     charge: Option<Charge>,
 }
 
 impl SystemMeter {
-    /// Before its first sweep.
+    /// Before the first sweep.
     #[must_use]
     pub fn new(cgroups: Cgroups) -> Self {
         Self { state: Arc::default(), cgroups }
@@ -69,8 +69,9 @@ impl SystemMeter {
 #[async_trait]
 impl Meter for SystemMeter {
     async fn sample(&self, plugins: Vec<(PluginName, Process)>) -> BTreeMap<PluginName, Usage> {
-        // Waited for here and not on the blocking thread: behind a sweep that hangs, every sample
-        // that its caller gave up would keep one more of the threads that all others need.
+        // The caller waits here and not on the blocking thread: behind a sweep that hangs, every
+        // sample that its caller gave up would otherwise occupy one more of the threads that all
+        // others need.
         let mut sweeper = Arc::clone(&self.state).lock_owned().await;
         let cgroups = self.cgroups.clone();
         let sweep = move || {
@@ -89,8 +90,8 @@ impl Meter for SystemMeter {
 // === impl Sweeper ===
 
 impl Sweeper {
-    /// What the groups say, and whom no group says anything of: a plugin that an agent without
-    /// groups started is in none.
+    /// What the groups report, and which plugins are in no group: those that an agent without
+    /// groups started.
     fn ask_groups(
         &mut self,
         cgroups: &Cgroups,
@@ -112,7 +113,7 @@ impl Sweeper {
         group.usage(&mut self.inside(group, process)?.charge)
     }
 
-    /// What is known of a process, if it is in its group.
+    /// What the meter knows of a process, if the process is in its group.
     fn inside(&mut self, group: &Group, process: &Process) -> Option<&mut Known> {
         let believed = self.known.get(process).and_then(|known| known.believed.checked_sub(1));
         if believed.is_none() && !group.measures(process.pid) {
@@ -156,7 +157,7 @@ impl Sweeper {
     }
 }
 
-/// All processes, who is whose child, and who is in which session.
+/// All processes, with their parents and sessions.
 struct ProcessTable {
     stats: HashMap<u32, Stat>,
     children: HashMap<u32, Vec<u32>>,
@@ -177,7 +178,7 @@ impl ProcessTable {
 
     /// Adds up a tree; never less than `before`. `None` when its process has ended.
     fn measure(&self, process: &Process, before: Duration) -> Option<Usage> {
-        // The same process, and not only its zombie.
+        // The same process, and it is no zombie.
         self.stats
             .get(&process.pid)
             .filter(|leader| leader.start_ticks == process.start_ticks && !leader.dead)?;
@@ -189,7 +190,7 @@ impl ProcessTable {
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let memory = |member: &Stat| {
             let resident = member.resident_pages.saturating_mul(page);
-            // One that is alone shares nothing within its tree.
+            // A process that is alone shares nothing within its tree.
             let shared =
                 if tree.len() > 1 { procfs::proportional_memory(member.pid) } else { None };
             shared.unwrap_or(resident)
@@ -204,7 +205,8 @@ impl ProcessTable {
         while let Some(pid) = open.pop() {
             if found.insert(pid) {
                 open.extend(self.children.get(&pid).into_iter().flatten());
-                // Of a session that a member made, all are members; the root is most often one.
+                // All processes of a session that a member made are members; that member most often
+                // is the root.
                 open.extend(self.sessions.get(&pid).into_iter().flatten());
             }
         }
@@ -249,7 +251,7 @@ mod tests {
             self.0.kill().expect("a signal to our child");
             self.0.wait().expect("our child");
             for pid in children {
-                // The child of a shell that was only now killed; gone is fine too.
+                // The child of a shell that was just killed; it may also have ended.
                 if let Ok(pidfd) = crate::os::pidfd::Pidfd::open(pid) {
                     pidfd.signal(rustix::process::Signal::KILL).unwrap_or_default();
                 }

@@ -32,20 +32,20 @@ pub(crate) use crate::process::rpc::connection::{Connection, connect};
 
 mod connection;
 
-/// Deadline of a question.
+/// Deadline of a health check.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Deadline of handing over a configuration.
+/// Deadline of an Apply call.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest timeout of a call, whatever its caller wants; more does not fit into gRPC's own form of
-/// it.
+/// Longest timeout of a call, whatever the caller asks for; gRPC's own form of a timeout holds no
+/// longer one.
 const LONGEST_CALL: Duration = Duration::from_secs(24 * 3600);
 
 /// Largest message, either way.
 const MESSAGE_MAX: usize = 4 * 1024 * 1024;
 
-/// Most that is passed on of an answer.
+/// Most bytes of an answer that are passed on.
 const LINES_MAX: usize = 64;
 const LINE_MAX: usize = 4096;
 
@@ -58,7 +58,7 @@ const KEPT_IDLE: Duration = Duration::from_secs(300);
 /// of a percent of a processor.
 const OPEN_MAX: usize = 96;
 
-/// Calls further apart than this make a connection each, when that many others are open.
+/// Calls that are further apart than this make a connection each, when that many others are open.
 const RARE: Duration = Duration::from_secs(5);
 
 type Client = GuestAgentPluginClient<Calls>;
@@ -71,13 +71,13 @@ pub struct GrpcPluginRpc {
 
 #[derive(Debug)]
 struct Kept {
-    /// None between rare calls.
+    /// `None` between calls that are rare.
     open: Option<Calls>,
     used: Instant,
-    /// How long before the latest call there was one. None after the first.
+    /// The time between the two latest calls. `None` after the first one.
     pause: Option<Duration>,
-    /// Calls to come that follow quickly because the process was just started; they do not say how
-    /// often it is called.
+    /// Coming calls that follow quickly because the process was just started; they do not count for
+    /// how often it is called.
     quick: u8,
 }
 
@@ -96,7 +96,7 @@ impl GrpcPluginRpc {
     /// Calls Start on a fresh connection, and keeps that for the calls that follow.
     ///
     /// # Errors
-    /// As every call; a configuration that is not what it says is `Refused` without a call.
+    /// Those of every call; a configuration that is malformed is `Refused` without a call.
     pub(crate) async fn start(
         &self,
         endpoint: &Endpoint,
@@ -139,7 +139,7 @@ impl GrpcPluginRpc {
     /// Drops the connection to an endpoint, so that the next call makes a new one.
     pub(crate) fn forget(&self, endpoint: &Endpoint) {
         let forgotten = self.lock().remove(endpoint);
-        // Not under the lock: much may end with it.
+        // Not under the lock: dropping a connection may end much.
         drop(forgotten);
     }
 
@@ -222,9 +222,9 @@ impl GrpcPluginRpc {
         kept.open.clone().filter(|calls| !calls.is_closed())
     }
 
-    /// Lets go of the connection after a call, if many are open and the next call is probably far
-    /// away. After a first call it is: memory that connections take while many plugins start is
-    /// never freed whole. Calls that are under way keep the connection open themselves.
+    /// Drops the connection after a call, if many are open and the next call is probably far away.
+    /// After a first call it always drops it: memory that connections take while many plugins start
+    /// is never freed whole. Calls that are under way keep the connection open themselves.
     fn rest(&self, endpoint: &Endpoint) {
         let mut all = self.lock();
         let open = all.values().filter(|kept| kept.open.is_some()).count();
@@ -317,15 +317,15 @@ fn truncate(text: &mut String) {
     }
 }
 
-/// Sorts what a call ended with. A transport that broke shows as UNAVAILABLE, or as UNKNOWN with a
-/// cause; a plugin's own answer has no cause.
+/// Classifies the error of a call. A transport that broke shows as UNAVAILABLE, or as UNKNOWN with
+/// a cause; a plugin's own answer has no cause.
 fn classify(status: &tonic::Status, timeout: Duration, late: bool) -> RpcError {
     let source = std::error::Error::source(status);
     let broken = source.is_some();
     let mut message = match source {
         Some(cause) => {
             let cause = Chain(cause).to_string();
-            // The message is most often the first of the causes.
+            // The message is most often that of the first cause.
             if cause.starts_with(status.message()) {
                 cause
             } else {
@@ -338,7 +338,7 @@ fn classify(status: &tonic::Status, timeout: Duration, late: bool) -> RpcError {
     match status.code() {
         Code::Unimplemented => RpcError::Unimplemented,
         Code::DeadlineExceeded => RpcError::TimedOut(timeout),
-        // What tonic makes of its own timer, which runs beside ours.
+        // The error that tonic makes of its own timer, which runs beside the agent's.
         Code::Cancelled if late => RpcError::TimedOut(timeout),
         Code::Unavailable => RpcError::Unreachable(message),
         Code::Unknown | Code::Internal | Code::Cancelled if broken => {

@@ -52,7 +52,7 @@ pub(crate) enum ConfineError {
         missing.join("; ")
     )]
     Required {
-        /// What cannot.
+        /// The parts that cannot be enforced.
         missing: Vec<String>,
     },
     /// The kernel refused the Landlock ruleset.
@@ -63,8 +63,9 @@ pub(crate) enum ConfineError {
     Seccomp(#[source] Cause),
 }
 
-/// Whether a plugin of this policy has a folder of its own for its socket: one that runs as another
-/// user can make none in the common folder, and one that is kept to some files is not let into it.
+/// Whether a plugin of this policy has a folder of its own for its socket: a plugin of another user
+/// cannot make a socket in the common folder, and one that is kept to some files is not let into
+/// it.
 pub(crate) fn needs_own_folder(policy: &Policy, host: &Host) -> bool {
     let walled = plan::wants_landlock(policy) && host.landlock > 0;
     walled || (host.may_change_user() && (policy.user.is_some() || policy.group.is_some()))
@@ -88,8 +89,8 @@ pub(crate) fn plan(policy: &Policy, host: &Host) -> Result<Planned, ConfineError
     Ok(planned)
 }
 
-/// Makes the rule set of a policy that has one. The plugin's own files have to be there. Answers
-/// also which paths of the policy are not there, and so cannot be used by the plugin.
+/// Makes the rule set of a policy that has one. The plugin's own files must exist. Returns also
+/// which paths of the policy do not exist, and so cannot be used by the plugin.
 ///
 /// # Errors
 /// The kernel refuses it.

@@ -1,45 +1,44 @@
 //! Keeps the database's file from growing far beyond what is in it.
 //!
-//! sled writes every change behind the last one, into segments of half a MiB, and uses a segment
-//! again when no page has its latest state there. What stands in the way are pages that nobody
-//! changes. sled rewrites one of them, so that its old segment loses it, for each page that it
-//! replaces, and a page is replaced at every eleventh change. That is not enough where many small
-//! records come and go: with five thousand of them, 0.3 MiB in all, the file grew to 15 MiB, most
-//! of its segments kept by a few pages each. (Its own thread for that would sync twice a second for
-//! ever.)
+//! sled appends every change to its log, in segments of half a MiB, and uses a segment again when
+//! no page has its latest state there. Pages that no write changes keep a segment in use. sled
+//! rewrites one of them, so that its old segment loses it, for each page that it replaces, and it
+//! replaces a page at every eleventh change. That is not enough where many small records come and
+//! go: with five thousand of them, 0.3 MiB in all, the file grew to 15 MiB, most of its segments
+//! kept by a few pages each. (sled's own thread for this would sync twice a second for ever.)
 //!
-//! So a page of no meaning is changed as often as it takes, in a tree of its own, while the file is
-//! larger than it need be: a *step*, which costs some 30 µs and half a KiB of log.
+//! So the store changes a page without meaning as often as necessary, in a tree of its own, while
+//! the file is too large: a *step*, which costs some 30 µs and half a KiB of log.
 
 use sled::{Db, Tree};
 
-/// A file of this size is left alone, in bytes: a dozen segments are in use at any time.
+/// A file up to this size is left alone, in bytes: a dozen segments are in use at any time.
 const LEFT_ALONE: u64 = 4 << 20;
 
-/// So much larger than the records in it a file may be beside.
+/// How much larger than its records a file may be.
 const TIMES_LIVE: u64 = 4;
 
-/// For so much that the file is too large there is a step at each durable commit, in bytes.
+/// For each such number of bytes that the file is too large, a durable commit makes one step.
 const PER_STEP: u64 = 1 << 20;
 
 /// Most steps at one commit.
 const STEPS_MAX: u64 = 4;
 
-/// After so many changes of a page sled has replaced it.
+/// After so many changes sled has replaced a page.
 const CHANGES: u8 = 11;
 
 /// The tree that the page is in. The records are in sled's default tree.
 const TREE: &str = "tidy";
 
-/// Makes sled put its file in order.
+/// Makes sled compact its file.
 #[derive(Debug, Default)]
 pub(super) struct Tidy {
-    /// Not there until it is needed for the first time.
+    /// `None` until it is needed for the first time.
     page: Option<Tree>,
 }
 
 impl Tidy {
-    /// Takes as many steps as a file of `len` bytes with so many bytes of records needs.
+    /// Makes as many steps as a file of `len` bytes with so many bytes of records needs.
     pub(super) fn work(&mut self, db: &Db, len: u64, live: u64) -> sled::Result<()> {
         let steps = steps(len, live);
         if steps == 0 {
@@ -51,7 +50,7 @@ impl Tidy {
         };
         for _ in 0..steps {
             for change in 0..CHANGES {
-                // What is there already would not be written again.
+                // sled would not write a value that the page already has.
                 page.insert(b"", &[change])?;
             }
         }

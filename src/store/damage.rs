@@ -7,11 +7,11 @@ use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The beginning of the reason with which a record is set aside whose bytes are not those that were
+/// The beginning of the reason for quarantine, for a record whose bytes are not those that were
 /// written.
 pub(crate) const DAMAGED: &str = "damaged on disk: ";
 
-/// The file in the folder that stands for a store that was not there.
+/// The file in the folder that stands for a store that did not exist.
 const LOST: &str = "LOST";
 
 /// More bytes than its text has.
@@ -39,8 +39,8 @@ pub(super) fn move_away(dir: &Path) -> std::io::Result<PathBuf> {
     Ok(moved_to)
 }
 
-/// Makes a folder that stands for a store that is not there, beside those of damaged ones, and
-/// writes into it what the machine has all the same. One that was made for the same loss is used
+/// Makes a folder that stands for a store that did not exist, beside those of damaged ones, and
+/// writes into it what traces the machine has. A folder that was made for the same loss is used
 /// again.
 pub(super) fn note_lost(dir: &Path, traces: &str) -> std::io::Result<PathBuf> {
     let mut damaged = damaged_stores(dir)?;
@@ -60,7 +60,7 @@ pub(super) fn note_lost(dir: &Path, traces: &str) -> std::io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Why a store that was not there counts as lost; `None` for one that was there and is damaged.
+/// Why a store that did not exist counts as lost; `None` for a store that existed and is damaged.
 pub(super) fn lost_because(path: &Path) -> Option<String> {
     let mut text = String::new();
     let file = File::open(path.join(LOST)).ok()?;
@@ -81,7 +81,7 @@ fn damaged_stores(dir: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
     Ok(stores)
 }
 
-/// Where the damaged stores are that are kept, the oldest first.
+/// The damaged stores that are kept, the oldest first.
 pub(super) fn damaged_paths(dir: &Path) -> std::io::Result<Vec<String>> {
     let mut damaged = damaged_stores(dir)?;
     damaged.sort_unstable_by_key(|(number, _)| *number);

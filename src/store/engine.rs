@@ -35,7 +35,7 @@ const QUARANTINE: u8 = b'q';
 /// The key of the generation, which is not one of the records that it sums up.
 const GENERATION: &[u8] = b"mgeneration";
 
-/// What is larger sled keeps in a file of its own, in bytes.
+/// sled keeps a larger record in a file of its own, in bytes.
 const OUTSIDE: u64 = 128 << 10;
 
 /// Keys and payloads.
@@ -51,7 +51,7 @@ pub(super) struct Engine {
     generation: Generation,
     /// The generation that the mark next to the database remembers.
     marked: u64,
-    /// Whether something was written that is not known to be on the disk.
+    /// Whether a write is not known to be on the disk.
     dirty: bool,
     /// Bytes of all records, keys included.
     live: u64,
@@ -69,8 +69,8 @@ struct Files {
 // === impl Engine ===
 
 impl Engine {
-    /// Wraps an open database whose files are in `dir`, reading every page of it once: what is
-    /// damaged is better found now than when a plugin's state is saved.
+    /// Wraps an open database whose files are in `dir`, and reads every page of it once: damage had
+    /// better be found now than when a plugin's state is saved.
     pub(super) fn new(db: sled::Db, dir: &Path) -> Result<(Self, Survey), StorageError> {
         let mut quarantine = Index::new(quarantine::MAX_RECORDS, quarantine::MAX_BYTES);
         let mut survey = Survey::default();
@@ -93,7 +93,7 @@ impl Engine {
             }
         }
         let files = Files::open(dir).map_err(failed("read"))?;
-        // Only counted: that they cannot be must not keep a good store from being used.
+        // Only counted: an unreadable record must not keep a good store from being used.
         let lost_stores = damage::damaged_paths(dir).map_or(0, |paths| paths.len());
         let number = survey.recorded.unwrap_or_default().number;
         let generation = Generation { number, sum: survey.sum };
@@ -126,18 +126,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the place of an engine that failed, keeping its counts.
+    /// Takes the place of an engine that failed, and keeps its counts.
     pub(super) fn succeed(mut self, failed: u64) -> Self {
         self.set_aside_count += failed;
         self
     }
 
-    /// Where the store is.
+    /// The folder of the store.
     pub(super) fn dir(&self) -> &Path {
         &self.files.dir
     }
 
-    /// All records of a table that check out, in key order; the others go into quarantine.
+    /// All records of a table that are valid, in key order; the others go into quarantine.
     pub(super) fn load(&mut self, table: Table) -> Result<Records, StorageError> {
         let mut records = Vec::new();
         let mut unreadable = Vec::new();
@@ -217,7 +217,7 @@ impl Engine {
         self.sync()
     }
 
-    /// What is in quarantine, oldest first.
+    /// The records in quarantine, oldest first.
     pub(super) fn quarantined(&self) -> Result<Vec<QuarantinedRecord>, StorageError> {
         let mut records = Vec::new();
         for entry in self.db.scan_prefix([QUARANTINE]) {
@@ -229,7 +229,7 @@ impl Engine {
         Ok(records)
     }
 
-    /// Forgets what is in quarantine; answers how many records that were.
+    /// Deletes the records in quarantine; returns how many there were.
     pub(super) fn clear_quarantine(&mut self) -> Result<u64, StorageError> {
         let numbers = self.quarantine.clear();
         let key = |number: &u64| full_key(QUARANTINE, &number.to_be_bytes());
@@ -238,30 +238,30 @@ impl Engine {
         Ok(u64::try_from(numbers.len()).unwrap_or(u64::MAX))
     }
 
-    /// How many records are in quarantine, and how many stores were set aside.
+    /// How many records are in quarantine, and how many damaged stores are kept.
     pub(super) fn lost(&self) -> (usize, usize) {
         (self.quarantine.len(), self.lost_stores)
     }
 
-    /// Everything that was set aside and is still kept.
+    /// All records in quarantine and all damaged stores that are kept.
     pub(super) fn losses(&mut self) -> Result<Losses, StorageError> {
         let stores = damage::damaged_paths(self.dir()).map_err(failed("read"))?;
         self.lost_stores = stores.len();
         Ok(Losses { records: self.quarantined()?, stores })
     }
 
-    /// How many records were set aside since the store was opened.
+    /// How many records were moved into quarantine since the store was opened.
     pub(super) fn set_aside_count(&self) -> u64 {
         self.set_aside_count
     }
 
-    /// Puts everything written so far on the disk itself.
+    /// Syncs everything that was written so far to the disk.
     pub(super) fn sync(&mut self) -> Result<(), StorageError> {
         if !self.dirty {
             return Ok(());
         }
         self.db.flush().map_err(failed("write"))?;
-        // sled's flush ends in the page cache as far as a power loss is concerned.
+        // sled's flush ends in the page cache, which does not survive a power loss.
         self.files.sync().map_err(failed("sync"))?;
         self.dirty = false;
         self.try_to_mark(generation::MARK_EVERY);
@@ -310,7 +310,7 @@ impl Engine {
     }
 
     /// Marks the generation if the last mark is so many batches old. A mark that fails does not
-    /// make what was committed less durable, so it is only tried again later.
+    /// make committed writes less durable, so the store only tries again later.
     fn try_to_mark(&mut self, age: u64) {
         if self.generation.number - self.marked >= age
             && let Err(error) = self.mark()
@@ -325,7 +325,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts bytes where a record should be.
+    /// Replaces the bytes of a record.
     #[cfg(test)]
     pub(super) fn put_raw(&mut self, table: Table, key: &[u8], value: &[u8]) {
         self.apply(BTreeMap::from([(full_key(tag(table), key), Some(value.to_vec()))]))
@@ -340,7 +340,7 @@ impl Files {
         let data = File::open(dir.join("db"))?;
         let mut files = Self { dir: dir.to_owned(), data, synced_blobs: BTreeSet::new() };
         files.sync_blobs()?;
-        // What sled itself wrote while it opened, and the names of those files.
+        // Files that sled itself wrote while it opened, and their names.
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
             if entry.file_type()?.is_file() {
@@ -366,7 +366,7 @@ impl Files {
                 is_new = true;
                 match File::open(folder.join(&name)) {
                     Ok(file) => file.sync_data()?,
-                    // sled collects what it no longer needs at its own pace.
+                    // sled frees unused space at its own pace.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 }

@@ -6,7 +6,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// The only format there is so far.
+/// The only format so far.
 const VERSION: u8 = 1;
 
 const CHECKSUM_LEN: usize = 8;
@@ -16,18 +16,18 @@ const HEADER_LEN: usize = 1 + CHECKSUM_LEN;
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameError {
-    /// Not even a header.
+    /// Shorter than a header.
     #[error("the record is {0} bytes long, shorter than its header")]
     TooShort(usize),
-    /// Written by something newer, or damaged.
+    /// A newer version wrote it, or it is damaged.
     #[error("the record has the unknown format {0}")]
     UnknownVersion(u8),
-    /// Damaged.
+    /// The checksum differs.
     #[error("the record's checksum does not match")]
     BadChecksum,
 }
 
-/// The bytes to store `payload` under `key` with.
+/// The bytes that store `payload` under `key`.
 pub(super) fn encode(key: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_LEN + payload.len());
     frame.push(VERSION);
@@ -36,7 +36,7 @@ pub(super) fn encode(key: &[u8], payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The payload in `frame`, if `frame` is what was stored under `key`.
+/// The payload in `frame`, if `frame` was stored under `key`.
 pub(super) fn decode<'a>(key: &[u8], frame: &'a [u8]) -> Result<&'a [u8], FrameError> {
     let Some((header, payload)) = frame.split_at_checked(HEADER_LEN) else {
         return Err(FrameError::TooShort(frame.len()));
@@ -59,7 +59,7 @@ pub(super) fn fingerprint(key: &[u8], stored: &[u8]) -> u64 {
 fn checksum(key: &[u8], payload: &[u8]) -> [u8; CHECKSUM_LEN] {
     let mut hash = Sha256::new();
     hash.update([VERSION]);
-    // The length keeps apart what the end of the key and the beginning of the payload are.
+    // The length separates the end of the key from the beginning of the payload.
     hash.update((key.len() as u64).to_be_bytes());
     hash.update(key);
     hash.update(payload);

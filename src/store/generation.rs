@@ -1,10 +1,10 @@
-//! How a database that lost data without a word is found out.
+//! Detects a database that lost data without an error.
 //!
 //! The *generation* counts the batches ever written. Every batch records it, together with the sum
 //! of the fingerprints of all records, in the database itself; the file `generation` next to the
-//! database remembers one that was durable. So a database whose parts do not belong together is
-//! given away by the sum, and one that went back in time as a whole by the file, unless it went
-//! back by less than [`MARK_EVERY`] batches after a crash.
+//! database records a generation that was durable. The sum reveals a database whose parts do not
+//! belong together, and the file reveals one that went back to an earlier state as a whole, unless
+//! it went back by less than [`MARK_EVERY`] batches after a crash.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -24,7 +24,7 @@ const FIRST: u64 = 1;
 /// More bytes than a mark has.
 const MARK_BYTES_MAX: u64 = 1024;
 
-/// What the database says of itself as a whole.
+/// The database's record about itself as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Generation {
     /// Counts the batches ever written.
@@ -33,12 +33,12 @@ pub(super) struct Generation {
     pub(super) sum: u64,
 }
 
-/// What was found when every record was read.
+/// The result of reading every record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     /// How many records there are, without the store's own.
     pub(super) records: u64,
-    /// How many of them do not check out.
+    /// How many of them are invalid.
     pub(super) unreadable: u64,
     /// Their fingerprints, added up.
     pub(super) sum: u64,
@@ -46,7 +46,7 @@ pub(super) struct Survey {
     pub(super) recorded: Option<Generation>,
 }
 
-/// Whether the store was there before.
+/// Whether the store existed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
     New,
@@ -72,12 +72,12 @@ impl Generation {
     }
 }
 
-/// What the file beside the database remembers.
+/// The content of the file beside the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// The file is not there.
+    /// The file does not exist.
     Absent,
-    /// The file is there, and no store of this agent wrote it like that.
+    /// The file exists, and its content is not what a store of this agent writes.
     Damaged,
     /// The database was in this generation, or in a later one.
     At(u64),
@@ -86,7 +86,7 @@ pub(super) enum Mark {
 // === impl Survey ===
 
 impl Survey {
-    /// Compares what is there with what should be; the error says how data was lost.
+    /// Compares the database with the file; the error says how data was lost.
     pub(super) fn judge(&self, mark: Mark) -> Result<Age, String> {
         let Some(recorded) = self.recorded else {
             return match (mark, self.records) {
@@ -101,16 +101,17 @@ impl Survey {
                     recorded.number
                 ));
             }
-            // It is written whole or not at all. What damaged it may have damaged the database, so
-            // that an earlier state of it is there.
+            // The file is written whole or not at all. Damage of it may come with damage of the
+            // database, which then may be in an earlier state.
             Mark::Damaged => return Err(format!("the file {FILE} beside it is damaged")),
-            // The first opening writes it right after the first generation, and may end between.
+            // The first opening writes it right after the first generation, and may be killed in
+            // between.
             Mark::Absent if recorded.number > FIRST => {
                 return Err(format!("the file {FILE} beside it is missing"));
             }
             Mark::At(_) | Mark::Absent => {}
         }
-        // Unreadable records explain a wrong sum, and they are dealt with one by one.
+        // Unreadable records explain a wrong sum, and each goes into quarantine.
         if self.unreadable == 0 && recorded.sum != self.sum {
             return Err(format!("its {} records are not the ones last written", self.records));
         }
@@ -118,10 +119,10 @@ impl Survey {
     }
 }
 
-/// The generation that the file in `dir` remembers.
+/// The generation that the file in `dir` records.
 ///
 /// # Errors
-/// The file is there and cannot be read.
+/// The file exists and cannot be read.
 pub(super) fn read_mark(dir: &Path) -> std::io::Result<Mark> {
     let mut bytes = Vec::new();
     match File::open(dir.join(FILE)) {
@@ -132,7 +133,7 @@ pub(super) fn read_mark(dir: &Path) -> std::io::Result<Mark> {
     Ok(marked(&bytes).map_or(Mark::Damaged, Mark::At))
 }
 
-/// Whether bytes are a mark: nothing but a store of this agent leaves one.
+/// Whether bytes are a mark: only a store of this agent writes one.
 pub(crate) fn is_mark(bytes: &[u8]) -> bool {
     marked(bytes).is_some()
 }
@@ -142,8 +143,8 @@ fn marked(bytes: &[u8]) -> Option<u64> {
     payload.try_into().ok().map(u64::from_be_bytes)
 }
 
-/// Lets the file in `dir` remember a generation that is durable. The new name need not be durable:
-/// an older mark is a lower one, which accuses nobody.
+/// Records a durable generation in the file in `dir`. The new name need not be durable: an older
+/// mark has a lower number, which no database contradicts.
 pub(super) fn write_mark(dir: &Path, number: u64) -> std::io::Result<()> {
     let next = dir.join("generation.next");
     let mut file = File::create(&next)?;

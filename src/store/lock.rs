@@ -1,6 +1,6 @@
 //! One agent per state directory.
 //!
-//! The lock is the kernel's (`flock`), so it ends together with its holder, however that ended. The
+//! The lock is the kernel's (`flock`), so it ends together with its holder, however that ends. The
 //! pid in the file is only for people.
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -27,7 +27,7 @@ pub enum LockError {
     Held {
         /// The state directory.
         dir: PathBuf,
-        /// The owner's process, where the lock file tells.
+        /// The owner's pid, if the lock file has it.
         pid: Option<u32>,
     },
     /// The lock file could not be made or used.
@@ -40,8 +40,8 @@ pub enum LockError {
     },
 }
 
-/// How long a lock that is held is waited for, and after which pause it is tried again. An agent
-/// that is killed while it forks leaves a child that has the lock until it executes its program.
+/// How long to wait for a lock that is held, and the pause between attempts. An agent that is
+/// killed while it forks leaves a child that has the lock until it executes its program.
 const WAIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -59,13 +59,13 @@ impl std::fmt::Display for Holder {
 // === impl StateLock ===
 
 impl StateLock {
-    /// Takes the lock of `dir`, which is made if it is not there (0711: plugins that gave up root
-    /// pass through it to their own files). Blocks for two seconds at most while another process
-    /// holds it.
+    /// Takes the lock of `dir`, and makes the folder if it does not exist (0711: plugins that gave
+    /// up root pass through it to their own files). Blocks for two seconds at most while another
+    /// process holds the lock.
     ///
     /// # Errors
     ///
-    /// When another process holds it, or the lock file cannot be used.
+    /// Another process holds the lock, or the lock file cannot be used.
     pub fn acquire(dir: &Path) -> Result<Self, LockError> {
         let path = dir.join("lock");
         let failed = |cause| LockError::Io { path: path.clone(), cause };

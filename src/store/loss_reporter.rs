@@ -31,7 +31,7 @@ const TOLD: &[u8] = b"losses_told";
 /// there are.
 const EVENTS_MAX: usize = 20;
 
-/// Least time between two looks, so that losses that happen together are reported together.
+/// Shortest time between two looks, so that losses that happen together are reported together.
 const CALM: Duration = Duration::from_secs(1);
 
 /// Reports losses of records and stores, each once.
@@ -44,7 +44,7 @@ pub(crate) struct LossReporter {
     pub(crate) agent: String,
 }
 
-/// Which losses were reported: those with lower numbers than these.
+/// The losses that were reported: all with lower numbers than these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ReportedLosses {
     /// One more than the number of the last reported record.
@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// Shows what is to be made durable.
+    /// Shows the events that are made durable.
     struct Saves(mpsc::UnboundedSender<Save>);
 
     impl Actor for Saves {

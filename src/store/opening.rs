@@ -1,10 +1,9 @@
 //! Opening a store that may be damaged.
 //!
-//! sled answers a damaged file with a panic, an error, endless waiting, or a database from which
-//! data is missing without a word. So it is opened on a thread of its own, with panics caught and a
-//! deadline, every page is read once, and what is there is compared with what should be
-//! ([`generation`]). Whatever is wrong, the store is moved away whole and an empty one takes its
-//! place.
+//! sled answers a damaged file with a panic, an error, endless waiting, or a database with missing
+//! data and no error. So it is opened on a thread of its own, with panics caught and a deadline,
+//! every page is read once, and the result is compared with the record of it ([`generation`]). In
+//! each of these cases, the whole store is moved away and an empty one takes its place.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::ErrorKind;
@@ -35,24 +34,24 @@ const DATABASE: &str = "db";
 /// hold it; its threads release the lock a moment after the database was closed.
 const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where the contents of a store come from.
+/// The origin of a store's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreFate {
     /// There was no store; this one is empty.
     Fresh,
-    /// The store that was there.
+    /// The store that existed.
     Existing,
-    /// There was no store, or an empty one, although the machine has what only a store knows of;
-    /// this one is empty.
+    /// There was no store, or an empty one, although the machine has traces of one; this one is
+    /// empty.
     Lost {
         /// The folder that stands for the lost store.
         noted_in: PathBuf,
-        /// What the machine has.
+        /// The traces.
         traces: String,
     },
-    /// The store that was there is damaged and was moved away; this one is empty.
+    /// The existing store is damaged and was moved away; this one is empty.
     SetAside {
-        /// Where the damaged one is now.
+        /// The folder that has the damaged one now.
         moved_to: PathBuf,
         /// What was wrong with it.
         reason: String,
@@ -62,7 +61,7 @@ pub enum StoreFate {
 /// Why there is no store at all, not even an empty one.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory could not be made or used: permissions, space, a file in the way.
+    /// The directory could not be made or used: permissions, space, or a file with its name.
     #[error("failed to use the store directory {}", path.display())]
     Directory {
         path: PathBuf,
@@ -80,7 +79,7 @@ pub enum OpenError {
         #[source]
         cause: std::io::Error,
     },
-    /// Even an empty store does not work here.
+    /// An empty store does not work here either.
     #[error("failed to make an empty store in {}: {reason}", path.display())]
     Unusable {
         path: PathBuf,
@@ -92,14 +91,14 @@ pub enum OpenError {
 /// Why a store did not open.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The store is bad and never will be better.
+    /// The store is damaged, and stays so.
     Damaged(String),
-    /// The machine does not let us; the store may be good.
+    /// The machine does not permit it; the store may be good.
     Environment(std::io::Error),
 }
 
-/// Opens the store in `dir`, or moves it away and opens an empty one there. `traces` says what the
-/// machine has that only a store knows of, if it has anything.
+/// Opens the store in `dir`, or moves it away and opens an empty one there. `traces` names what the
+/// machine has of an earlier store, if it has anything.
 pub(super) fn open_or_set_aside(
     dir: &Path,
     deadline: Duration,
@@ -108,7 +107,7 @@ pub(super) fn open_or_set_aside(
     panics::log_instead_of_print();
     let directory = |cause| OpenError::Directory { path: dir.to_owned(), cause };
     make_private(dir).map_err(directory)?;
-    // Noted before there is a new store, which would be taken for the old one later.
+    // Written before the new store exists, which would later be taken for the old one.
     let noted = match traces {
         Some(traces) if !dir.join(DATABASE).exists() => {
             Some(note_lost(dir, traces).map_err(directory)?)
@@ -144,7 +143,7 @@ pub(super) fn open_or_set_aside(
     }
 }
 
-/// Opens the store; on a full disk once more, with the room that was set by for it.
+/// Opens the store; on a full disk once more, with the disk space that was reserved for it.
 fn attempt_with_reserve(dir: &Path, deadline: Duration) -> Result<(Engine, Age), Trouble> {
     let opened = match attempt(dir, deadline) {
         Err(Trouble::Environment(cause)) if is_full(&cause) && reserve::release(dir) => {
@@ -167,7 +166,7 @@ fn is_full(error: &std::io::Error) -> bool {
 }
 
 /// Opens the store on a thread of its own. A thread that misses the deadline is left behind; if it
-/// gets through after all, it lets go of what it opened without leaving a trace.
+/// succeeds later, it closes the store without leaving a trace.
 pub(super) fn attempt(dir: &Path, deadline: Duration) -> Result<(Engine, Age), Trouble> {
     let (answer, answered) = mpsc::sync_channel(1);
     let path = dir.to_owned();
@@ -210,8 +209,8 @@ fn try_open(dir: &Path, abandoned: &AtomicBool) -> Result<(Engine, Age), Trouble
     Ok((engine, age))
 }
 
-/// sled writes a snapshot under this name before it gives it its own, and takes what a crash or a
-/// full disk left of it for a whole one that is damaged.
+/// sled writes a snapshot under this name before it renames it, and takes a partial one, which a
+/// crash or a full disk left, for a whole one that is damaged.
 fn remove_unfinished_snapshots(dir: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -231,7 +230,7 @@ fn open_sled(dir: &Path) -> Result<sled::Db, Trouble> {
             .path(dir)
             .mode(sled::Mode::LowSpace)
             .cache_capacity(CACHE_BYTES)
-            // Without this sled syncs twice a second for ever, also when nothing was written.
+            // Without this sled syncs twice a second for ever, even if nothing was written.
             .flush_every_ms(None);
         match config.open() {
             Ok(db) => return Ok(db),
@@ -259,8 +258,8 @@ fn classify(error: sled::Error) -> Trouble {
     }
 }
 
-/// Whether an I/O error says something about what is in the files rather than about the machine. A
-/// sector that cannot be read is lost contents.
+/// Whether an I/O error means that the content of the files is damaged, and not that the machine
+/// refuses. A sector that cannot be read is lost content.
 fn speaks_of_the_contents(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
@@ -290,7 +289,7 @@ impl From<StorageError> for Trouble {
 
 fn make_private(dir: &Path) -> std::io::Result<()> {
     if let Some(parent) = dir.parent() {
-        // Others may have to pass through these, to what is meant for them.
+        // Other users may have to pass through these folders to their own.
         DirBuilder::new().recursive(true).mode(0o711).create(parent)?;
     }
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -301,7 +300,7 @@ fn make_private(dir: &Path) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A file system of a few megabytes, gone when dropped; nothing where none can be mounted.
+    /// A file system of a few megabytes, unmounted on drop; `None` where none can be mounted.
     struct Small(tempfile::TempDir);
 
     impl Small {
@@ -343,7 +342,7 @@ mod tests {
         assert!(matches!(open(), Ok(StoreFate::Fresh)));
         small.fill("ballast");
         assert!(matches!(open(), Ok(StoreFate::Existing)), "the room was let go");
-        // Without room it stays where it is, and is not taken for damaged.
+        // Without disk space the store stays where it is, and does not count as damaged.
         reserve::release(&dir);
         small.fill("more");
         match open() {

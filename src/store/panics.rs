@@ -8,13 +8,13 @@
 use std::any::Any;
 use std::sync::Once;
 
-/// Names of our threads that run sled begin so.
+/// The names of our threads that run sled begin so.
 pub(super) const THREAD_NAME: &str = "guest-agent-store";
 
-/// Names of the threads that sled makes begin so.
+/// The names of the threads that sled starts begin so.
 const SLED_THREADS: &str = "sled-io-";
 
-/// Makes panics of store threads go to the log from now on.
+/// From now on, panics of store threads go to the log.
 pub(super) fn log_instead_of_print() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! What a record in quarantine looks like, and how much of them is kept.
+//! The form of a record in quarantine, and how many are kept.
 
 use std::collections::VecDeque;
 use std::time::{Duration, UNIX_EPOCH};
@@ -62,12 +62,12 @@ pub(super) fn decode(number: u64, bytes: &[u8]) -> Option<QuarantinedRecord> {
 // === impl Index ===
 
 impl Index {
-    /// An index with nothing in it and the given bounds.
+    /// An empty index with these bounds.
     pub(super) fn new(max_records: usize, max_bytes: usize) -> Self {
         Self { entries: VecDeque::new(), bytes: 0, next: 0, max_records, max_bytes }
     }
 
-    /// Takes note of a record that is there. Numbers must come in order.
+    /// Adds a record that exists. Numbers must come in order.
     pub(super) fn note(&mut self, number: u64, size: usize) {
         self.entries.push_back((number, size));
         self.bytes += size;
@@ -84,13 +84,13 @@ impl Index {
         self.entries.len()
     }
 
-    /// Forgets all records, and says which they were.
+    /// Removes all records, and returns which they were.
     pub(super) fn clear(&mut self) -> Vec<u64> {
         self.bytes = 0;
         self.entries.drain(..).map(|(number, _)| number).collect()
     }
 
-    /// Forgets the oldest records that are too many, and says which.
+    /// Removes the oldest records over the bounds, and returns which.
     pub(super) fn evict(&mut self) -> Vec<u64> {
         let mut evicted = Vec::new();
         while self.entries.len() > self.max_records || self.bytes > self.max_bytes {

@@ -1,7 +1,7 @@
-//! Room on the disk that is set by for the store.
+//! Disk space that is reserved for the store.
 //!
 //! Opening a store writes a little, so on a full disk it fails, and without its store an agent
-//! cannot start: it would not know what runs. `opening` lets this room go then and tries once more
+//! cannot start: it would not know what runs. `opening` then frees this space and tries once more
 //! (`docs/decisions/0007-a-full-disk-is-survived-from-a-reserve.md`).
 
 use std::fs::{self, OpenOptions};
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rustix::fs::FallocateFlags;
 
-/// Name of the file. sled does not mind files that it does not know.
+/// Name of the file. sled ignores files that it does not know.
 const FILE: &str = "reserve";
 
 /// Eight times what sled writes at once.
@@ -36,7 +36,7 @@ fn try_to_set_by(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the room back. Says whether there was any.
+/// Frees the space. Returns whether any was reserved.
 pub(super) fn release(dir: &Path) -> bool {
     fs::remove_file(dir.join(FILE)).is_ok()
 }

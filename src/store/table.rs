@@ -1,4 +1,4 @@
-//! Which table a key belongs to: its first byte.
+//! The table that a key belongs to: the key's first byte.
 
 use guest_agent_actors::ports::Table;
 

@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// How many torn stores are opened.
+/// How many torn stores the test opens.
 const ROUNDS: usize = 60;
 
-/// How often an opening is killed.
+/// How often the test kills an opening.
 const KILLED_OPENINGS: usize = 20;
 
 /// Tells the helper test which store to write to.
@@ -268,7 +268,7 @@ async fn only_the_newest_three_damaged_stores_are_kept() {
     for _ in 0..5 {
         home.storage().await.close().await.unwrap();
         fs::write(home.store().join("conf"), "this is no configuration").unwrap();
-        // Something else that only looks alike stays where it is.
+        // Another file with a similar name stays where it is.
         fs::create_dir_all(home.dir.path().join("store.damaged-by-me")).unwrap();
     }
     assert!(matches!(home.open().await.fate, StoreFate::SetAside { .. }));
@@ -431,7 +431,7 @@ async fn an_idle_store_has_no_flusher_and_writes_nothing() {
 }
 
 /// Not a test of its own: the process that the next test kills. Writes numbers until it dies, the
-/// even ones with a durable commit, and says which of those were acknowledged.
+/// even ones with a durable commit, and prints those that were acknowledged.
 #[tokio::test]
 async fn helper_that_writes_until_it_is_killed() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
@@ -486,7 +486,7 @@ async fn acknowledged_commits_survive_kill_9() {
         std::thread::sleep(Duration::from_micros(random.random_range(0..2_000)));
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it said before it died counts too; the last line may be torn.
+        // What it printed before it died counts too; the last line may be incomplete.
         for number in lines.filter_map(|line| line.ok()?.strip_prefix("ack ")?.parse().ok()) {
             acknowledged = acknowledged.max(number);
         }
@@ -559,7 +559,7 @@ fn a_caught_panic_does_not_look_like_a_crash() {
     assert!(output.status.success(), "{stderr}");
     assert!(stderr.contains("the end"), "{stderr}");
     assert!(!stderr.contains("a torn page"), "{stderr}");
-    // Panics that are not the store's are printed as ever.
+    // Panics of other threads are printed as before.
     assert!(stderr.contains("another thread"), "{stderr}");
 }
 
@@ -625,7 +625,7 @@ async fn torn_stores_open_and_work() {
     assert!(aside > 0 && kept > 0, "the damage was of one kind only");
 }
 
-/// As much as a file system can do to a store at once, mark and all.
+/// As much damage as a file system can do to a store at once, the mark included.
 #[tokio::test]
 async fn stores_whose_files_are_torn_together_lose_nothing_in_silence() {
     const TOGETHER: u64 = 100;
@@ -698,7 +698,7 @@ async fn one_loss_is_noted_once_however_often_the_next_opening_ends_early() {
     assert!(noted_in.ends_with("store.damaged-1"), "{}", noted_in.display());
     assert_eq!(why, "is data of plugins");
     opened.storage.close().await.unwrap();
-    // The next one knows it.
+    // The next opening reports it.
     let opened = open_beside(&home.lock, &home.store(), traces()).await.unwrap();
     assert_eq!(opened.fate, StoreFate::Existing);
     assert_eq!(opened.storage.losses().await.unwrap().stores.len(), 1);
@@ -730,7 +730,7 @@ async fn fill(home: &Home) -> BTreeMap<(Table, Vec<u8>), Vec<u8>> {
     written
 }
 
-/// Damages a file at random and says how.
+/// Damages a file at random and returns how.
 fn tear(path: &Path, random: &mut StdRng) -> String {
     let mut bytes = fs::read(path).unwrap();
     let at = random.random_range(0..bytes.len().max(1));

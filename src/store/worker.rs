@@ -1,9 +1,9 @@
 //! The thread that runs the engine, and the queue in front of it.
 //!
-//! Calls are carried out in the order in which they were asked. A caller that goes away does not
-//! stop what it asked for. When a call fails in sled, sled may refuse everything from then on (one
-//! full disk is enough), so the database is opened again before the next call, at most once a
-//! second; what was answered as durable is there again, the rest is as if never written.
+//! Calls are carried out in the order in which they came. A caller that goes away does not stop its
+//! call. When a call fails in sled, sled may refuse everything from then on (one full disk is
+//! enough), so the database is opened again before the next call, at most once a second; durable
+//! writes are in it again, the others are as if never written.
 
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// Most calls in the queue; the caller of another one waits for room in it.
 const QUEUE: usize = 64;
 
-/// Least time between two attempts to open a failed database again.
+/// Shortest time between two attempts to open a failed database again.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 
 type Call = Box<dyn FnOnce(&mut State) + Send>;
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// How the store fares.
+    /// The health of the store.
     pub(super) fn health(&self) -> watch::Receiver<StoreHealth> {
         self.health.clone()
     }
@@ -151,7 +151,8 @@ impl State {
                 *self = Self::Working(Box::new(engine.succeed(*set_aside)));
                 Ok(())
             }
-            // Not set aside while the agent runs on what it knows; the next start decides.
+            // It is not set aside while the agent runs on the state in its memory; the next start
+            // decides.
             Err(Trouble::Damaged(why)) => {
                 (*reason, *last_try) = (why, Instant::now());
                 Err(error(action, reason))

@@ -1,4 +1,4 @@
-//! The questions to an admission plugin, and the id by which it knows each.
+//! The questions for an admission plugin, and the id that each check has there.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::model::spec::{PluginSpec, Source};
 /// Most bytes of one metadata value.
 const VALUE_MAX: usize = 4096;
 
-/// May this content of this package be deployed?
+/// The question whether this content of this package may be deployed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The plugin's name.
     pub package: Arc<str>,
     /// The digest of its archive; of a local plugin, that of its entry point.
     pub sha256: Sha256Digest,
-    /// The metadata of the order, in the sequence in which the plugin gets it.
+    /// The metadata of the order, in the sequence in which the plugin gets them.
     pub metadata: Vec<(&'static str, String)>,
 }
 
@@ -28,7 +28,7 @@ pub struct Question {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessRun(pub u64);
 
-/// One entry of what is known of a package's content.
+/// One metadata entry of a package's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadatum {
     /// Lower-case letters and dashes.
@@ -44,7 +44,7 @@ pub struct Metadatum {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CheckId(Arc<str>);
 
-/// A check as the agent sends it to the plugin.
+/// A check in the form in which the agent sends it to the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Its id.
@@ -60,7 +60,7 @@ pub struct Offer {
 // === impl Question ===
 
 impl Question {
-    /// Whether what is ordered may be deployed.
+    /// The question for the revision of an order.
     #[must_use]
     pub fn of(spec: &PluginSpec) -> Self {
         let mut metadata = vec![("revision", spec.revision.to_string())];

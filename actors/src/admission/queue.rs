@@ -1,5 +1,5 @@
-//! Which checks wait, what was answered, and whether an admission plugin is needed. Pure:
-//! [`AdmissionQueue::step`] takes what happened and gives what has to be done.
+//! Which checks wait, which were answered, and whether an admission plugin is needed. Pure:
+//! [`AdmissionQueue::step`] takes an input and returns the actions.
 //!
 //! ```text
 //!   Absent ──asked──► Starting ──listed──► Serving ──hung up──► Lost
@@ -8,10 +8,10 @@
 //!                        └──somebody waits──► Starting
 //! ```
 //!
-//! Askers of the same content share one check, and an answer of the plugin is remembered, until the
-//! settings are read again. Checks that a plugin cannot answer any more because it ended are denied
-//! and not remembered: a later question goes to the next plugin process, which is started after a
-//! growing pause.
+//! Callers with the same content share one check, and an answer of the plugin is remembered until
+//! the settings are read again. Checks that a plugin cannot answer any more because it ended are
+//! denied and not remembered: a later question goes to the next plugin process, which is started
+//! after a growing pause.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::model::id::Sha256Digest;
 use crate::plugin::restart::RestartPolicy;
 use crate::ports::{AdmissionCommand, ListRefused};
 
-/// The protocol that is spoken here.
+/// The supported version of the protocol.
 const PROTOCOL_VERSION: i32 = 1;
 
 /// How long a plugin may take from its launch to its ListAdmissions.
 const CONNECT_WAIT: Duration = Duration::from_secs(30);
 
-/// How long the exit status of a plugin is waited for that closed its stream.
+/// How long to wait for the exit status of a plugin that closed its stream.
 const EXIT_WAIT: Duration = Duration::from_millis(50);
 
 /// Most checks that may wait.
@@ -45,67 +45,67 @@ const PAUSES: RestartPolicy = RestartPolicy {
     calm: Duration::from_secs(600),
 };
 
-/// An asker.
+/// The number of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asker(pub u64);
 
-/// The admission plugin.
+/// The settings of the admission plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gate {
-    /// What is started to be asked; without it everything is admitted.
+    /// The command that starts the plugin; without it everything is admitted.
     pub command: Option<AdmissionCommand>,
-    /// How long an asker waits for its verdict.
+    /// How long a caller waits for its verdict.
     pub timeout: Duration,
 }
 
-/// Something that happened.
+/// An input of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An asker has a question.
+    /// A caller has a question.
     Asked {
-        /// The asker. Each has a number of its own.
+        /// The caller. Each has a number of its own.
         asker: Asker,
         /// The control plane that deploys.
         service_url: Arc<str>,
-        /// What.
+        /// The question.
         question: Question,
-        /// When.
+        /// The time.
         at: SystemTime,
     },
-    /// An asker does not want to know any more.
+    /// A caller does not wait any more.
     Forgotten {
-        /// The asker.
+        /// The caller.
         asker: Asker,
     },
     /// A plugin called ListAdmissions.
     Listed {
-        /// Which.
+        /// The run of the plugin.
         life: ProcessRun,
-        /// What it speaks.
+        /// The version of the protocol that it speaks.
         protocol_version: i32,
     },
     /// A plugin called ResolveAdmission.
     Resolved {
-        /// Which.
+        /// The run of the plugin.
         life: ProcessRun,
-        /// The check, in its words.
+        /// The id of the check, as the plugin sent it.
         id: String,
-        /// What it says.
+        /// Its verdict.
         verdict: AdmissionVerdict,
     },
-    /// A plugin's stream ended at its side.
+    /// A plugin closed its end of the stream.
     HungUp {
-        /// Which.
+        /// The run of the plugin.
         life: ProcessRun,
     },
     /// A plugin's process ended, or could not be made.
     Ended {
-        /// Which.
+        /// The run of the plugin.
         life: ProcessRun,
-        /// How.
+        /// How it ended, in words.
         how: Arc<str>,
     },
-    /// A wait was as long as it may be.
+    /// A deadline has passed.
     DeadlinePassed(Wait),
     /// The settings were read again.
     Reconfigured(Gate),
@@ -113,10 +113,10 @@ pub enum Event {
     Closed,
 }
 
-/// What is waited for.
+/// The subject of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
-    /// The verdict for an asker.
+    /// The verdict for a caller.
     Answer(Asker),
     /// A plugin's ListAdmissions.
     Connect(ProcessRun),
@@ -126,37 +126,37 @@ pub enum Wait {
     Retry,
 }
 
-/// What has to be done.
+/// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Answer an asker. Each gets one answer.
+    /// Answer a caller. Each gets one answer.
     Tell {
-        /// Whom.
+        /// The caller.
         asker: Asker,
-        /// What.
+        /// The verdict.
         verdict: AdmissionVerdict,
     },
-    /// Start a plugin; `Ended` comes back.
+    /// Start a plugin; the input `Ended` follows at its end.
     Launch {
-        /// Its number.
+        /// The number of its run.
         life: ProcessRun,
-        /// What is started.
+        /// The command.
         command: AdmissionCommand,
     },
     /// Send a check on the plugin's stream.
     Offer {
-        /// Whose.
+        /// The run of the plugin.
         life: ProcessRun,
         /// The check.
         offer: Arc<Offer>,
     },
     /// Answer the ListAdmissions that was just made.
     AnswerList(Result<(), ListRefused>),
-    /// Close the plugin's stream and ask it to go.
+    /// Close the plugin's stream and ask the plugin to exit.
     End {
-        /// Which.
+        /// The run of the plugin.
         life: ProcessRun,
-        /// Why, for the log; empty when nothing is wrong.
+        /// The reason, for the log; empty when nothing is wrong.
         why: Arc<str>,
     },
 }
@@ -167,20 +167,20 @@ impl Default for Gate {
     }
 }
 
-/// Everything that is known about checks.
+/// The state of all checks.
 #[derive(Clone, Debug)]
 pub struct AdmissionQueue {
     salt: [u8; 32],
     gate: Gate,
     checks: BTreeMap<CheckId, Check>,
-    /// The askers, by check.
+    /// The callers, by check.
     askers: BTreeMap<Asker, CheckId>,
     /// Checks that wait.
     open: usize,
     /// Checks that are answered, the oldest first.
     answered: VecDeque<CheckId>,
     plugin: Plugin,
-    /// How often plugins ended without having answered anything.
+    /// How many plugins in a row ended without an answer.
     failures: u32,
     last_life: ProcessRun,
     last_number: u64,
@@ -216,9 +216,9 @@ enum Plugin {
     Absent,
     /// No plugin runs, and the next one has to wait.
     Pausing,
-    /// It has a process, maybe, and no stream yet.
+    /// It is started; its stream does not exist yet.
     Starting(ProcessRun),
-    /// It has a stream and gave so many answers.
+    /// It has a stream, and has given so many answers.
     Serving(ProcessRun, u64),
     /// It closed its stream; its exit status may have the reason.
     Lost(ProcessRun),
@@ -245,7 +245,7 @@ impl AdmissionQueue {
         }
     }
 
-    /// Takes in what happened, and says what has to be done, in order.
+    /// Takes an input, and returns the actions in order.
     #[must_use = "effects that are not carried out are lost"]
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
@@ -302,7 +302,7 @@ impl AdmissionQueue {
         effects
     }
 
-    /// What the plugin is waited for, and how long, from when that wait began.
+    /// The deadline of the plugin, if it has one, and its length from when it began.
     #[must_use]
     pub fn deadline(&self) -> Option<(Wait, Duration)> {
         match self.plugin {
@@ -313,13 +313,13 @@ impl AdmissionQueue {
         }
     }
 
-    /// How long an asker waits for its verdict.
+    /// How long a caller waits for its verdict.
     #[must_use]
     pub const fn patience(&self) -> Duration {
         self.gate.timeout
     }
 
-    /// The plugin that gets the questions now, or is being started for them.
+    /// The plugin that gets the questions now, or that is being started for them.
     #[must_use]
     pub const fn life(&self) -> Option<ProcessRun> {
         match self.plugin {
@@ -334,13 +334,13 @@ impl AdmissionQueue {
         self.gate.command.is_none() && !self.closed
     }
 
-    /// Checks that wait for an answer.
+    /// The number of checks that wait for an answer.
     #[must_use]
     pub const fn open(&self) -> usize {
         self.open
     }
 
-    /// What is known of a package's content, the newest first.
+    /// The metadata of a package's content, the newest first.
     #[must_use]
     pub fn describe(
         &self,
@@ -459,7 +459,7 @@ impl AdmissionQueue {
         verdict: &AdmissionVerdict,
         does: &mut Vec<Effect>,
     ) {
-        // One that is not known was given up, or never was: it does no harm.
+        // An unknown id belongs to a check that was given up, or never existed: it is ignored.
         let Some((id, _)) = self.checks.get_key_value(id) else { return };
         let id = id.clone();
         match &mut self.plugin {
@@ -494,7 +494,7 @@ impl AdmissionQueue {
             Plugin::Serving(serving, _) | Plugin::Lost(serving) if serving == life => {
                 self.deny_offered(&format!("the admission plugin ended: {how}"), does);
             }
-            // A process that the agent no longer uses has ended, as it should.
+            // The process of a plugin that the agent does not use any more has ended, as it should.
             Plugin::Absent
             | Plugin::Pausing
             | Plugin::Starting(_)
@@ -504,8 +504,8 @@ impl AdmissionQueue {
         self.fail();
     }
 
-    /// An asker has waited long enough. A plugin that has answered no check since it got this one
-    /// hangs, and is replaced; the checks of the other askers are sent to the next one.
+    /// A caller has waited long enough. A plugin that has answered no check since it got this one
+    /// hangs, and is replaced; the checks of the other callers go to the next plugin.
     fn too_late(&mut self, asker: Asker, does: &mut Vec<Effect>) {
         let Some(id) = self.askers.get(&asker).cloned() else { return };
         let offered = match self.checks.get(&id).map(|check| &check.state) {
@@ -557,12 +557,12 @@ impl AdmissionQueue {
         }
     }
 
-    /// The plugin is not asked any more. Its `Ended` comes later and means nothing then.
+    /// The agent does not use the plugin any more. Its `Ended` comes later and is ignored.
     fn let_go(&mut self, life: ProcessRun, why: &str, does: &mut Vec<Effect>) {
         does.push(Effect::End { life, why: why.into() });
     }
 
-    /// There is no plugin any more, and that is not as it should be.
+    /// The plugin has ended or could not start, and should not have.
     fn fail(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.plugin = Plugin::Pausing;
@@ -573,7 +573,7 @@ impl AdmissionQueue {
         PAUSES.pause(self.failures, 2, &seed.to_string())
     }
 
-    /// What was offered is to be offered to the next plugin.
+    /// The checks that were offered are to be offered to the next plugin.
     fn take_back(&mut self) {
         for check in self.checks.values_mut() {
             if let Progress::Open { offered, .. } = &mut check.state {
@@ -624,7 +624,7 @@ fn denied(why: &str) -> AdmissionVerdict {
     AdmissionVerdict::Denied(why.into())
 }
 
-/// The entries of an order, before those of earlier orders that say something else.
+/// The entries of an order, before those of earlier orders with other values.
 fn newest_first(before: &[Metadatum], newest: impl Iterator<Item = Metadatum>) -> Vec<Metadatum> {
     let mut all: Vec<Metadatum> = newest.collect();
     let is_new =
@@ -635,7 +635,7 @@ fn newest_first(before: &[Metadatum], newest: impl Iterator<Item = Metadatum>) -
     all
 }
 
-/// Most entries that are kept of one content.
+/// Most entries that are kept for one content.
 const METADATA_MAX: usize = 1000;
 
 #[cfg(test)]

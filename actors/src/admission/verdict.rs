@@ -1,18 +1,18 @@
-//! What an admission plugin decided.
+//! The decision of an admission plugin.
 
 use std::sync::Arc;
 
 use crate::text::shortened;
 
-/// Most bytes that are kept of what a plugin gives as its reason.
+/// Most bytes that are kept of a plugin's reason.
 const REASON_MAX: usize = 1024;
 
-/// What became of a check.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdmissionVerdict {
     /// It may be deployed.
     Admitted,
-    /// It may not, for this reason.
+    /// It may not be deployed, for this reason.
     Denied(Arc<str>),
     /// There is no decision, because the agent is shutting down. An installation that begins again
     /// after the restart asks again.

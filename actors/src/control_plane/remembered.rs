@@ -1,11 +1,11 @@
-//! Messages that were taken lately, so that one which comes again is known.
+//! Messages that were taken lately, so that a redelivery of one is recognized.
 //!
-//! A message id alone proves nothing: there are servers that send every message under the same one.
-//! The same content under the same id is a redelivery when it comes on another stream, or as often
-//! on the same stream as the server had reason to send it again while it waited.
+//! A message id alone proves nothing: some servers send every message under the same id. The same
+//! content under the same id is a redelivery when it comes on another stream, or as often on the
+//! same stream as the server had reason to send it again while it waited.
 //!
-//! What is remembered is recorded together with the orders, so that an agent which died before it
-//! could acknowledge knows them when they come again.
+//! The memory is recorded together with the orders, so that an agent which died before it could
+//! acknowledge recognizes them when they come again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -41,7 +41,7 @@ pub struct Remembered {
     order: VecDeque<MessageKey>,
 }
 
-/// When a message was taken, and from where.
+/// When a message was taken, and on which stream.
 #[derive(Debug)]
 struct Taken {
     stream: u64,
@@ -56,7 +56,7 @@ impl MessageKey {
     /// The key of a message with this id and body.
     #[must_use]
     pub fn of(id: &str, body: &[u8]) -> Self {
-        // An id has no NUL in it by the time it is here, and if it had, no harm would be done.
+        // Such an id has no NUL in it; one that had would do no harm.
         Self(Sha256Digest::of(&[id.as_bytes(), b"\0", body].concat()))
     }
 
@@ -79,10 +79,10 @@ impl MessageKey {
     }
 }
 
-/// Reads a fact. One that is about something else is `None`.
+/// Reads a fact. Returns `None` for a fact about something else.
 ///
 /// # Errors
-/// When it is about a message, and damaged.
+/// The fact is about a message, and damaged.
 pub fn read_fact(key: &[u8], value: &[u8]) -> Result<Option<(MessageKey, SystemTime)>, String> {
     let Some(digest) = key.strip_prefix(PREFIX) else { return Ok(None) };
     let digest = <[u8; 32]>::try_from(digest).map_err(|_| "its key is not a digest".to_owned())?;
@@ -105,7 +105,7 @@ impl Remembered {
         remembered
     }
 
-    /// Whether a message is one that was taken before and came again.
+    /// Whether this message was taken before and is a redelivery.
     pub fn knows(&mut self, key: MessageKey, stream: u64, now: SystemTime) -> bool {
         let Some(taken) = self.taken.get_mut(&key) else { return false };
         // A clock that was set back makes a message younger, not older.
@@ -116,7 +116,7 @@ impl Remembered {
             taken.repetitions -= 1;
             return true;
         }
-        // On whatever other stream: while a newer one takes over, an older one may still deliver.
+        // On any other stream: while a newer one takes over, an older one may still deliver.
         taken.stream != stream
     }
 
@@ -127,7 +127,7 @@ impl Remembered {
         self.insert(key, Taken { stream, at, repetitions });
     }
 
-    /// Forgets what is too old or too much, and says what that leaves to be written.
+    /// Forgets messages that are too old or too many, and returns the writes that follow.
     pub fn forget_old(&mut self, now: SystemTime) -> Vec<Write> {
         let mut writes = Vec::new();
         while let Some(oldest) = self.order.front() {

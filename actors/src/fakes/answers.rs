@@ -1,8 +1,8 @@
-//! What fakes answer, as scripts and fates say.
+//! The answers of fakes, for scripts and fates.
 
 use std::time::Duration;
 
-/// What a fake does when it is called.
+/// The behaviour of a fake when it is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Succeeds at once.
@@ -21,7 +21,7 @@ pub enum Answer {
     Panic,
 }
 
-/// What becomes of one message to the control plane.
+/// The fate of one message to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// It arrives and is acknowledged.
@@ -38,7 +38,7 @@ pub enum Delivery {
     Refuse,
 }
 
-/// What a plugin answers to one call.
+/// The answer of a plugin to one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// That it is well, or that it took what it was given.
@@ -49,12 +49,12 @@ pub enum Reply {
     Late(Duration),
     /// Nothing, until the caller's deadline.
     Silence,
-    /// Nothing, and no deadline either: what a broken adapter does.
+    /// Nothing, and no deadline either, as with a broken adapter.
     Forever,
-    /// There is no connection to it.
+    /// The plugin cannot be connected to.
     Unreachable,
-    /// That it does not implement the call.
+    /// The plugin does not implement the call.
     Unimplemented,
-    /// That it panics.
+    /// The call panics.
     Panic,
 }

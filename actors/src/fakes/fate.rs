@@ -15,7 +15,7 @@ use crate::ports::{Durability, OutboundMessage, Receipt, Write};
 
 /// Decides the behaviour of fakes without a script. By default, everything succeeds.
 pub trait Fate: Send + Sync {
-    /// What becomes of an operation: `download`, `unpack`, `activate`, `discard`, `remove` of the
+    /// The outcome of an operation: `download`, `unpack`, `activate`, `discard`, `remove` of the
     /// installer, `spawn` (a launch that has a process and has not reported it yet), `launch`,
     /// `launch revision`, `stop`, `find` of the launcher, `sample` of the meter, `acknowledge` of
     /// the link.
@@ -27,19 +27,19 @@ pub trait Fate: Send + Sync {
         Answer::Succeed
     }
 
-    /// What a process answers to `health` or `apply`.
+    /// The answer of a process to `health` or `apply`.
     fn reply(&self, what: &'static str, endpoint: &Endpoint, config: Option<&Config>) -> Reply {
         let _nobody = (what, endpoint, config);
         Reply::Good
     }
 
-    /// What becomes of a message to the control plane.
+    /// The fate of a message to the control plane.
     fn delivery(&self, message: &OutboundMessage) -> Delivery {
         let _nobody = message;
         Delivery::Acknowledge
     }
 
-    /// What becomes of a commit.
+    /// The outcome of a commit.
     fn commit(&self, writes: &[Write]) -> Committing {
         let _nobody = writes;
         Committing::Succeed
@@ -51,7 +51,7 @@ pub trait Fate: Send + Sync {
     }
 }
 
-/// What becomes of a commit.
+/// The outcome of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Committing {
     /// It is written.

@@ -1,4 +1,4 @@
-//! Holds a process to its memory limit by looking at it, where the kernel does not. Pure.
+//! Keeps a process to its memory limit by measuring it, where the kernel does not. Pure.
 //!
 //! One sample proves little: a plugin may need much memory for a moment. A plugin is ended only
 //! after it was over its limit in this many samples in a row. If the kernel enforces the limit, no
@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many looks in a row make a judgement.
+/// So many samples in a row over the limit end the process.
 pub const LOOKS: u32 = 3;
 
-/// No longer than this is between two looks, however seldom a plugin is measured.
+/// The longest time between two samples, however seldom a plugin is measured.
 pub const BEAT_MAX: Duration = Duration::from_secs(5);
 
-/// What was seen of one process.
+/// The samples of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryGuard {
     /// In bytes.
@@ -24,7 +24,7 @@ pub struct MemoryGuard {
 // === impl MemoryGuard ===
 
 impl MemoryGuard {
-    /// A guard that has not looked yet.
+    /// A guard without samples.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
         Self { limit, over: 0 }

@@ -14,11 +14,11 @@ pub use kind::{EventClass, PluginEventKind};
 pub struct NewEvent {
     /// What happened.
     pub kind: PluginEventKind,
-    /// To which plugin. Text, because an order may name an impossible plugin.
+    /// The plugin. Text, because an order may name an impossible plugin.
     pub plugin: Arc<str>,
-    /// To which revision; empty when none is known.
+    /// The revision; empty when none is known.
     pub revision: Arc<str>,
-    /// When it happened.
+    /// The time.
     pub at: SystemTime,
     /// In words, bounded by [`DETAILS_MAX`].
     pub details: Arc<str>,

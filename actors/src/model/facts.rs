@@ -1,4 +1,4 @@
-//! What is known of the machine a plugin may run on: values, and the scopes they are found in.
+//! Attributes of the machine that a plugin may run on, in scopes.
 //!
 //! Adapters make a [`FactSet`] and publish it through the port `Facts`; rules look attributes up in
 //! it (`scheduler/rules.rs`). Values have the kinds of `google.protobuf.Value`, because that is
@@ -54,7 +54,7 @@ pub struct FactSet {
 /// The attributes of one scope.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Attributes {
-    /// All there are, by name. Their values may be secrets; `Debug` shows only names.
+    /// All attributes, by name. Their values may be secrets; `Debug` shows only names.
     Known(BTreeMap<String, Value>),
     /// They are not known now, for this reason. A rule about them cannot be decided.
     Unavailable(Arc<str>),

@@ -1,4 +1,4 @@
-//! Names, numbers and digests that were checked once, at the door.
+//! Names, numbers and digests that are checked once, when they enter the core.
 //!
 //! Everything here has a private field and a parser that says what is wrong with the text it was
 //! given. A value of one of these types is safe to join into a path, to log and to compare.

@@ -1,4 +1,4 @@
-//! The runs of a one-shot plugin so far, and what a trigger names. Pure.
+//! The runs of a one-shot plugin so far, and the occurrences of its triggers. Pure.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use crate::model::id::BootId;
 /// What is known of the runs of a one-shot plugin. A daemon has the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Runs {
-    /// What it ran for last.
+    /// The occurrences that it last ran for.
     pub marks: Marks,
     /// Runs that were started so far.
     pub total: u64,
     /// Whether a run was announced as started and has no outcome yet.
     pub unfinished: Due,
-    /// What the last one came to.
+    /// The outcome of the last run.
     pub last: Outcome,
 }
 
-/// What a one-shot plugin ran for last, trigger by trigger.
+/// The occurrences that a one-shot plugin last ran for, trigger by trigger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Marks {
     /// The boot.
@@ -41,7 +41,7 @@ pub enum Mark<T> {
     Of(T),
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// There was none yet.

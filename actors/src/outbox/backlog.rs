@@ -1,11 +1,11 @@
 //! The events that wait, in order per plugin, within bounds. Pure; the outbox's actor calls it and
 //! carries out the writes it asks for.
 //!
-//! When too many wait, chatter is dropped before outcomes ([`super::gap::worth`]), of the plugin
-//! that has the most of it, the oldest first: so a noisy plugin costs the quiet ones nothing. The
-//! control plane learns what was dropped: the first event that is dropped becomes a *marker*, in
-//! its place in the queue, and the others of the plugin are counted in it. The marker's record is
-//! written in the same commit that deletes theirs.
+//! When too many wait, repeated reports are dropped before outcomes ([`super::gap::worth`]), of the
+//! plugin that has the most of them, the oldest first: so a noisy plugin costs the quiet ones
+//! nothing. The control plane learns of the gap: the first event that is dropped becomes a
+//! *marker*, in its place in the queue, and the others of the plugin are counted in it. The
+//! marker's record is written in the same commit that deletes theirs.
 //!
 //! The server may have received an event that was sent. A marker that was sent is never changed
 //! again (another one is begun), and an event that was sent goes only when nothing else is left to

@@ -49,7 +49,7 @@ pub fn state(state: &State) -> String {
     format!("{phase} {}{trial}{next}", state.spec.revision)
 }
 
-/// What is waited for.
+/// A wait, in words.
 #[must_use]
 pub const fn wait(wait: Wait) -> &'static str {
     match wait {
@@ -68,7 +68,7 @@ pub const fn wait(wait: Wait) -> &'static str {
     }
 }
 
-/// What happened. Never has a configuration in it.
+/// An event, in words. Never contains a configuration.
 #[must_use]
 pub fn event(event: &Event) -> String {
     match event {

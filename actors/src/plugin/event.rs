@@ -1,9 +1,9 @@
-//! The vocabulary of the machine: what happens to a plugin, what the agent does about it, and
-//! which events it reports. Pure.
+//! The vocabulary of the machine: the events of a plugin, the effects that answer them, and the
+//! reports about them. Pure.
 //!
 //! [`Event`]s go into [`transition`](super::machine::transition); a [`Transition`] comes out, with
-//! [`Effect`]s that the shell carries out. A [`PluginEvent`] is what the control plane and people
-//! on the machine learn.
+//! [`Effect`]s that the shell carries out. A [`PluginEvent`] is the report for the control plane
+//! and people on the machine.
 
 use std::sync::Arc;
 
@@ -15,75 +15,75 @@ use crate::model::spec::{Config, Limits, PluginSpec};
 use crate::plugin::state::{State, Target, Wait};
 use crate::ports::{Cleanup, StopManner, Stopped};
 
-/// Something that happened.
+/// An event of one plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody wants something. Ignored unless its number is the highest so far.
+    /// An order came. Ignored unless its number is the highest so far.
     Ordered {
         /// The order's number.
         generation: Generation,
-        /// What is wanted.
+        /// The order.
         order: Order,
     },
     /// An installation ended.
     Installed {
-        /// Which.
+        /// The number of the effect.
         attempt: Attempt,
-        /// How.
+        /// The result.
         result: Result<(), Arc<str>>,
     },
     /// A launch has a process, which has not answered Start yet.
     Spawned {
-        /// Which launch.
+        /// The number of the effect.
         attempt: Attempt,
         /// The process.
         process: Process,
     },
     /// A launch ended. After a failure no process of it is left.
     Launched {
-        /// Which.
+        /// The number of the effect.
         attempt: Attempt,
-        /// How.
+        /// The result.
         result: Result<(Process, Endpoint), Arc<str>>,
     },
     /// An Apply call ended.
     Applied {
-        /// Which.
+        /// The number of the effect.
         attempt: Attempt,
-        /// How.
+        /// The result.
         result: Result<(), ApplyFailure>,
     },
     /// Limits were set, or could not be.
     Limited {
-        /// Which effect ended.
+        /// The number of the effect.
         attempt: Attempt,
-        /// How.
+        /// The result.
         result: Result<(), Arc<str>>,
     },
     /// A stop ended.
     Stopped {
-        /// Which.
+        /// The number of the effect.
         attempt: Attempt,
-        /// How.
+        /// The result.
         result: Result<Stopped, Arc<str>>,
     },
     /// A deletion of all files ended.
     Removed {
-        /// Which.
+        /// The number of the effect.
         attempt: Attempt,
-        /// How.
+        /// The result.
         result: Result<(), Arc<str>>,
     },
     /// A watched process exited.
     Exited {
-        /// Which.
+        /// The process.
         process: Process,
-        /// How.
+        /// How it ended.
         cause: ExitCause,
     },
     /// The monitor came to a judgement about a watched process.
     HealthReported {
-        /// Which.
+        /// The process.
         process: Process,
         /// The judgement.
         verdict: HealthVerdict,
@@ -95,27 +95,27 @@ pub enum Event {
     Triggered(Firing),
     /// A process took the `shutdown` event of the machine: it answered the call with success.
     ShutdownTaken {
-        /// Which.
+        /// The process.
         process: Process,
     },
-    /// What is known of the machine changed, so rules have to be looked at again.
+    /// Facts about the machine changed, so rules have to be evaluated again.
     FactsChanged,
-    /// A wait was as long as it may be.
+    /// A deadline has passed.
     DeadlinePassed(Wait),
     /// The agent restarted, or the actor was rebuilt: every effect in flight is lost.
     Recovered(Found),
 }
 
-/// What somebody wants.
+/// What an order asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// This revision, running.
+    /// This revision is to run.
     Install(Arc<PluginSpec>),
-    /// Nothing of it left.
+    /// Nothing of the plugin is to be left.
     Remove,
-    /// This configuration in what runs; `None` clears it.
+    /// The running process is to have this configuration; `None` clears it.
     Apply(Option<Config>),
-    /// The same, started afresh.
+    /// The current revision is to be started again.
     Restart,
 }
 
@@ -139,7 +139,7 @@ pub enum ApplyFailure {
     Failed(Arc<str>),
 }
 
-/// What the monitor thinks of a living process.
+/// The monitor's judgement of a living process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthVerdict {
     /// It answers, and says that it is well.
@@ -152,7 +152,7 @@ pub enum HealthVerdict {
     OverMemory(Arc<str>),
 }
 
-/// What was found after a restart of the agent.
+/// The result of the search after a restart of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Whether the machine restarted too.
@@ -188,7 +188,7 @@ pub enum Effect {
     },
     /// Give an installation up.
     CancelInstall {
-        /// Which.
+        /// The number of the installation.
         attempt: Attempt,
     },
     /// Start a process; answers `Spawned` and `Launched`.
@@ -200,7 +200,7 @@ pub enum Effect {
     },
     /// Give a launch up. A stop follows and ends what it began.
     CancelLaunch {
-        /// Which.
+        /// The number of the launch.
         attempt: Attempt,
     },
     /// Hand over a configuration; answers `Applied`.
@@ -225,7 +225,7 @@ pub enum Effect {
     Stop {
         /// Number of the answer.
         attempt: Attempt,
-        /// What is known of it.
+        /// What is known of the process.
         target: Target,
         /// Whether Stop tells it to wipe its traces.
         cleanup: Cleanup,
@@ -255,20 +255,20 @@ pub enum Effect {
     },
     /// Record the event and send it to the control plane.
     Announce(PluginEvent),
-    /// The plugin is removed: forget it.
+    /// The plugin is removed: its actor may end.
     Retire,
 }
 
-/// An event that the control plane and people on the machine see.
+/// A report that the control plane and people on the machine see.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PluginEvent {
     /// What happened.
     pub kind: PluginEventKind,
     /// To which revision.
     pub revision: RevisionId,
-    /// In words. Never part of any decision.
+    /// The details in words. Never part of any decision.
     pub details: Arc<str>,
-    /// Whose outcome it is.
+    /// The order that it is about.
     pub whose: Whose,
 }
 
@@ -281,13 +281,13 @@ pub enum Whose {
     Superseded,
 }
 
-/// The next state and what has to be done to get there.
+/// The next state and the effects that lead there.
 #[must_use = "a transition that is not carried out is lost"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// The next state.
     pub next: State,
-    /// What has to be done, in order, once the next state is durable.
+    /// The effects, in order, to be carried out once the next state is durable.
     pub effects: Vec<Effect>,
 }
 

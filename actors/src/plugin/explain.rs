@@ -17,15 +17,15 @@ pub struct Explanation {
     pub view: PluginView,
     /// What it is doing, in words.
     pub doing: String,
-    /// Since when, where that is remembered.
+    /// The time of the last change, where it is remembered.
     pub since: Option<SystemTime>,
     /// What happened to it lately, oldest first.
     pub moves: Vec<Move>,
     /// What it waits for, the nearest first.
     pub waits: Vec<Waiting>,
-    /// What went wrong last.
+    /// The last failure.
     pub trouble: Option<Trouble>,
-    /// What its rules say; `None` where there is nothing that they decide.
+    /// The result of its rules; `None` where rules decide nothing.
     pub rules: Option<Weighing>,
 }
 
@@ -38,12 +38,12 @@ pub struct Waiting {
     pub until: SystemTime,
 }
 
-/// What the rules of a plugin say, and why.
+/// The result of a plugin's rules, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighing {
     /// All together.
     pub verdict: RuleVerdict,
-    /// One by one, with what each finds.
+    /// Each rule, with the value that it finds.
     pub rules: Vec<(Rule, Weighed)>,
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Live {
 // === impl Live ===
 
 impl Live {
-    /// What a stop has to end.
+    /// The process that a stop has to end.
     pub(super) fn target(&self) -> Target {
         Target { process: Some(self.process.clone()), endpoint: Some(self.endpoint.clone()) }
     }

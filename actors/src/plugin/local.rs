@@ -1,12 +1,13 @@
-//! The version of a plugin that came with the machine, beside what a control plane wants.
+//! The version of a plugin that came with the machine, beside the revision that a control plane
+//! wants.
 //!
-//! `State::local` is what the machine says; it comes from manifests, not from orders, and has no
-//! number. A dynamic revision takes precedence: while one is wanted, the local version is only
-//! remembered. When the dynamic one is removed, or fails and never ran, the local version runs
-//! again. Its files are never deleted. They can be replaced in place, though, also under the same
-//! revision: then what is there now goes through an installation like another revision, so that it
-//! is admitted before it runs. `transition` calls this for `LocalChanged`; the arrows in `draft.rs`
-//! and the orders ask here what follows.
+//! `State::local` is the version of the manifest; it comes from no order and has no number. A
+//! dynamic revision takes precedence: while one is wanted, the local version is only remembered.
+//! When the dynamic one is removed, or fails and never ran, the local version runs again. Its files
+//! are never deleted. They can be replaced in place, though, also under the same revision: the new
+//! files then go through an installation like another revision, so that they are admitted before
+//! they run. `transition` calls this for `LocalChanged`; `transition_builder` and `orders` call it
+//! for the consequences.
 
 use std::sync::Arc;
 
@@ -22,18 +23,18 @@ const STAYS: &str = "the plugin came with the machine, and only the machine can 
 // === impl TransitionBuilder: the local version ===
 
 impl TransitionBuilder<'_> {
-    /// The machine says something else than before. Nothing happens when it says the same.
+    /// The manifest differs from the one before. Nothing happens when it does not.
     pub(super) fn local_changed(&mut self, local: Option<Arc<PluginSpec>>) {
         if self.state.local == local {
             return;
         }
         self.state.local.clone_from(&local);
         if self.state.trial.as_ref().is_some_and(|trial| trial.last_good.is_local()) {
-            // What could be returned to may not be there any more in its old form.
+            // The version to return to may not exist any more in its old form.
             let trial = self.state.trial.take();
             self.state.trial = trial.zip(local).map(|(mut trial, local)| {
-                // Other files have to be admitted before; that they are others is known by the old
-                // ones.
+                // Other files have to be admitted before they run; the digests of the old ones show
+                // that they are others.
                 if local.has_files_of(&trial.last_good) {
                     trial.last_good = local;
                 }
@@ -49,7 +50,8 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Nothing dynamic is wanted any more: what runs is brought in line with what the machine says.
+    /// No dynamic revision is wanted any more: the running version is brought in line with the
+    /// manifest.
     pub(super) fn follow_local(&mut self) {
         if self.is_leaving() || self.is_dynamic_wanted() {
             return;
@@ -62,15 +64,15 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// The current revision came to nothing. A dynamic one leaves its place to the local one.
+    /// The current revision failed for good. A dynamic one leaves its place to the local one.
     pub(super) fn fall_back_on_local(&mut self) {
         if !self.state.spec.is_local() && self.state.local.is_some() {
             self.follow_local();
         }
     }
 
-    /// What a revision on trial returns to. Files that came with the machine are replaced in place:
-    /// of two local revisions the older one is gone.
+    /// The version to which a revision on trial returns. Files that came with the machine are
+    /// replaced in place: of two local revisions the older one is gone.
     pub(super) fn way_back(
         &self,
         old: Arc<PluginSpec>,
@@ -80,8 +82,8 @@ impl TransitionBuilder<'_> {
             return Some(old);
         }
         let local = self.state.local.clone().filter(|_| !new.is_local())?;
-        // The old one may have a configuration that was applied since; and of other files, which
-        // nobody has admitted, it is known by the old ones that they are.
+        // The old version may have a configuration that was applied since; and if nobody admitted
+        // the new files, the digests of the old ones show that they are others.
         Some(if old.is_but_for_config(&local) || !old.has_files_of(&local) { old } else { local })
     }
 
@@ -118,7 +120,7 @@ impl TransitionBuilder<'_> {
         self.reborn(local);
     }
 
-    /// Whether what runs, or is meant to, is local and not on its way out.
+    /// Whether the version that runs, or is meant to, is local and is not being stopped for good.
     pub(super) fn rests_on_local(&self) -> bool {
         self.state.spec.is_local()
             && self.state.local.is_some()
@@ -126,8 +128,8 @@ impl TransitionBuilder<'_> {
             && self.state.phase != Phase::Gone
     }
 
-    /// A REMOVE of a plugin that runs its local version: it takes back what was ordered to follow,
-    /// if anything was, and never the local version itself.
+    /// A REMOVE of a plugin that runs its local version: it takes back a dynamic revision that was
+    /// ordered to follow, if there is one, and never the local version itself.
     pub(super) fn ordered_remove_of_local(&mut self) {
         let ordered = match &self.state.next {
             Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -168,7 +170,7 @@ impl TransitionBuilder<'_> {
         .filter(|_| !self.state.spec.is_local());
         self.ordered_install(local);
         if let Some((at, reason)) = failed {
-            // It is still told what became of the dynamic revision.
+            // The control plane still gets the outcome of the dynamic one.
             self.state.next = Next::Failed { revision, at, reason };
         }
     }
@@ -180,7 +182,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Whether its end was begun. What follows is decided when it is over.
+    /// Whether its end has begun. What follows is decided when it is over.
     fn is_leaving(&self) -> bool {
         matches!(
             self.state.phase,
@@ -188,7 +190,7 @@ impl TransitionBuilder<'_> {
         )
     }
 
-    /// Whether a control plane wants a revision, and it is running, on its way, or worth trying.
+    /// Whether a control plane wants a revision that is running, on its way, or worth another try.
     fn is_dynamic_wanted(&self) -> bool {
         let follows = match &self.state.next {
             Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {

@@ -2,8 +2,8 @@
 //!
 //! [`transition`] takes a state and an event and returns the next state and the effects. It is
 //! synchronous and total; it reads no clock, does no I/O and knows no actor. The shell around it
-//! (`plugin.rs`) makes the next state durable, then carries the effects out, and comes back with
-//! what happened.
+//! (`plugin.rs`) makes the next state durable, then carries the effects out, and returns their
+//! results as events.
 //!
 //! A plugin has two regions that move side by side: `phase` is about the revision that runs or is
 //! meant to run now; `next` is about a revision that is being prepared while that one runs. What an
@@ -43,7 +43,7 @@ fn first(
     spec: Arc<PluginSpec>,
     local: Option<Arc<PluginSpec>>,
 ) -> Transition {
-    // Nothing is started yet, so nothing has to be known of the machine.
+    // Nothing is started yet, so no fact about the machine is needed.
     let facts = FactSet::default();
     let mut draft = TransitionBuilder::of(
         State {
@@ -71,13 +71,13 @@ fn first(
     draft.finish()
 }
 
-/// What follows when `event` happens in `state`, on a machine of which nothing is known: rules that
-/// ask for anything cannot be decided.
+/// The transition for `event` in `state`, on a machine without known facts: rules that need one
+/// cannot be decided.
 pub fn transition(state: &State, event: Event) -> Transition {
     transition_on(&FactSet::default(), state, event)
 }
 
-/// What follows when `event` happens in `state`, on a machine of which `facts` are known.
+/// The transition for `event` in `state`, on a machine with these facts.
 pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition {
     let mut draft = TransitionBuilder::of(state.clone(), facts);
     if let Event::LocalChanged(local) = event {
@@ -99,7 +99,7 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
                 return draft.finish();
             }
             Event::Recovered(_) => draft.prepare(spec.clone()),
-            // Everything else is about the current revision.
+            // Every other event is about the current revision.
             Event::Ordered { .. }
             | Event::Installed { .. }
             | Event::Spawned { .. }
@@ -143,9 +143,9 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
 // === impl TransitionBuilder: one function per phase ===
 
 impl TransitionBuilder<'_> {
-    /// After a restart of the agent no process lives on that is not accounted for. One may be there
-    /// in any phase: an agent that could not write what it did is followed by one that knows less,
-    /// and a search can fail.
+    /// After a restart of the agent no process may run that the state does not know. There may be
+    /// one in any phase: an agent that could not write its last state is followed by one that knows
+    /// less, and a search can fail.
     fn sweep_leftovers(&mut self, event: &Event) {
         let Event::Recovered(found) = event else { return };
         let accounted_for = match &self.state.phase {
@@ -234,7 +234,7 @@ impl TransitionBuilder<'_> {
                 Err(reason) => self.launch_failed(tries, reason),
             },
             Event::DeadlinePassed(Wait::Start) => {
-                // The adapter did not keep its own deadline, so nothing it says is waited for.
+                // The adapter did not keep its own deadline, so its answer is not waited for.
                 self.effect(Effect::CancelLaunch { attempt });
                 let then = self.start_failed("the launch took too long".into());
                 self.stop(Target { process, endpoint: None }, then, StopManner::AtOnce);
@@ -245,7 +245,7 @@ impl TransitionBuilder<'_> {
                 self.start_of_run_recovered(process, found);
             }
             Event::Recovered(found) => match found.process.or(process) {
-                // Whether it took its Start is unknown, so it is started afresh.
+                // Whether it received Start is unknown, so it is started again.
                 Some(process) => {
                     let target = Target { process: Some(process), endpoint: None };
                     self.stop(target, Then::Start, StopManner::AtOnce);
@@ -351,7 +351,7 @@ impl TransitionBuilder<'_> {
                     Change::Limiting { config, .. } => self.limit(live, config),
                 }
             }
-            // Not the one that was started last: it cannot be trusted to be set up right.
+            // It is not the process that was started last: it may not be set up correctly.
             (Some(process), _) => {
                 self.keep_config_of(&live.change);
                 let target = Target { process: Some(process), endpoint: None };
@@ -379,7 +379,7 @@ impl TransitionBuilder<'_> {
                 self.state.last_exit = Some(ExitCause::OverMemoryLimit);
                 self.stop_run(process, Then::Fail { reason });
             }
-            // A run is not cut short by rules; it does not say how it fares either.
+            // A run is not cut short by rules, and gives no health.
             Event::FactsChanged
             | Event::Installed { .. }
             | Event::Spawned { .. }
@@ -404,7 +404,7 @@ impl TransitionBuilder<'_> {
             Event::FactsChanged => self.weigh(),
             Event::Recovered(found) => {
                 if found.process.is_some() {
-                    // Something that the last run left behind.
+                    // A process that the last run left behind.
                     self.effect(Effect::Sweep);
                 }
             }
@@ -457,7 +457,7 @@ impl TransitionBuilder<'_> {
             Event::FactsChanged => self.weigh(),
             Event::DeadlinePassed(Wait::Retry | Wait::Shutdown) => self.launch(1),
             Event::Recovered(found) => match (found.process, found.boot) {
-                // Something of it still runs that should not.
+                // A process of it still runs that should not.
                 (Some(process), _) => {
                     let target = Target { process: Some(process), endpoint: None };
                     self.stop(target, Then::Start, StopManner::AtOnce);
@@ -487,7 +487,8 @@ impl TransitionBuilder<'_> {
             Event::Ordered { generation, order } => self.ordered(generation, order),
             Event::Stopped { attempt: answered, result } if answered == attempt => match result {
                 Ok(stopped) => self.after_stop(then, &seen(stopped, &target)),
-                // The deadline tries again; a removal says so, because somebody waits for it.
+                // The deadline tries again; for a removal an event says so, because its sender
+                // waits for it.
                 Err(reason) => {
                     if then == Then::Remove {
                         self.removal_failed(reason);

@@ -1,5 +1,4 @@
-//! What a plugin is busy with, and on whose behalf: an order, or the way back after its process
-//! ended.
+//! The operation that a plugin carries out: an order, or the restart after its process ended.
 //!
 //! Durable beside the state, so that a restarted agent continues with the same trace, and
 //! never part of any decision. Begun and ended by `PluginActor::carry_out` alone.
@@ -21,23 +20,23 @@ const WHY_MAX: usize = 512;
 /// Longest name of a revision; those of this agent are shorter.
 const REVISION_MAX: usize = 256;
 
-/// Something that a plugin is busy with.
+/// An operation of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// What it is done for.
+    /// Its trace.
     pub trace: Arc<Trace>,
-    /// The order; nothing on the way back after a crash.
+    /// The order; `None` for a restart after a crash.
     pub order: Option<Generation>,
-    /// The revision it is about.
+    /// The revision that it is about.
     pub revision: Arc<str>,
-    /// What went wrong on the way and was not put right since.
+    /// A failure on the way that was not made good since.
     pub trouble: Option<Trouble>,
 }
 
-/// Something that went wrong.
+/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// The revision it happened to.
+    /// The revision that failed.
     pub revision: Arc<str>,
     /// Why, shortened.
     pub why: Arc<str>,
@@ -78,7 +77,7 @@ impl Operation {
             EventClass::Failed if told.whose == Whose::Superseded => {}
             EventClass::Failed => self.failed(told.revision.as_str(), &told.details),
             EventClass::Succeeded => {
-                // What went well for another revision puts nothing right for this one.
+                // A success of another revision makes nothing good for this one.
                 let is_same = |trouble: &Trouble| *trouble.revision == *told.revision.as_str();
                 self.trouble = self.trouble.take().filter(|trouble| !is_same(trouble));
             }
@@ -92,7 +91,7 @@ impl Operation {
         self.trouble = Some(Trouble { revision, why: shortened(why, WHY_MAX).into() });
     }
 
-    /// How it ended, if it has, with the plugin in this state.
+    /// The outcome, if the operation has ended, with the plugin in this state.
     #[must_use]
     pub fn outcome<'a>(&'a self, state: &'a State) -> Option<Outcome<'a>> {
         if !state.is_settled() {

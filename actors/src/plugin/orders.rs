@@ -77,7 +77,7 @@ impl TransitionBuilder<'_> {
     fn install_instead(&mut self, spec: Arc<PluginSpec>) {
         let old = self.state.spec.clone();
         if spec.has_files_of(&old) && spec.entry_point == old.entry_point {
-            // What is being fetched is what is wanted; how it is run is decided at its launch.
+            // The wanted archive is being fetched already; how it is run is decided at its launch.
             self.take_config_of(&spec);
             self.state.spec = spec;
             return;
@@ -86,7 +86,7 @@ impl TransitionBuilder<'_> {
         if let Phase::Installing { attempt } = self.state.phase {
             self.effect(Effect::CancelInstall { attempt });
         }
-        // It may be complete, with its answer still on the way.
+        // The installation may be complete, with its answer still on the way.
         self.discard(&old);
         if !spec.is_revision_of(&old) {
             self.supersede_install(&superseded_by(&spec));
@@ -119,7 +119,7 @@ impl TransitionBuilder<'_> {
         self.weigh();
     }
 
-    /// The same revision is to run in the other way from now on, as if it were new.
+    /// From now on the same revision runs as the other kind of plugin, as if it were new.
     fn change_kind(&mut self) {
         if let Some(trial) = self.state.trial.take() {
             self.discard(&trial.last_good);
@@ -200,8 +200,7 @@ impl TransitionBuilder<'_> {
                 self.take_all_but_config(&spec);
                 self.apply(live, spec.config.clone(), Answers::Install);
             }
-            // The limits that are being set are the ones that are wanted; the configuration
-            // follows.
+            // The wanted limits are being set already; the configuration follows.
             (Difference::Unnoticed | Difference::Config, Change::Limiting { attempt, .. }) => {
                 self.take_all_but_config(&spec);
                 let (attempt, config) = (*attempt, spec.config.clone());
@@ -212,7 +211,7 @@ impl TransitionBuilder<'_> {
                 self.take_all_but_config(&spec);
                 self.limit(live, spec.config.clone());
             }
-            // A call in flight cannot be taken back, so its outcome is made irrelevant.
+            // A call in flight cannot be cancelled, so its outcome is ignored.
             (
                 Difference::Unnoticed | Difference::Config | Difference::Limits,
                 Change::Applying { .. },
@@ -230,7 +229,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Takes what an order says, and keeps the configuration until the plugin has taken another.
+    /// Takes the spec of an order, and keeps the configuration until the plugin has taken another.
     fn take_all_but_config(&mut self, spec: &PluginSpec) {
         let config = self.state.spec.config.clone();
         self.state.spec = Arc::new(PluginSpec { config, ..spec.clone() });
@@ -243,8 +242,8 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// What is installed as the same revision from another archive, and is in use or may be
-    /// returned to: its files would be overwritten.
+    /// The files of the same revision from another archive that are in use, or that the plugin may
+    /// return to: an installation would overwrite them.
     fn archive_in_the_way_of(&self, spec: &PluginSpec) -> Option<Arc<PluginSpec>> {
         match &self.state.phase {
             Phase::Starting { .. }
@@ -323,12 +322,12 @@ impl TransitionBuilder<'_> {
         self.take_down("superseded by a REMOVE", "");
     }
 
-    /// Everything that leads to nothing being left of the plugin. Orders that have no end yet end
-    /// with `superseded`, before the removal is announced with `details`.
+    /// Leads to the removal of everything of the plugin. Orders without an outcome end with
+    /// `superseded`, before the removal is announced with `details`.
     pub(super) fn take_down(&mut self, superseded: &str, details: &str) {
         self.supersede_all(superseded);
         self.announce(PluginEventKind::RemoveRequested, details);
-        // The sender of this one was not told of a failure yet.
+        // The sender of this order has not received a failure yet.
         self.state.removal_trouble = None;
         match self.state.phase.clone() {
             Phase::Gone => {
@@ -363,7 +362,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// No process is known, but what a crashed one left behind must not outlive the files.
+    /// No process is known, but processes that a crashed one left must not outlive the files.
     fn stop_nothing(&mut self) {
         let target = Target { process: None, endpoint: None };
         self.stop(target, Then::Remove, StopManner::AtOnce);
@@ -385,7 +384,7 @@ impl TransitionBuilder<'_> {
                 if live.change == Change::None {
                     self.apply(&live, config, Answers::Apply);
                 } else {
-                    // A call in flight cannot be taken back, so its outcome is made irrelevant.
+                    // A call in flight cannot be cancelled, so its outcome is ignored.
                     self.keep_config_of(&live.change);
                     self.start_with(config);
                     self.stop_running(&live, Then::Start);
@@ -467,7 +466,7 @@ impl TransitionBuilder<'_> {
                 );
                 self.install();
             }
-            // On its way already, or on its way out.
+            // It is being started already, or is being stopped.
             Phase::InstallFailed { .. }
             | Phase::Crashed { .. }
             | Phase::Stopping { .. }

@@ -1,4 +1,4 @@
-//! Carries effects out: each begins here and comes back through `step` as something that happened.
+//! Carries effects out: each begins here and comes back through `step` as an event.
 //!
 //! Work on one plugin's processes takes turns, and so does work on its files
 //! ([`crate::plugin::serial_queue`]).
@@ -146,7 +146,7 @@ impl PluginActor {
                 let (name, generation) = (self.state.name.clone(), self.state.generation);
                 self.handles.retired.do_send(Retired { name, generation });
             }
-            // Told together with the save.
+            // Sent together with the save.
             Effect::Announce(_) => {}
         }
     }
@@ -194,7 +194,7 @@ impl PluginActor {
                 }
                 Ok(_) => Ok(()),
                 Err(error) => {
-                    // Nobody waits for this answer who could start the plugin afresh.
+                    // This answer belongs to no order that could start the plugin again.
                     if answers.is_none() && is_of_this {
                         warn!(plugin = %this.state.name, error = %Chain(&error), "limits not set again");
                     }
@@ -208,8 +208,8 @@ impl PluginActor {
         }));
     }
 
-    /// Sets the limits of a process that an earlier agent process started: what the agent itself
-    /// limits may be configured in another way by now.
+    /// Sets the limits of a process that an earlier agent process started: the agent's own limits
+    /// may be configured differently by now.
     pub(super) fn limit_again(&self, ctx: &mut Context<Self>) {
         if let Phase::Running { process, .. } | Phase::Executing { process, .. } = &self.state.phase
         {
@@ -217,8 +217,8 @@ impl PluginActor {
         }
     }
 
-    /// Deletes a revision, unless a process lives that nobody accounts for: it may run from there,
-    /// and then its files are left to a later sweep.
+    /// Deletes a revision, unless a process runs that the state does not know: it may run from that
+    /// revision, and a later sweep then deletes the files.
     fn discard(&self, revision: RevisionId, ctx: &mut Context<Self>) {
         let (installer, launcher) = (self.ports.installer.clone(), self.ports.launcher.clone());
         let (name, recorded) = (self.state.name.clone(), self.recorded_process());
@@ -285,7 +285,7 @@ impl PluginActor {
                     let cause = Denied(reason).into();
                     return Err(InstallError { step: InstallStep::Admit, cause });
                 }
-                // The next agent process finds it unfinished, and begins it anew.
+                // The next agent process finds it unfinished, and begins it again.
                 AdmissionVerdict::Closing => std::future::pending().await,
             }
             let begun_at = Instant::now();
@@ -321,7 +321,7 @@ impl PluginActor {
         let launch = async move {
             let _turn = turn.await;
             if spec.is_local() {
-                // It stays where it is; no link leads to it.
+                // The revision stays on disk; no link leads to it.
                 admit_again(&*installer, &admission, &spec).await?;
             } else {
                 let activated = installer.activate(&spec.name, &spec.revision).await;
@@ -342,8 +342,8 @@ impl PluginActor {
         self.launches.insert(attempt, [heard, launched]);
     }
 
-    /// Remembers what does not hold of a new process. An answer that nobody waits for any more is
-    /// not about the process that there is.
+    /// Remembers which limits of a new process do not hold. An answer that came late is about an
+    /// earlier process.
     fn note_unenforced(&mut self, of: Attempt, unenforced: Unenforced) {
         if matches!(self.state.phase, Phase::Starting { attempt, .. } if attempt == of) {
             self.shown.story.unenforced = unenforced;
@@ -507,8 +507,8 @@ const fn name_of(effect: &Effect) -> &'static str {
     }
 }
 
-/// Whether a local plugin still is what was admitted, or what it is by now is admitted as well.
-/// Where nobody decides, nobody looks.
+/// Checks that a local plugin still has the files that were admitted, or has the new ones admitted.
+/// Where no admission plugin decides, nothing is checked.
 async fn admit_again(
     installer: &dyn Installer,
     admission: &Recipient<Ask>,
@@ -528,7 +528,7 @@ async fn admit_again(
             Err(format!("its entry point was replaced, and the new file is not admitted: {why}")
                 .into())
         }
-        // The next agent process begins the launch anew.
+        // The next agent process begins the launch again.
         AdmissionVerdict::Closing => std::future::pending().await,
     }
 }

@@ -1,4 +1,4 @@
-//! How long to wait before another try, and which crashes are worth an event. Pure.
+//! How long to wait before another attempt, and which crashes are worth an event. Pure.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ const ONE_BY_ONE: u32 = 5;
 pub struct RestartPolicy {
     /// Pause before the second restart in a row; the first comes almost at once.
     pub initial: Duration,
-    /// No pause is longer.
+    /// The longest pause.
     pub max: Duration,
     /// A plugin that ran this long without a crash starts with the first pause again.
     pub calm: Duration,
 }
 
-/// What is remembered of a plugin's crashes.
+/// The crashes of a plugin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Restarts {
     /// Since the plugin was installed.
     pub total: u32,
-    /// Since it was last calm.
+    /// Since it last ran long enough.
     pub in_a_row: u32,
 }
 
@@ -75,7 +75,7 @@ impl Restarts {
         Self { total: self.total.saturating_add(1), in_a_row: self.in_a_row.saturating_add(1) }
     }
 
-    /// The crashes so far are forgiven.
+    /// Forgets the crashes so far.
     #[must_use]
     pub const fn forgiven(self) -> Self {
         Self { total: self.total, in_a_row: 0 }

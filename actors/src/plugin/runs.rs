@@ -34,7 +34,7 @@ impl TransitionBuilder<'_> {
         self.state.spec.execution.one_shot().is_some()
     }
 
-    /// A revision that was never told to run counts its first run for what is current.
+    /// A revision that never ran counts its first run for the current occurrences.
     pub(super) fn count_first_run(&mut self) {
         let first =
             self.state.standing == Standing::Unproven || self.state.owed.install == Due::Yes;
@@ -75,7 +75,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// A run has its process.
+    /// A run has a process.
     pub(super) fn begin_run(&mut self, process: Process) {
         let owed = std::mem::take(&mut self.state.owed);
         self.announce(PluginEventKind::Started, "");
@@ -108,7 +108,7 @@ impl TransitionBuilder<'_> {
         self.rest_idle();
     }
 
-    /// The outcome of a run that did not end well, or did not even begin.
+    /// The outcome of a run that failed, or could not begin.
     pub(super) fn run_failed(&mut self, reason: Arc<str>) {
         self.announce(PluginEventKind::ExecutionFailed, &reason);
         self.state.runs.last = Outcome::Failed { reason };
@@ -146,8 +146,8 @@ impl TransitionBuilder<'_> {
         self.effect(Effect::Watch { process, endpoint: None });
     }
 
-    /// The agent restarted when a run was about to begin. Whether it did is found out if it can be;
-    /// the run is not begun a second time for the same reason.
+    /// The agent restarted when a run was about to begin. The agent finds out whether it did, if it
+    /// can; the run does not begin a second time for the same occurrence.
     pub(super) fn start_of_run_recovered(&mut self, recorded: Option<Process>, found: Found) {
         let recorded_pid = recorded.as_ref().map(|process| process.pid);
         let survivor = match found.boot {
@@ -244,7 +244,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// What is known of the machine changed, or the rules did.
+    /// The facts about the machine changed, or the rules did.
     pub(super) fn weigh(&mut self) {
         match (self.state.phase.clone(), self.verdict()) {
             (Phase::Disabled { .. }, RuleVerdict::Enabled { .. }) => self.enable(),
@@ -310,7 +310,7 @@ impl TransitionBuilder<'_> {
     /// The plugin was stopped because of its rules.
     pub(super) fn stopped_by_rules(&mut self, reason: Arc<str>) {
         match self.verdict() {
-            // They changed their mind meanwhile.
+            // The rules allow it again by now.
             RuleVerdict::Enabled { .. } => {
                 self.state.phase = Phase::Stopped { then: Resume::Start }
             }

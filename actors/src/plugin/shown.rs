@@ -1,4 +1,4 @@
-//! What people see of a plugin beside its state: times, health, progress, and what happened lately.
+//! What people see of a plugin beside its state: times, health, progress, and recent changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Shown {
                 Activity::Busy
             },
             pid: process.map(|process| process.pid),
-            // Nobody is to call what may be another program's by now.
+            // The endpoint may belong to another program by now, and must not be called.
             endpoint: endpoint.cloned().filter(|_| is_found),
             config_hash: state.spec.config.as_ref().map(crate::model::spec::Config::digest),
             restarts: state.restarts.total,
@@ -98,8 +98,7 @@ impl Shown {
     }
 }
 
-/// What a state looks like from outside: current revision, its state, the reason, and what is
-/// pending.
+/// The view of a state: current revision, its state, the reason, and the pending revision.
 pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option<Pending>) {
     let none: Arc<str> = "".into();
     // A revision that takes over is pending until it runs; the one before it is current but
@@ -163,8 +162,8 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
     (state.spec.revision.clone(), shown, reason, pending)
 }
 
-/// The revisions whose files a state may still need: what runs or is to run, what is being
-/// installed or about to take over, and what is returned to.
+/// The revisions whose files a state may still need: the current one, the one that is being
+/// installed or about to take over, and the one to return to.
 pub(super) fn needed(state: &State) -> BTreeSet<RevisionId> {
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {

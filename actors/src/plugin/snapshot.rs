@@ -1,7 +1,7 @@
 //! The durable form of a plugin's state, and the way back.
 //!
-//! What is in flight has no place on disk: a record remembers *that* something was being done, and
-//! [`recover`] does it again under a new number. Only this file knows the record types.
+//! Effects in flight are not stored: a record remembers *that* one was in flight, and [`recover`]
+//! begins it again under a new number. Only this file knows the record types.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -1,7 +1,7 @@
-//! What is known of one plugin: the state that `machine` moves and `snapshot` keeps. Pure data.
+//! The state of one plugin, which `machine` changes and `snapshot` stores. Pure data.
 //!
-//! Data that belongs to a phase lives in the phase. A state knows what it waits for and how long
-//! ([`State::deadlines`]); nobody else decides that.
+//! Data that belongs to a phase is in the phase. A state knows its deadlines
+//! ([`State::deadlines`]); no other code decides them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::model::runs::{Due, Runs};
 use crate::model::spec::{Config, PluginSpec};
 use crate::plugin::restart::{RestartPolicy, Restarts};
 
-/// Everything that decides what a plugin does next. Durable before any effect of it starts.
+/// Everything that decides the next steps of a plugin. Durable before any effect of it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// The plugin.
@@ -21,15 +21,15 @@ pub struct State {
     pub generation: Generation,
     /// The revision that `phase` is about.
     pub spec: Arc<PluginSpec>,
-    /// What that revision is doing.
+    /// The phase of that revision.
     pub phase: Phase,
     /// The revision that is to follow it, if there is one.
     pub next: Next,
-    /// Set while `spec` has still to prove itself against the revision that ran before it.
+    /// Set while `spec` is on trial against the revision that ran before it.
     pub trial: Option<Trial>,
     /// Whether this plugin ever ran, so that it is worth starting again after a failure.
     pub standing: Standing,
-    /// What orders are still to be told when the plugin runs.
+    /// Outcomes that are still to be reported when the plugin runs.
     pub owed: Owed,
     /// The revision that the APPLY without an end was announced for: its end names the same, also
     /// when another one is current by then. Older records do not have it.
@@ -216,13 +216,13 @@ pub enum Shutdown {
 /// Why a plugin that ended is not started again at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pause {
-    /// It crashed, or could not be started: the restart policy says how long.
+    /// It crashed, or could not be started: the restart policy decides how long.
     AfterCrash,
     /// It ended with its machine, which is about to shut down.
     AfterShutdown,
 }
 
-/// What is owed to those who ordered, once the plugin runs.
+/// Outcomes that the senders of orders get once the plugin runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Owed {
     /// The outcome of an INSTALL.
@@ -263,7 +263,7 @@ pub enum Answers {
     Apply,
 }
 
-/// What a stop is aimed at.
+/// The process that a stop is to end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The process, if one is known.
@@ -317,7 +317,7 @@ pub enum Resume {
     Swap,
 }
 
-/// What a state waits for, each with its own deadline.
+/// The subject of a deadline of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
     /// An installation.
@@ -351,11 +351,11 @@ pub enum Wait {
 /// up: if the state after it has an equal one, that wait begins then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadline {
-    /// What is waited for.
+    /// Its subject.
     pub wait: Wait,
-    /// How long, from the moment the wait began.
+    /// Its length, from the moment it began.
     pub after: Duration,
-    /// Tells one wait from the next of its kind.
+    /// Tells one deadline from the next one of its kind.
     pub of: Attempt,
 }
 
@@ -405,7 +405,7 @@ impl Default for Policy {
 // === impl State ===
 
 impl State {
-    /// The deadlines of everything this state waits for. A state without one rests.
+    /// All deadlines of this state. A state without one rests.
     #[must_use]
     pub fn deadlines(&self, policy: &Policy) -> Vec<Deadline> {
         let mut all = Vec::with_capacity(3);
@@ -469,7 +469,7 @@ impl State {
         all
     }
 
-    /// Whether this state can only be left by an order, a crash or a plugin's own change of heart.
+    /// Whether only an order, a crash or a change of the plugin's health can end this state.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         let phase_rests = match &self.phase {

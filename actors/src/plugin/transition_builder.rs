@@ -1,4 +1,4 @@
-//! The arrows between phases: each method moves a state one arrow on and notes what has to be done.
+//! The arrows between phases: each method moves a state along one arrow and adds the effects.
 //!
 //! `machine.rs` chooses the transition for an event, `orders.rs` for an order; both build it here.
 
@@ -53,7 +53,7 @@ impl<'a> TransitionBuilder<'a> {
         self.effects.push(effect);
     }
 
-    /// Whether the plugin leaves with what was drawn so far.
+    /// Whether the plugin is removed with the effects so far.
     pub(super) fn retires(&self) -> bool {
         self.effects.contains(&Effect::Retire)
     }
@@ -110,7 +110,8 @@ impl<'a> TransitionBuilder<'a> {
 
     pub(super) fn stop(&mut self, target: Target, then: Then, manner: StopManner) {
         let attempt = self.next_attempt();
-        // A local plugin goes because its manifest did; that was nobody's wish to lose its data.
+        // A local plugin goes because its manifest was removed; nobody ordered its data to be
+        // deleted.
         let wipes = then == Then::Remove && !self.state.spec.is_local();
         let cleanup = if wipes { Cleanup::Wipe } else { Cleanup::Keep };
         self.effect(Effect::Stop { attempt, target: target.clone(), cleanup, manner });
@@ -125,7 +126,7 @@ impl<'a> TransitionBuilder<'a> {
         self.fall_back_on_local();
     }
 
-    /// The revision beside the current one is on disk, or failed to get there.
+    /// The revision beside the current one is on disk, or its installation failed.
     pub(super) fn prepared(&mut self, spec: &Arc<PluginSpec>, result: Result<(), Arc<str>>) {
         if let Err(reason) = result {
             self.announce_for(spec.revision.clone(), PluginEventKind::InstallFailed, &reason);
@@ -352,11 +353,11 @@ impl<'a> TransitionBuilder<'a> {
     pub(super) fn judged(&mut self, live: &Live, verdict: HealthVerdict) {
         let reason = match verdict {
             HealthVerdict::Healthy => return,
-            // Outside of a trial an unhealthy plugin is shown, not punished: it is alive, and it
-            // knows best.
+            // Outside of a trial an unhealthy plugin is shown and not restarted: its process runs
+            // and answers.
             HealthVerdict::Unhealthy(_) if self.state.trial.is_none() => return,
             HealthVerdict::Unhealthy(reason) | HealthVerdict::Hung(reason) => {
-                // It is still to be seen how it ends.
+                // Its end has not come yet.
                 self.state.last_exit = Some(ExitCause::Unknown);
                 reason
             }
@@ -392,7 +393,7 @@ impl<'a> TransitionBuilder<'a> {
                 Then::Disable { reason } => {
                     self.announce(PluginEventKind::Stopped, &format!("{cause}; {reason}"));
                 }
-                // These were announced as a crash or a failed start, or are as a failed run.
+                // These were announced as a crash or a failed start, or as a failed run.
                 Then::Return { .. }
                 | Then::BackOff { .. }
                 | Then::Rest { .. }
@@ -417,7 +418,7 @@ impl<'a> TransitionBuilder<'a> {
         own_doing && self.state.last_exit == Some(ExitCause::OverMemoryLimit)
     }
 
-    /// What was to follow the end of the process, follows. Nothing runs at this point.
+    /// Takes the step that was to follow the end of the process. No process runs at this point.
     fn conclude(&mut self, then: Then) {
         match then {
             Then::Start => self.state.phase = Phase::Stopped { then: Resume::Start },
@@ -457,7 +458,7 @@ impl<'a> TransitionBuilder<'a> {
     }
 
     /// The removal did not succeed yet and is tried again. Its event is sent once for each REMOVE:
-    /// a process that the kernel does not end would be reported for ever.
+    /// a process that the kernel does not end would otherwise be reported for ever.
     pub(super) fn removal_failed(&mut self, reason: Arc<str>) {
         if self.state.removal_trouble.is_none() {
             self.announce(PluginEventKind::RemoveFailed, &reason);
@@ -475,7 +476,8 @@ impl<'a> TransitionBuilder<'a> {
         }
     }
 
-    /// All files of the plugin are deleted. Its life ends, unless it was ordered anew meanwhile.
+    /// All files of the plugin are deleted. The plugin is gone, unless it was ordered again
+    /// meanwhile.
     pub(super) fn removed(&mut self) {
         self.announce(PluginEventKind::Removed, "");
         match std::mem::replace(&mut self.state.next, Next::Nothing) {
@@ -499,7 +501,7 @@ impl<'a> TransitionBuilder<'a> {
         }
     }
 
-    /// A new life under the old name.
+    /// Another plugin begins under the old name.
     pub(super) fn reborn(&mut self, spec: Arc<PluginSpec>) {
         self.state.spec = spec;
         self.state.next = Next::Nothing;

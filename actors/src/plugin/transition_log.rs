@@ -1,5 +1,5 @@
-//! What is remembered of a plugin for people: what happened to it lately, what its last run wrote,
-//! and what this machine does not enforce of what was ordered.
+//! The history of a plugin for people: its recent changes, the last output of its last run, and
+//! limits that this machine does not enforce.
 //!
 //! Durable beside the state, and never part of any decision.
 
@@ -14,24 +14,24 @@ use crate::text::shortened;
 /// Most changes that are remembered.
 pub const MOVES_MAX: usize = 16;
 
-/// Longest explanation of one change, in bytes.
+/// Longest text of one change, in bytes.
 const WHY_MAX: usize = 240;
 
 /// Most bytes of a run's last output that are remembered.
 const OUTPUT_MAX: usize = 4096;
 
-/// What is remembered of a plugin for people.
+/// The history of a plugin for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransitionLog {
     /// Changes of its state, oldest first.
     pub moves: VecDeque<Move>,
-    /// What the last run of a one-shot plugin wrote last.
+    /// The last output of the last run of a one-shot plugin.
     pub last_output: Arc<str>,
-    /// What went wrong last.
+    /// The last failure.
     pub trouble: Option<Trouble>,
-    /// What was to hold of the process that was started last, and does not.
+    /// Limits of the newest process that are not enforced.
     pub unenforced: Unenforced,
-    /// What the plugin is busy with, and for whom.
+    /// The operation of the plugin.
     pub operation: Option<Operation>,
 }
 
@@ -69,13 +69,13 @@ impl TransitionLog {
         self.moves.push_back(Move { at, state: shortened(state, WHY_MAX).into(), why });
     }
 
-    /// Remembers what went wrong.
+    /// Remembers a failure.
     pub fn failed(&mut self, at: SystemTime, kind: &str, why: &str) {
         let why = shortened(why, OUTPUT_MAX).into();
         self.trouble = Some(Trouble { at, kind: shortened(kind, WHY_MAX).into(), why });
     }
 
-    /// Remembers what a run wrote last.
+    /// Remembers the last output of a run.
     pub fn wrote(&mut self, output: &str) {
         self.last_output = shortened(output, OUTPUT_MAX).into();
     }

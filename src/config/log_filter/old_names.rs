@@ -3,8 +3,8 @@
 //! A directive names code by the path of its module, and `tracing` takes each path that begins with
 //! the text of the directive. A module that moves needs a row in [`MOVED`], and nothing else.
 
-/// Old paths of modules and new ones. A module below an old path is below the new one, unless a row
-/// of its own says otherwise. An old path with two rows was divided.
+/// Old paths of modules and new ones. A module below an old path is below the new one, unless it
+/// has a row of its own. An old path with two rows was divided.
 const MOVED: [(&str, &str); 75] = [
     ("guest_agent::admission", "guest_agent::process::admission"),
     ("guest_agent::cgroup", "guest_agent::process::cgroup"),
@@ -83,8 +83,8 @@ const MOVED: [(&str, &str); 75] = [
     ("guest_agent_actors::plugin::errand", "guest_agent_actors::plugin::operation"),
 ];
 
-/// The directives that stand for what the given ones meant before modules moved. Where two of them
-/// name the same module, the last one counts, which is that of the longest old name.
+/// Replaces directives that name old paths by those of the new ones. Where two of them name the
+/// same module, the last one counts, which is that of the longest old name.
 pub(super) fn under_new_names(directives: &[&str]) -> Vec<String> {
     let mut renamed: Vec<(usize, String)> = Vec::new();
     for directive in directives {
@@ -97,14 +97,14 @@ pub(super) fn under_new_names(directives: &[&str]) -> Vec<String> {
     renamed.into_iter().map(|(_, directive)| directive).collect()
 }
 
-/// Where the modules are now whose old paths begin with a text.
+/// The new paths of the modules whose old paths begin with a text.
 fn new_names(old: &str) -> Vec<String> {
     if old.is_empty() {
         return Vec::new();
     }
     let mut names: Vec<String> = Vec::new();
     if MOVED.iter().all(|(from, _)| *from != old) {
-        // It is below a module that moved: the nearest one counts.
+        // A module below one that moved: the nearest row counts.
         let above = |from: &str| old.strip_prefix(from).filter(|rest| rest.starts_with("::"));
         let nearest = MOVED.iter().filter(|(from, _)| above(from).is_some());
         let nearest = nearest.map(|(from, _)| *from).max_by_key(|from| from.len());
@@ -116,7 +116,7 @@ fn new_names(old: &str) -> Vec<String> {
         );
     }
     for (from, to) in MOVED {
-        // A name that begins with another one is matched by it.
+        // A name that begins with another one also matches that one's directive.
         let is_matched = to.starts_with(old) || names.iter().any(|name| to.starts_with(&**name));
         if from.starts_with(old) && !is_matched {
             names.push(to.to_owned());

@@ -1,7 +1,7 @@
-//! From the layers of the configuration to policies.
+//! Makes policies from the layers of the configuration.
 //!
-//! A layer gives settings, each with its place; [`fold`] goes through them in the order of the
-//! layers, so later ones win key by key, and names every mistake with the place it was made in.
+//! A layer gives settings, each with its source; [`fold`] goes through them in the order of the
+//! layers, so that later ones win key by key, and names every mistake with its source.
 
 use std::collections::BTreeMap;
 use std::path::{Component, PathBuf};
@@ -15,7 +15,7 @@ use crate::config::Problem;
 use crate::config::duration::{format_duration, parse_duration};
 use crate::config::value::{Table, Value};
 
-/// Where the tables of policies are.
+/// The section that has the tables of policies.
 const SECTION: &str = "plugins";
 
 /// The key whose value is a table of limits.
@@ -56,7 +56,7 @@ pub(in crate::config) struct Setting {
     origin: String,
 }
 
-/// Takes the tables out of a layer's `[plugins]`, and leaves what is no table.
+/// Takes the tables out of a layer's `[plugins]`, and leaves the other values.
 pub(in crate::config) fn take_tables(values: &mut Table, origin: &str) -> Vec<Setting> {
     let Some(Value::Table(section)) = values.get_mut(SECTION) else { return Vec::new() };
     let owners: Vec<String> = section
@@ -88,7 +88,7 @@ pub(in crate::config) fn take_tables(values: &mut Table, origin: &str) -> Vec<Se
 }
 
 /// A setting from a flag or a variable, `plugins.NAME.key` with `separator` between its parts.
-/// `None` when it is no key of a policy, but one of `[plugins]` or of another section.
+/// `None` when it is not a key of a policy, but one of `[plugins]` or of another section.
 pub(in crate::config) fn setting_of_text(
     key: &str,
     separator: &str,
@@ -97,7 +97,7 @@ pub(in crate::config) fn setting_of_text(
 ) -> Option<Setting> {
     let rest = key.strip_prefix(SECTION)?.strip_prefix('.')?;
     let (owner, last) = rest.rsplit_once(separator)?;
-    // Names of plugins may have dots in them, keys have not.
+    // Names of plugins may contain dots, keys do not.
     let (owner, key) = match owner.rsplit_once(separator) {
         Some((owner, RLIMITS)) => (owner, format!("{RLIMITS}.{last}")),
         _ => (owner, last.to_owned()),
@@ -110,7 +110,7 @@ pub(in crate::config) fn setting_of_text(
     })
 }
 
-/// The text as what the key wants, where it can be read so; what it wants is checked later.
+/// The text as the type of the key, where it can be read so; its value is checked later.
 fn typed(key: &str, text: &str) -> Value {
     let as_toml = match key {
         "user" | "group" | "seccomp" | "umask" | "stop_grace" => false,
@@ -124,8 +124,8 @@ fn typed(key: &str, text: &str) -> Value {
     read.unwrap_or_else(|| Value::from(text))
 }
 
-/// Puts all settings together, later ones over earlier ones, and says where each key that counts
-/// was set.
+/// Merges all settings, later ones over earlier ones, and returns the source of each key that
+/// counts.
 pub(in crate::config) fn fold(
     settings: Vec<Setting>,
     problems: &mut Vec<Problem>,

@@ -1,4 +1,4 @@
-//! Policies from all layers, and everything that is not one.
+//! Policies from all layers, and texts that are not one.
 
 use std::path::Path;
 
@@ -111,7 +111,7 @@ fn a_mistake_in_a_policy_names_key_place_and_fix() {
     check(&of("rlimits", "3"), "plugins.p.rlimits", "a table is expected");
     check(&of("rlimits", "{ core = -1 }"), "plugins.p.rlimits.core", "unlimited");
     check(&of("rlimits", "{ core = \"much\" }"), "plugins.p.rlimits.core", "a whole number");
-    // The number that the kernel takes for "no change": the plugin would stay root.
+    // The number that means "no change" to the kernel: the plugin would stay root.
     check(&of("user", "4294967295"), "plugins.p.user", "use 0 to 4294967294");
     check(&of("user", "\"4294967295\""), "plugins.p.user", "use 0 to 4294967294");
     check(&of("user", "-1"), "plugins.p.user", "use 0 to");

@@ -1,4 +1,4 @@
-//! The values of a policy, each parsed once from what a file, a variable or a flag says.
+//! The values of a policy, each parsed once from the text of a file, a variable or a flag.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ pub const CAPABILITY_NAMES: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// Names of resource limits, as `ulimit` and systemd know them in other spellings.
+/// Names of resource limits, which `ulimit` and systemd spell differently.
 pub const LIMITS: [(&str, Resource); 16] = [
     ("as", Resource::As),
     ("core", Resource::Core),
@@ -90,10 +90,10 @@ pub enum Capabilities {
     Only(u64),
 }
 
-/// A list of system calls that are refused.
+/// A profile of refused system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seccomp {
-    /// None.
+    /// No calls are refused.
     None,
     /// Those that change the kernel, the machine or other processes.
     Default,
@@ -103,16 +103,16 @@ pub enum Seccomp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitName(usize);
 
-/// How much of a resource a process may use.
+/// A limit of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// So much, in the resource's own unit.
+    /// This much, in the resource's own unit.
     At(u64),
-    /// As much as it likes.
+    /// No limit.
     Unlimited,
 }
 
-/// Permissions that new files do not get.
+/// Mode bits that new files do not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Umask(u32);
 
@@ -136,7 +136,7 @@ impl Account {
         Ok(Self::Name(text.to_owned()))
     }
 
-    /// Takes a number.
+    /// Checks a number.
     ///
     /// # Errors
     /// The kernel has no such user or group.
@@ -164,7 +164,7 @@ impl fmt::Display for Account {
 // === impl Capabilities ===
 
 impl Capabilities {
-    /// Reads names, with or without `CAP_`, in any case; `all` stands for every one.
+    /// Reads names, with or without `CAP_`, in any case; `all` stands for all of them.
     ///
     /// # Errors
     /// Names the first word that is not a capability, and the capability with the nearest name.
@@ -247,7 +247,7 @@ impl LimitName {
         LIMITS[self.0].0
     }
 
-    /// Which one the kernel calls it.
+    /// The kernel's name of the resource.
     #[must_use]
     pub fn resource(self) -> Resource {
         LIMITS[self.0].1
@@ -269,7 +269,7 @@ impl Limit {
         }
     }
 
-    /// Takes a number.
+    /// Checks a number.
     ///
     /// # Errors
     /// It is negative.
@@ -289,7 +289,7 @@ impl Limit {
 // === impl Umask ===
 
 impl Umask {
-    /// What plugins have that say nothing: others may read, and not write.
+    /// The umask of plugins without one: other users may read, and not write.
     pub const USUAL: Self = Self(0o022);
 
     /// Reads an octal text such as `0027`.
@@ -317,7 +317,7 @@ impl fmt::Display for Umask {
     }
 }
 
-/// The known word that is most like this one, if any is.
+/// The known word that is most similar to this one, if any is.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|known| (strsim::jaro_winkler(word, known), known))

@@ -1,4 +1,4 @@
-//! Asks the metadata server over HTTP.
+//! Sends requests to the metadata server over HTTP.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const TEXT_MAX: usize = 64 << 10;
 /// Largest tree that is read, in bytes; the real server's attributes are at most 512 KB.
 pub(super) const TREE_MAX: usize = 4 << 20;
 
-/// For a connection: the server is on the link, or not there.
+/// For a connection: the server is on the link, or does not exist.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The deadline for an answer without long polling.
@@ -30,10 +30,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server may wait for a change before it answers.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// How much later than that the answer may be.
+/// How much later than that the answer may arrive.
 const WAIT_SLACK: Duration = Duration::from_secs(15);
 
-/// Asks one metadata server. Cheap to clone; nothing is connected before the first question.
+/// A client of one metadata server. Cheap to clone; it connects with the first request.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -46,10 +46,10 @@ impl Client {
     /// A client of the server at this address.
     ///
     /// # Errors
-    /// Only when the HTTP client cannot be made, which says nothing of the server.
+    /// The HTTP client cannot be made. That says nothing about the server.
     pub fn new(address: MetadataAddress) -> Result<Self, MetadataError> {
         let failed = |source| MetadataError::Client { source };
-        // Plain HTTP: without this the machine's certificates would be read for nothing.
+        // Plain HTTP: without this the client would read the machine's certificates for nothing.
         let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -69,7 +69,7 @@ impl Client {
         Ok(Self { http, address })
     }
 
-    /// Where it asks.
+    /// The base URL of the server.
     #[must_use]
     pub fn address(&self) -> &MetadataAddress {
         &self.address
@@ -125,7 +125,7 @@ impl Source for Client {
             Ok((text, etag))
         };
         let (text, etag) = within(patience, read).await?;
-        // Megabytes of JSON would hold everything else up.
+        // Reading megabytes of JSON would block the event loop.
         let parsed = tokio::task::spawn_blocking(move || Tree::parse(&text)).await;
         let tree = parsed.unwrap_or(Err(TreeError::NotJson))?;
         Ok(Fetched { tree, etag })

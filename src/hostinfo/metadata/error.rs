@@ -1,8 +1,8 @@
-//! Why the metadata server did not say something.
+//! Why the metadata server gave no value.
 
 use super::tree::TreeError;
 
-/// Why the metadata server gave no value. Never holds an answer: that may be a secret.
+/// Why the metadata server gave no value. Never contains an answer: that may be a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum MetadataError {
     /// The HTTP client cannot be made.
@@ -11,16 +11,16 @@ pub enum MetadataError {
         #[source]
         source: guest_agent_actors::ports::Cause,
     },
-    /// No connection, or it broke.
+    /// The connection could not be made, or it broke.
     #[error("the metadata server cannot be reached")]
     Unreachable {
         #[source]
         source: reqwest::Error,
     },
-    /// It took too long.
+    /// The answer took too long.
     #[error("the metadata server did not answer within {seconds} s")]
     TimedOut {
-        /// How long it was waited for.
+        /// The deadline.
         seconds: u64,
     },
     /// The server that answers is not a metadata server, but for example a captive portal.
@@ -34,7 +34,7 @@ pub enum MetadataError {
     /// Any other status.
     #[error("the metadata server answered with HTTP status {status}")]
     Status { status: u16 },
-    /// The answer is longer than anything it could be.
+    /// The answer is longer than any valid one.
     #[error("the metadata server's answer is longer than {max} bytes")]
     TooLarge {
         /// The bound.
@@ -43,13 +43,13 @@ pub enum MetadataError {
     /// The answer is not UTF-8.
     #[error("the metadata server's answer is not text")]
     NotText,
-    /// The answer is no tree of attributes.
+    /// The answer is not a tree of attributes.
     #[error("the metadata server's attributes cannot be read")]
     Tree(#[from] TreeError),
     /// A value is not valid.
     #[error("the metadata server gave a value that is not valid as {what}: {problem}")]
     Value {
-        /// Which value.
+        /// The name of the value.
         what: &'static str,
         /// What is wrong with it.
         problem: &'static str,
@@ -59,7 +59,7 @@ pub enum MetadataError {
 // === impl MetadataError ===
 
 impl MetadataError {
-    /// Without the URL, which would only repeat itself.
+    /// Without the URL, which the message has already.
     pub(super) fn unreachable(error: reqwest::Error) -> Self {
         Self::Unreachable { source: error.without_url() }
     }

@@ -1,4 +1,4 @@
-//! Which machine this is and where it stands, in the control plane's terms.
+//! The identity and the location of this machine, in the control plane's terms.
 
 use super::client::Client;
 use super::error::MetadataError;
@@ -10,7 +10,7 @@ const ZONE: &str = "instance/zone";
 const PROJECT: &str = "project/numeric-project-id";
 const UNIVERSE: &str = "universe/universe-domain";
 
-/// The universe of those who know of no other.
+/// The universe domain where the server gives none.
 const COMMON_UNIVERSE: &str = "googleapis.com";
 
 /// The location of this machine, from the metadata server. Every part is one plain word.
@@ -26,7 +26,7 @@ pub struct Location {
     pub universe: String,
 }
 
-/// Why no endpoint can be made of a place.
+/// Why the location gives no endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to derive the control plane's endpoint from the zone and the universe domain")]
 pub struct LocationError {
@@ -47,10 +47,10 @@ impl Client {
 // === impl Location ===
 
 impl Location {
-    /// Asks for all of it, one attempt each.
+    /// Reads all parts, with one attempt each.
     ///
     /// # Errors
-    /// See [`MetadataError`]. A universe domain that cannot be had is the common one.
+    /// See [`MetadataError`]. Without a universe domain the common one is used.
     pub async fn ask(client: &Client) -> Result<Self, MetadataError> {
         let zone = client.text(ZONE).await?;
         let zone = zone.rsplit('/').next().unwrap_or_default().to_owned();
@@ -70,17 +70,17 @@ impl Location {
         format!("projects/{project}/zones/{zone}/instances/{instance}")
     }
 
-    /// Where the zone's control plane listens.
+    /// The endpoint of the zone's control plane.
     ///
     /// # Errors
-    /// When zone and universe make no host name together.
+    /// Zone and universe do not make a valid host name.
     pub fn endpoint(&self) -> Result<Endpoint, LocationError> {
         let Self { zone, universe, .. } = self;
         Ok(format!("https://{zone}-agentcommunication.{universe}:443").parse()?)
     }
 }
 
-/// One word that can be a part of a path, of a host name and of a header.
+/// One word that can be part of a path, of a host name and of a header.
 fn word(text: String, what: &'static str) -> Result<String, MetadataError> {
     let wrong = |problem| MetadataError::Value { what, problem };
     if text.is_empty() {

@@ -39,7 +39,7 @@ async fn an_answer_that_cannot_be_one_is_an_error_that_says_why() {
     with(MetadataFaults { status: Some(503), ..MetadataFaults::default() });
     let error = client.text("instance/id").await.unwrap_err();
     assert!(matches!(error, MetadataError::Status { status: 503 }), "{error}");
-    // Not followed to wherever it leads.
+    // The client does not follow the redirection.
     with(MetadataFaults { status: Some(302), ..MetadataFaults::default() });
     let error = client.text("instance/id").await.unwrap_err();
     assert!(matches!(error, MetadataError::Status { status: 302 }), "{error}");
@@ -64,8 +64,8 @@ async fn a_token_is_kept_until_it_is_refused_or_nearly_over() {
     tokens.refused();
     let second = tokens.token().await.unwrap().unwrap();
     assert_ne!(second, first);
-    // Refused again at once, it is kept: a server that refuses everything must not make us ask for
-    // ever.
+    // A token that is refused again at once is kept: a server that refuses every token must not
+    // cause endless requests.
     tokens.refused();
     assert_eq!(tokens.token().await.unwrap().unwrap(), second);
     assert_eq!(server.tokens_asked(), 2);

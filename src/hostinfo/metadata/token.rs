@@ -27,7 +27,7 @@ const SHORTEST: Duration = Duration::from_secs(10);
 /// Longest time that a token is kept, whatever its expiry.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The least time between two fresh tokens that refusals ask for.
+/// Shortest time between two fresh tokens that refusals cause.
 const REFUSAL_GAP: Duration = Duration::from_secs(5);
 
 /// Base64 for URLs, as tokens are written; padding is not wanted and not minded.
@@ -38,7 +38,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Gives the link tokens of the metadata server.
+/// Provides the link with tokens of the metadata server.
 pub struct IdentityToken {
     client: Client,
     /// Only one task at a time sends the request; the others use its result.
@@ -49,15 +49,15 @@ pub struct IdentityToken {
 #[derive(Default)]
 struct Cache {
     token: Option<Cached>,
-    /// When a refused token was last thrown away.
+    /// When a refused token was last dropped.
     refused_at: Option<Instant>,
 }
 
 struct Cached {
     text: String,
-    /// When it is replaced.
+    /// When to replace it.
     until: SystemTime,
-    /// When it is worth nothing any more; nothing where it does not say.
+    /// When it expires; `None` if it does not say.
     expires: Option<SystemTime>,
 }
 
@@ -75,7 +75,7 @@ impl IdentityToken {
         cache.token.as_ref().filter(|cached| now < cached.until).map(|cached| cached.text.clone())
     }
 
-    /// One that should be replaced, but is still good.
+    /// A token that should be replaced, and is still valid.
     fn last_resort(&self, now: SystemTime) -> Option<String> {
         let cache = self.cache();
         let cached = cache.token.as_ref()?;
@@ -136,12 +136,12 @@ impl TokenSource for IdentityToken {
     }
 }
 
-/// Whether it can stand in a header as a token.
+/// Whether it is a valid header value.
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// When a token with this expiry is replaced.
+/// When to replace a token with this expiry.
 fn kept_until(now: SystemTime, expires: Option<SystemTime>) -> SystemTime {
     let shortest = now + SHORTEST;
     let early = expires.and_then(|expires| expires.checked_sub(EARLY));

@@ -1,4 +1,4 @@
-//! The whole tree of attributes, as rules of plugins look into it. Pure.
+//! The whole tree of attributes, as the rules of plugins refer to it. Pure.
 //!
 //! The server answers with JSON, whose names are in camel case but for those of attributes; a rule
 //! names an attribute by its path below `instance/`, in which names have dashes. So a value whose
@@ -10,33 +10,32 @@ use std::sync::Arc;
 use guest_agent_actors::model::facts::{Attributes, Number, Value};
 use serde_json::Value as Json;
 
-/// Marks one state of the tree, so that a change of it can be waited for.
+/// Marks one state of the tree, so that a client can wait for a change of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Etag(String);
 
 /// A tree, and how to wait for the next one.
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    /// What there is.
+    /// The attributes.
     pub tree: Tree,
-    /// Absent where the server gives none; then changes cannot be waited for.
+    /// `None` where the server gives no mark; then a client cannot wait for changes.
     pub etag: Option<Etag>,
 }
 
 /// Most values of one scope.
 const VALUES_MAX: usize = 20_000;
 
-/// Deepest nesting; what is deeper is left out.
+/// Deepest nesting; deeper values are left out.
 const DEPTH_MAX: usize = 16;
 
-/// Longest path, in bytes; what is longer is left out.
+/// Longest path, in bytes; a longer one is left out.
 const PATH_MAX: usize = 512;
 
-/// The largest number whose neighbours a double can tell apart.
+/// The largest number that a double can tell from its neighbours.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// What the metadata server says of the machine. The values may be secrets; `Debug` shows only
-/// names.
+/// The attributes from the metadata server. The values may be secrets; `Debug` shows only names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     instance: Attributes,
@@ -44,13 +43,13 @@ pub struct Tree {
     instance_id: Option<String>,
 }
 
-/// Why an answer is no tree.
+/// Why an answer is not a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// It is not JSON, or nested without an end.
+    /// The answer is not JSON, or it is nested too deeply.
     #[error("they are not JSON")]
     NotJson,
-    /// It is JSON, but not of names and values.
+    /// It is JSON, but not an object.
     #[error("they are not a JSON object with an object `instance` in it")]
     NotTree,
 }
@@ -58,10 +57,10 @@ pub enum TreeError {
 // === impl Tree ===
 
 impl Tree {
-    /// Reads the answer to a recursive question.
+    /// Reads the answer to a recursive request.
     ///
     /// # Errors
-    /// When it is not JSON, or has no instance.
+    /// The answer is not JSON, or has no instance.
     pub fn parse(text: &[u8]) -> Result<Self, TreeError> {
         let root: Json = serde_json::from_slice(text).map_err(|_| TreeError::NotJson)?;
         let instance = root.get("instance").and_then(Json::as_object);
@@ -70,7 +69,7 @@ impl Tree {
         for (name, value) in instance {
             paths.add(&[], name, value);
         }
-        // An instance's own attributes win over its project's.
+        // An instance's own attributes take precedence over its project's.
         let mut custom = BTreeMap::new();
         for owner in [root.get("project"), root.get("instance")].into_iter().flatten() {
             let all = owner.get("attributes").and_then(Json::as_object).into_iter().flatten();
@@ -116,8 +115,8 @@ struct Paths {
 // === impl Paths ===
 
 impl Paths {
-    /// Adds a value below each of these paths (its parent's spellings; none is the root), and all
-    /// that is in it.
+    /// Adds a value below each of these paths (the spellings of its parent; the root has none), and
+    /// all that is in it.
     fn add(&mut self, parents: &[String], name: &str, json: &Json) {
         let depth = parents.first().map_or(0, |path| path.matches('/').count() + 1);
         if depth >= DEPTH_MAX || self.found.len() >= VALUES_MAX || name.is_empty() {
@@ -129,7 +128,7 @@ impl Paths {
             Some(parent) => format!("{parent}/{name}"),
             None => name.to_owned(),
         };
-        // All with dashes first, as the server's own paths are; then as the JSON writes it.
+        // First all names with dashes, as in the server's own paths; then as the JSON writes them.
         let mut paths = vec![join(parents.first(), &dashed), join(parents.last(), name)];
         paths.dedup();
         if paths.iter().any(|path| path.len() > PATH_MAX) {
@@ -202,12 +201,12 @@ fn with_dashes(name: &str) -> String {
 // === impl Etag ===
 
 impl Etag {
-    /// As the server gave it.
+    /// The mark as the server gave it.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// It goes back into a URL, so it is only letters and digits, as the real ones are.
+    /// It goes into a URL, so only letters and digits are accepted; real marks have no others.
     pub(crate) fn new(text: &str) -> Option<Self> {
         let text = text.trim_matches('"');
         let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');

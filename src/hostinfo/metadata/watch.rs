@@ -5,8 +5,8 @@
 //!       └────► Present: the server holds the next question until something changes
 //! ```
 //!
-//! Known attributes stay known when the server is away: a rule must not change its result because
-//! the server does not answer.
+//! Known attributes stay known while the server does not answer: a rule must not change its result
+//! because of that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,43 +24,43 @@ use crate::net::backoff::{Backoff, Jitter, Schedule};
 const WAITS: Schedule =
     Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
-/// The least time between two questions, whatever is answered: some servers do not wait.
+/// The shortest time between two requests, whatever the answer: some servers do not wait.
 const LEAST_GAP: Duration = Duration::from_secs(1);
 
-/// Between two questions to a server with whom a change cannot be waited for.
+/// The time between two requests to a server that cannot wait for a change.
 const POLL: Duration = Duration::from_secs(60);
 
-/// Gives the tree: the metadata server, or a test.
+/// A source of the tree: the metadata server, or a test.
 #[async_trait]
 pub trait Source: Send + Sync {
-    /// The tree, at once or, after the one with this mark, when it has changed or a while has
+    /// The tree, at once, or, with the mark of an earlier one, when it has changed or a while has
     /// passed. One attempt with a deadline of its own.
     async fn tree(&self, known: Option<&Etag>) -> Result<Fetched, MetadataError>;
 
-    /// Where it is, for people.
+    /// The address of the source, for people.
     fn address(&self) -> String;
 }
 
-/// What is known of the metadata server.
+/// What the agent knows of the metadata server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The first answer is awaited.
+    /// The first answer has not arrived yet.
     Unknown,
-    /// It never answered since the agent started.
+    /// It has not answered since the agent started.
     Absent {
-        /// Why, for people.
+        /// The reason, for people.
         reason: Arc<str>,
     },
     /// This is the newest answer.
     Present {
-        /// What it says.
+        /// Its attributes.
         tree: Arc<Tree>,
-        /// Why there is no newer one, while it does not answer.
+        /// Why there is no newer answer, while the server does not answer.
         trouble: Option<Arc<str>>,
     },
 }
 
-/// Asks for ever. The caller has to run it.
+/// Sends requests for ever. The caller has to run it.
 #[must_use = "a watcher does nothing until it runs"]
 pub struct Watcher {
     source: Arc<dyn Source>,
@@ -75,13 +75,13 @@ impl Watcher {
         Self { source, state: watch::Sender::new(State::Unknown) }
     }
 
-    /// What is known now and from now on.
+    /// The current state and all later ones.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// Asks until it is dropped.
+    /// Sends requests until it is dropped.
     pub async fn run(self) {
         let mut known: Option<Etag> = None;
         let mut backoff = Backoff::new(WAITS);
@@ -97,7 +97,7 @@ impl Watcher {
                 }
                 Err(error) => {
                     self.silent(&error);
-                    // The server may be another one when it is back.
+                    // The server may be another one when it answers again.
                     known = None;
                     tokio::time::sleep(backoff.next(rand::random())).await;
                 }
@@ -159,7 +159,7 @@ mod tests {
 
     type Script = dyn Fn(u32, Option<&Etag>) -> Result<Fetched, MetadataError> + Send + Sync;
 
-    /// A metadata server that answers by the test's script, and counts the requests.
+    /// A metadata server that gives the answers of the test, and counts the requests.
     struct Scripted {
         asked: AtomicU32,
         marks: Mutex<Vec<Option<Etag>>>,

@@ -1,9 +1,9 @@
-//! What an unpacked archive takes on a disk. A dry run measures it, and the preflight checks use
-//! it.
+//! The space that an unpacked archive takes on a disk. A dry run measures it, and the preflight
+//! checks use it.
 
 use serde::Serialize;
 
-/// What an archive holds.
+/// The content of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Contents {
     /// Bytes that are transferred.

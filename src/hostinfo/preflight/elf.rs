@@ -22,7 +22,7 @@ const PT_INTERP: u32 = 3;
 const ET_EXEC: u16 = 2;
 const ET_DYN: u16 = 3;
 
-/// What an executable is for.
+/// The machine that an executable is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elf {
     /// The processor, as ELF numbers them.
@@ -31,7 +31,7 @@ pub struct Elf {
     pub class: Class,
     /// The order of its bytes.
     pub order: Order,
-    /// Who loads it, if it is not loaded by the kernel alone.
+    /// The path of its loader, if the kernel alone does not load it.
     pub loader: Option<PathBuf>,
 }
 
@@ -47,27 +47,27 @@ pub enum Class {
 /// Order of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The least first.
+    /// The least significant byte first.
     Little,
-    /// The most first.
+    /// The most significant byte first.
     Big,
 }
 
-/// Why a file that begins like an ELF file is no executable.
+/// Why a file that begins like an ELF file is not an executable.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
     /// It cannot be read, or ends before its headers do.
     #[error("its headers cannot be read")]
     Read(#[source] io::Error),
-    /// Its header is not that of an ELF file after all.
+    /// Its header is not that of an ELF file.
     #[error("its header is damaged: {0}")]
     Damaged(&'static str),
-    /// It is an ELF file, but none that can be executed.
+    /// It is an ELF file of another kind than an executable.
     #[error("it is {0}, not an executable")]
     NotExecutable(&'static str),
 }
 
-/// Where the fields stand, by class.
+/// The offsets of the fields, by class.
 struct Layout {
     header: usize,
     table_at: usize,
@@ -184,12 +184,12 @@ fn loader(file: &mut (impl Read + Seek), offset: u64, size: u64) -> Result<PathB
     if path.pop() != Some(0) {
         return Err(ElfError::Damaged("the path of its program loader has no end"));
     }
-    // As the kernel reads it: up to the first NUL.
+    // Like the kernel, up to the first NUL.
     path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
     Ok(std::ffi::OsString::from_vec(path).into())
 }
 
-/// So many bytes from there on. Called with bounded lengths only.
+/// So many bytes from this offset. Call it with bounded lengths only.
 fn part(file: &mut (impl Read + Seek), at: u64, length: u64) -> Result<Vec<u8>, ElfError> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(at)).map_err(ElfError::Read)?;

@@ -1,4 +1,4 @@
-//! Whether a file system can take a plugin and run it: room, files, and how it is mounted.
+//! Whether a file system can hold a plugin and run it: space, inodes, and mount options.
 
 use std::path::{Path, PathBuf};
 
@@ -6,22 +6,22 @@ use rustix::fs::{StatVfs, StatVfsMountFlags};
 
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 
-/// A file system, as it is now.
+/// The state of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystem {
     /// A folder on it.
     pub path: PathBuf,
     /// Bytes that can still be written.
     pub bytes: u64,
-    /// Files that can still be made; nothing where there is no fixed number.
+    /// How many files can still be made; `None` where the number is not fixed.
     pub files: Option<u64>,
-    /// Whether nothing can be written.
+    /// Whether it is read-only.
     pub is_read_only: bool,
-    /// Whether nothing can be executed.
+    /// Whether it is mounted noexec.
     pub is_noexec: bool,
 }
 
-/// What an installation takes.
+/// What an installation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needed {
     /// Bytes, at least.
@@ -33,7 +33,7 @@ pub struct Needed {
 // === impl FileSystem ===
 
 impl FileSystem {
-    /// Looks at the file system of a folder, or of the nearest one above it that is there.
+    /// Reads the state of a folder's file system, or of the nearest existing folder above it.
     #[must_use]
     pub fn nearest(path: &Path) -> Option<Self> {
         path.ancestors().find_map(|dir| Some(Self::of(dir, &rustix::fs::statvfs(dir).ok()?)))
@@ -49,7 +49,7 @@ impl FileSystem {
         }
     }
 
-    /// What keeps it from running what is installed there. Pure.
+    /// Why a program that is installed there cannot run. Pure.
     #[must_use]
     pub fn mounted(&self) -> Vec<Finding> {
         let place = self.path.display();
@@ -72,7 +72,7 @@ impl FileSystem {
         findings
     }
 
-    /// What is missing for an installation. Pure.
+    /// What an installation lacks. Pure.
     #[must_use]
     pub fn room(&self, needed: Needed) -> Vec<Finding> {
         let place = self.path.display();
@@ -113,7 +113,7 @@ pub(crate) fn free_bytes(stat: &StatVfs) -> u64 {
     stat.f_bavail.saturating_mul(stat.f_frsize)
 }
 
-/// Files that an ordinary user may still make; nothing where there is no fixed number.
+/// How many files an ordinary user may still make; `None` where the number is not fixed.
 pub(crate) fn free_files(stat: &StatVfs) -> Option<u64> {
     // File systems without a fixed number of inodes say zero.
     (stat.f_files > 0).then_some(stat.f_favail)

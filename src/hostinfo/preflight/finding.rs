@@ -1,19 +1,19 @@
-//! What is wrong on a machine, why, and how it is put right. Made by `doctor` and `preflight`.
+//! A problem of a machine, its reason and its fix. Made by `doctor` and `preflight`.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Something worth knowing, and what to do about it.
+/// A problem or a notice, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
-    /// What is so, as a sentence without its full stop.
+    /// The problem, as a sentence without its full stop.
     pub what: String,
-    /// Why that is bad, or how it came to be.
+    /// The consequence or the cause.
     pub why: String,
-    /// What to do.
+    /// The fix.
     pub fix: String,
 }
 
@@ -25,14 +25,14 @@ pub enum Severity {
     Error,
     /// Something will not work, or was lost.
     Warning,
-    /// Nothing is wrong, but somebody may want to know.
+    /// Nothing is wrong, but a reader may want to know.
     Note,
 }
 
 // === impl Finding ===
 
 impl Finding {
-    /// Puts one together.
+    /// Makes a finding.
     pub(crate) fn new(
         severity: Severity,
         what: impl Into<String>,
@@ -42,7 +42,7 @@ impl Finding {
         Self { severity, what: what.into(), why: why.into(), fix: fix.into() }
     }
 
-    /// Whether something is wrong.
+    /// Whether it is an error.
     #[must_use]
     pub fn is_problem(&self) -> bool {
         match self.severity {
@@ -53,7 +53,7 @@ impl Finding {
 }
 
 impl fmt::Display for Finding {
-    /// All of it in one line, for an error's text.
+    /// The finding in one line, for an error's text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}", self.what, self.why, self.fix)
     }

@@ -1,4 +1,4 @@
-//! The machine as a whole: its clock, and what its security policy says.
+//! The machine as a whole: its clock, and its security modules.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,14 +8,14 @@ use crate::hostinfo::preflight::finding::{Finding, Severity};
 /// 2025-01-01: no machine that runs this agent is older.
 const EARLIEST: Duration = Duration::from_secs(1_735_689_600);
 
-/// What sets a clock.
+/// Programs that set a clock.
 pub(crate) const SET_CLOCK: &str =
     "set the clock: `timedatectl set-ntp true`, or the tool that sets it on this machine";
 
-/// What the security modules of the kernel say, each only where it can be read.
+/// The state of the kernel's security modules, each only where it can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Security {
-    /// Whether SELinux refuses what it does not allow.
+    /// Whether SELinux is enforcing.
     pub selinux_enforces: bool,
     /// The SELinux label of the state directory.
     pub label: Option<String>,
@@ -25,7 +25,7 @@ pub struct Security {
     pub modules: Option<String>,
 }
 
-/// A time of day that cannot be true. Pure.
+/// A finding about a time of day that cannot be right. Pure.
 #[must_use]
 pub fn clock(now: SystemTime) -> Option<Finding> {
     (now < UNIX_EPOCH + EARLIEST).then(|| {
@@ -38,7 +38,7 @@ pub fn clock(now: SystemTime) -> Option<Finding> {
 // === impl Security ===
 
 impl Security {
-    /// Looks at this machine.
+    /// Reads the state of this machine.
     #[must_use]
     pub fn of_this_machine(state_dir: &Path) -> Self {
         let text = |path: &str| std::fs::read_to_string(path).ok();
@@ -73,7 +73,7 @@ impl Security {
         }
         if let Some(profile) = &self.profile
             && profile.ends_with("(enforce)")
-            // Containers have a profile that is not about the agent.
+            // Containers have a profile that is not specific to the agent.
             && profile.contains("guest-agent")
         {
             findings.push(Finding::new(
@@ -88,7 +88,7 @@ impl Security {
         findings
     }
 
-    /// Whether plugins can be confined to paths. Pure.
+    /// Whether plugins can be kept to paths. Pure.
     #[must_use]
     pub fn landlock(&self) -> Option<Finding> {
         let modules = self.modules.as_ref()?;

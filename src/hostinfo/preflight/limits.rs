@@ -14,17 +14,18 @@ pub struct Controllers(BTreeSet<String>);
 // === impl Controllers ===
 
 impl Controllers {
-    /// What is mounted on this machine. Only looks; the agent may still be denied the use of it.
+    /// The controllers that this machine has mounted. The agent may still lack the right to use
+    /// them.
     #[must_use]
     pub fn of_this_machine() -> Self {
-        // What is missing cannot enforce anything.
+        // A limit whose controller is missing cannot be enforced.
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         Self::parse(&mounts, |root| {
             std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default()
         })
     }
 
-    /// From a list of mounts, and what the root of a version-2 hierarchy says. Pure.
+    /// Reads a list of mounts, and the controllers at the root of a version-2 hierarchy. Pure.
     fn parse(mounts: &str, second: impl Fn(&Path) -> String) -> Self {
         let mut found = BTreeSet::new();
         for line in mounts.lines() {
@@ -50,7 +51,7 @@ impl Controllers {
     }
 }
 
-/// Limits that nothing enforces. Pure.
+/// Limits that no controller enforces. Pure.
 #[must_use]
 pub fn judge(limits: &Limits, controllers: &Controllers) -> Vec<Finding> {
     let missing = |limit: &str, controller: &str| {

@@ -28,44 +28,44 @@ use crate::hostinfo::preflight::finding::{Finding, Severity};
 /// How much of a script's first line the kernel reads.
 const LINE_MAX: usize = 256;
 
-/// What a file is to the kernel.
+/// How the kernel treats a file.
 #[derive(Debug)]
 pub enum Program {
     /// An ELF file.
     Elf(Result<Elf, ElfError>),
-    /// A text for an interpreter.
+    /// A script with an interpreter.
     Script(Script),
-    /// Something else; the C library may try a shell, the kernel what is registered with it.
+    /// Any other file; the C library may try a shell, the kernel a registered format.
     Other,
 }
 
 /// The first line of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// Who reads it.
+    /// The interpreter.
     pub interpreter: PathBuf,
-    /// What else stands there, as one argument, the way the kernel hands it over.
+    /// The rest of the line, as one argument, as the kernel passes it.
     pub argument: Option<OsString>,
 }
 
-/// What a machine has that programs need.
+/// The parts of a machine that programs need.
 pub struct Machine<'a> {
     /// Its processor, as Rust names it.
     pub arch: &'a str,
-    /// Whether some foreign files are handed to an emulator.
+    /// Whether the kernel passes some foreign files to an emulator.
     pub has_emulators: bool,
-    /// Where `env` looks for commands, folders with colons between.
+    /// The folders in which `env` looks for commands, separated by colons.
     pub search: &'a OsStr,
-    /// Looks at a path.
+    /// Looks up a path.
     pub look: &'a dyn Fn(&Path) -> Found,
 }
 
-/// What is at a path.
+/// The kind of file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing, or nothing that can be seen.
+    /// No file, or none that can be seen.
     Nothing,
-    /// Something that cannot be executed.
+    /// A file that cannot be executed.
     Plain,
     /// A file that can be executed.
     Executable,
@@ -74,7 +74,7 @@ pub enum Found {
 // === impl Program ===
 
 impl Program {
-    /// Looks at the beginning of a file.
+    /// Reads the beginning of a file.
     ///
     /// # Errors
     /// It cannot be read.
@@ -96,7 +96,8 @@ impl Script {
     pub fn parse(start: &[u8]) -> Option<Self> {
         let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
         let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-        // A carriage return of a file from another system is part of the name the kernel looks for.
+        // A carriage return of a file from another system is part of the interpreter's name for the
+        // kernel.
         let line = line.trimmed(blank);
         let end = line.iter().position(blank).unwrap_or(line.len());
         let (interpreter, rest) = line.split_at(end);
@@ -107,14 +108,14 @@ impl Script {
         })
     }
 
-    /// The command that `env` is to look for, if that is who reads the script and it is plain what.
+    /// The command that `env` looks for, if the interpreter is `env` and the command is clear.
     #[must_use]
     pub fn command(&self) -> Option<&OsStr> {
         if self.interpreter.file_name() != Some(OsStr::new("env")) {
             return None;
         }
         let argument = self.argument.as_ref()?.as_bytes();
-        // With `-S` the rest is split; anything else that begins with a dash is one strange name.
+        // With `-S` the rest is split; any other text that begins with a dash is one unusual name.
         let words = argument.strip_prefix(b"-S").unwrap_or(argument);
         words
             .split(u8::is_ascii_whitespace)
@@ -137,7 +138,7 @@ impl Trim for [u8] {
     }
 }
 
-/// What keeps a machine from executing a program, called `name` in the finding. Pure.
+/// Why a machine cannot execute a program, called `name` in the finding. Pure.
 #[must_use]
 pub fn judge(name: &str, program: &Program, machine: &Machine<'_>) -> Option<Finding> {
     let what = format!("the program {name} cannot run on this machine");
@@ -325,7 +326,7 @@ fn shown(path: &Path) -> String {
     shown_text(path.as_os_str())
 }
 
-/// What a file chose, fit for a log.
+/// A text from a file, safe for a log.
 fn shown_text(text: &OsStr) -> String {
     const MAX: usize = 200;
     let bytes = text.as_bytes();

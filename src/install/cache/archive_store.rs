@@ -34,9 +34,9 @@ pub(crate) struct ArchiveStore {
 pub(crate) enum Kind {
     Archive(Sha256Digest),
     Signature(Sha256Digest),
-    /// An archive that arrives, or did not.
+    /// An archive that is arriving, or whose arrival was interrupted.
     Incoming,
-    /// No name that this agent gives.
+    /// A name that this agent does not give.
     Odd,
 }
 
@@ -81,7 +81,7 @@ impl ArchiveStore {
         Ok(file_system::free_bytes(&rustix::fs::statvfs(&self.dir)?))
     }
 
-    /// All names, those that are not UTF-8 in a form that is no name of ours.
+    /// All names. One that is not UTF-8 is shown in a form that is no name of this agent.
     pub(crate) fn names(&self) -> io::Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for entry in fs::read_dir(&self.dir)?.take(NAMES_MAX) {
@@ -90,8 +90,8 @@ impl ArchiveStore {
         Ok(names)
     }
 
-    /// All names, for a sweep. No folder is an empty one, and one that cannot be listed is
-    /// reported.
+    /// All names, for a sweep. A folder that does not exist counts as empty; one that cannot be
+    /// listed is reported.
     pub(crate) fn names_to_sweep(&self, report: &mut SweepReport) -> BTreeSet<String> {
         match self.names() {
             Ok(names) => return names,

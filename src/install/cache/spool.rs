@@ -27,19 +27,19 @@ use crate::install::cache::archive_store::{ArchiveStore, Kind};
 use crate::install::error::{SpaceError, SpoolError};
 use crate::install::trust::{self, SIGNATURE_MAX};
 
-/// Archives that may wait here at a time. Each is installed within minutes, or not at all.
+/// Most archives that wait here at a time. Each is installed within minutes, or not at all.
 const WAITING_MAX: usize = 16;
 
-/// Archives that may arrive at a time.
+/// Most archives that arrive at a time.
 const ARRIVING_MAX: usize = 4;
 
 /// How long an archive waits for an order.
 const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Room that is left to others.
+/// Disk space that the spool leaves to other users of the disk.
 const ROOM_LEFT: u64 = 32 << 20;
 
-/// Where archives are handed over.
+/// Archives that were uploaded on this machine.
 #[derive(Clone, Debug)]
 pub struct Spool {
     archives: Arc<ArchiveStore>,
@@ -49,14 +49,14 @@ pub struct Spool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The names of archives that arrive now.
+    /// The names of archives that are arriving.
     arriving: BTreeSet<String>,
-    /// How often an archive was uploaded since the agent started and not yet installed: one archive
-    /// may be for more than one plugin.
+    /// How often each archive was uploaded since the agent started and not installed since: one
+    /// archive may be for several plugins.
     wanted: HashMap<Sha256Digest, u32>,
 }
 
-/// An archive that is being handed over. Deleted on drop unless it was accepted.
+/// An archive that is being uploaded. It is deleted on drop unless [`Arriving::accept`] was called.
 #[derive(Debug)]
 pub struct Arriving {
     spool: Spool,
@@ -69,12 +69,13 @@ pub struct Arriving {
 // === impl Spool ===
 
 impl Spool {
-    /// A spool in a folder, which is made with the first archive. None has more bytes than `most`.
+    /// A spool in a folder, which is made with the first archive. No archive may have more bytes
+    /// than `most`.
     pub(crate) fn new(dir: PathBuf, most: u64) -> Self {
         Self { archives: Arc::new(ArchiveStore::new(dir)), most, state: Arc::default() }
     }
 
-    /// Begins to take an archive of so many bytes.
+    /// Begins to receive an archive of so many bytes.
     ///
     /// # Errors
     /// The archive is too large, too many archives wait already, or the disk is full.
@@ -151,10 +152,10 @@ impl Spool {
 // === impl Arriving ===
 
 impl Arriving {
-    /// The next bytes.
+    /// Writes the next bytes.
     ///
     /// # Errors
-    /// They cannot be written, or it is larger than any archive may be.
+    /// The bytes cannot be written, or the archive is larger than any archive may be.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), SpoolError> {
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         if self.bytes > self.spool.most {
@@ -199,7 +200,7 @@ impl Arriving {
             }
             fs::rename(spool.archives.dir().join(&self.name), &path)?;
             File::open(spool.archives.dir())?.sync_all()?;
-            // Files are as old as their last change, and this one was handed over now.
+            // A file counts as old by its last change, and this one was uploaded now.
             let wanted = state.wanted.entry(expected).or_default();
             *wanted = wanted.saturating_add(1);
             Ok(())

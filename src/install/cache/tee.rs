@@ -1,4 +1,4 @@
-//! The way of an archive into the cache, beside its way into the files.
+//! Writes an archive into the cache while its files are unpacked.
 //!
 //! `transfer` sends the same bytes here as to the unpacking thread; a thread of its own writes
 //! them. An error here fails no installation: the archive is then not kept, which is logged.
@@ -12,22 +12,23 @@ use tokio::sync::mpsc;
 
 use super::Cache;
 
-/// Chunks on their way to the disk. When they are used up the installation waits: the disk is the
-/// one that it writes to itself, and more.
+/// Chunks that wait for the disk. When there are no more the installation waits: it writes the same
+/// bytes to the same disk, and more.
 const CHUNKS_IN_FLIGHT: usize = 32;
 
-/// Longest that an installation which is done waits for its last bytes to be taken.
+/// Longest time for which an installation that is done waits until the thread has taken the last
+/// bytes.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 enum Piece {
     Data(Bytes),
-    /// That was all, and it is the right archive.
+    /// The archive is complete, and it is the ordered one.
     Keep {
         signature: Option<String>,
     },
 }
 
-/// An archive on its way into the cache. It is deleted unless [`Tee::keep`] was called.
+/// An archive that is being written into the cache. It is deleted unless [`Tee::keep`] was called.
 pub(in crate::install) struct Tee {
     pieces: mpsc::Sender<Piece>,
     queued: Option<Piece>,
@@ -65,14 +66,14 @@ impl Tee {
         self.queued = None;
     }
 
-    /// That was all, and it is to be kept.
+    /// Says that the archive is complete, and is to be kept.
     pub(in crate::install) async fn keep(mut self, signature: Option<String>) {
         let last = async {
             self.flush().await;
             self.queued = Some(Piece::Keep { signature });
             self.flush().await;
         };
-        // Without its last piece it is forgotten.
+        // Without the last message the thread deletes it.
         drop(tokio::time::timeout(LAST_WAIT, last).await);
     }
 }
@@ -87,7 +88,7 @@ fn write(
         match pieces.blocking_recv() {
             Some(Piece::Data(bytes)) => incoming.write(&bytes)?,
             Some(Piece::Keep { signature }) => return incoming.keep(sha256, signature.as_deref()),
-            // The installation was cancelled; it reports that itself.
+            // The installation was cancelled, and reports that itself.
             None => return Ok(()),
         }
     }

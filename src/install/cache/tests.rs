@@ -18,13 +18,13 @@ impl Rig {
         Self { dir, cache: Arc::new(cache) }
     }
 
-    /// Keeps an archive that is so old.
+    /// Keeps an archive of this age.
     fn keep(&self, content: &[u8], seconds_ago: u64) -> Sha256Digest {
         let sha256 = Sha256Digest::of(content);
         let mut incoming = self.cache.receive().expect("a file");
         if let Err(error) = incoming.write(content).and_then(|()| incoming.keep(sha256, Some("s")))
         {
-            // What is not kept leaves nothing.
+            // An archive that is not kept leaves no file.
             let message = error.to_string();
             assert!(!message.is_empty());
             return sha256;
@@ -114,7 +114,7 @@ fn what_was_used_longest_ago_goes_first_and_what_is_installed_stays() {
     let newest = rig.keep(&[4; 14], 10);
     assert_eq!([oldest, older, newer, newest].map(|it| rig.has(it)), [true, false, true, true]);
     assert_eq!(rig.files().len(), 6, "signatures go with their archives");
-    // What is used is not old.
+    // An archive that was used just now is not old.
     rig.cache.find(newer).expect("it is there");
     let next = rig.keep(&[5; 14], 0);
     assert_eq!([oldest, newer, newest, next].map(|it| rig.has(it)), [true, true, false, true]);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// How much a buffer holds.
+/// The size of a buffer, in bytes.
 pub(in crate::install) const BUFFER_BYTES: usize = 128 * 1024;
 
 /// Most lent buffers that [`Buffers`] keeps to use again. More can be lent; the holder that drops

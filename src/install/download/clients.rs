@@ -17,13 +17,13 @@ use reqwest::{Client, ClientBuilder, Url, redirect};
 use super::redirect::Misdirection;
 use crate::install::error::FetchError;
 
-/// Asks for the addresses of a name.
+/// Resolves the addresses of a name.
 type Lookup = fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// Clients that connect to the same kind of addresses.
+/// Clients that may connect to the same addresses.
 #[derive(Debug, Default)]
 pub(in crate::install) struct Clients {
-    /// What resolves names; the client's own way where there is nothing else.
+    /// The resolver of names; `None` is the client's own.
     resolver: Option<Arc<Resolver>>,
     /// Made at the first use, because it reads the machine's certificates: an agent that installs
     /// only from sockets and files must work on a machine that has no certificates.
@@ -32,9 +32,9 @@ pub(in crate::install) struct Clients {
     plain: OnceLock<Client>,
 }
 
-/// Resolves names, and keeps addresses back that no redirection may lead to. A server can give its
-/// name any address, and another one for each question, so what counts is the answer that the
-/// connection is made with.
+/// Resolves names, and leaves out addresses that a redirection may not lead to. A server can give
+/// its name any address, and another one for each query, so the answer that the connection uses is
+/// the one to check.
 #[derive(Debug)]
 pub(in crate::install) struct Resolver {
     lookup: Lookup,
@@ -43,12 +43,12 @@ pub(in crate::install) struct Resolver {
 // === impl Clients ===
 
 impl Clients {
-    /// For URLs that an order names.
+    /// For URLs of orders.
     pub(in crate::install) fn of_orders() -> Self {
         Self::default()
     }
 
-    /// For URLs that a server names.
+    /// For URLs of redirections.
     pub(in crate::install) fn of_redirections(resolver: Resolver) -> Self {
         Self { resolver: Some(Arc::new(resolver)), ..Self::default() }
     }
@@ -68,7 +68,7 @@ impl Clients {
         });
         match made.await.map_err(|error| FetchError::Client { source: error.into() })? {
             Ok(client) => Ok(self.client.get_or_init(|| client).clone()),
-            // It needs none.
+            // This client needs no certificate.
             Err(_) if location.scheme() == "http" => {
                 if let Some(client) = self.plain.get() {
                     return Ok(client.clone());
@@ -130,12 +130,12 @@ fn permitted(name: &str, mut found: Vec<SocketAddr>) -> Result<Addrs, Misdirecti
     }
 }
 
-/// What all clients have in common.
+/// The settings of all clients.
 fn base() -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("guest-agent/", env!("CARGO_PKG_VERSION")))
         .redirect(redirect::Policy::none())
-        // The checksum is of the bytes as they are sent.
+        // No decompression: the checksum is of the bytes as the server sends them.
         .no_gzip()
         .no_zstd()
         .no_brotli()

@@ -34,7 +34,7 @@ pub(in crate::install) type BodyError = Box<dyn std::error::Error + Send + Sync>
 #[derive(Debug)]
 pub(in crate::install) struct Fetcher {
     rules: Mutex<Arc<RedirectRules>>,
-    /// For what an order names.
+    /// For URLs of orders.
     ordered: Clients,
     /// For the targets of redirections.
     redirected: Clients,
@@ -58,7 +58,7 @@ enum Origin {
     File(tokio::fs::File),
 }
 
-/// Where an archive is.
+/// The place of an archive.
 #[derive(Debug, PartialEq, Eq)]
 enum Location {
     Http(Url),
@@ -82,12 +82,12 @@ impl Fetcher {
         }
     }
 
-    /// Follows redirections by these rules, of requests that begin from now on.
+    /// From now on, requests follow redirections by these rules.
     pub(in crate::install) fn set_redirect_rules(&self, rules: RedirectRules) {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
-    /// Asks for the archive. Answers when the first bytes can be read.
+    /// Requests the archive. Returns when the first bytes can be read.
     pub(in crate::install) async fn open(&self, url: &ArtifactUrl) -> Result<Body, FetchError> {
         let response = match Location::parse(url)? {
             Location::File(path) => return open_file(path).await,
@@ -143,7 +143,8 @@ impl Fetcher {
         }
     }
 
-    /// Reads a small body, up to `most` bytes and one more, which shows that it is too large.
+    /// Reads a small body: at most `most` bytes and one more, which shows that the body is too
+    /// large.
     pub(in crate::install) async fn small(
         &self,
         url: &ArtifactUrl,
@@ -200,17 +201,17 @@ impl Fetcher {
 // === impl Body ===
 
 impl Body {
-    /// Whether a range request can get the rest.
+    /// Whether a range request can get the remaining bytes.
     pub(in crate::install) fn can_be_resumed(&self) -> bool {
         self.validator.is_some()
     }
 
-    /// The announced number of bytes, if known.
+    /// The announced number of bytes, if the server stated it.
     pub(in crate::install) fn total(&self) -> Option<u64> {
         self.total
     }
 
-    /// The next bytes; nothing at the end. May be dropped and called again.
+    /// The next bytes; `None` at the end. May be dropped and called again.
     pub(in crate::install) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         let buffers = &mut self.buffers;
         match &mut self.origin {
@@ -220,8 +221,8 @@ impl Body {
                     let Some(chunk) = chunk.map_err(reqwest::Error::without_url)? else {
                         return Ok(None);
                     };
-                    // All at once: the client can receive into the same memory again only if it has
-                    // it all.
+                    // The whole buffer at once: the client can receive into the same memory again
+                    // only if no part of it is left.
                     received.extend(chunk.chunks(BUFFER_BYTES).map(|part| {
                         let mut buffer = buffers.take();
                         buffer.extend_from_slice(part);

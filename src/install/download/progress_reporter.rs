@@ -1,4 +1,4 @@
-//! The progress of a transfer, for those who watch an installation.
+//! The progress of a transfer, for the watchers of an installation.
 
 use guest_agent_actors::ports::{Progress, ProgressSender};
 

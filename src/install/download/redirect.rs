@@ -1,10 +1,10 @@
 //! Where a server may send a download. Pure.
 //!
-//! An order names a URL, and its sender vouches for that. A redirection is the word of a server,
-//! and with it the server chooses what the agent connects to from inside of this machine's network.
-//! So it may lead to the same host and to those that the configuration names, never from https to
-//! http, and never to a link-local address or a metadata server. `fetch` asks for each step;
-//! `clients` asks for each address that a name leads to.
+//! An order names a URL, and its sender vouches for that. A redirection is chosen by a server,
+//! which so chooses what the agent connects to from inside of this machine's network. Therefore it
+//! may lead to the same host and to hosts that the configuration names, never from https to http,
+//! and never to a link-local address or a metadata server. `fetch` calls this for each redirection;
+//! `clients` calls it for each address that a name resolves to.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,15 +20,15 @@ use crate::net::off_limits::OffLimits;
 /// How many redirections are followed, one after the other.
 pub(in crate::install) const MAX_REDIRECTIONS: usize = 10;
 
-/// How much of a host's name an error shows.
+/// Most characters of a host's name that an error shows.
 const SHOWN_MAX: usize = 253;
 
-/// Which redirections are followed.
+/// Which redirections the agent follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedirectRules {
-    /// Hosts beside the one of the order.
+    /// Hosts that are allowed besides the one of the order.
     hosts: Vec<HostPattern>,
-    /// The metadata server that this agent asks, where it is not one that everybody knows.
+    /// The metadata server that this agent is configured with, where it is not a well-known one.
     metadata: Option<MetadataAddress>,
 }
 
@@ -41,19 +41,19 @@ pub enum Misdirection {
         MAX_REDIRECTIONS
     )]
     TooMany,
-    /// What it leads to is not a URL.
+    /// The target is not a URL.
     #[error("it leads to something that is not a URL; correct the server")]
     NotAUrl,
-    /// It leads to a URL of another kind.
+    /// The target is a URL of another scheme.
     #[error("it leads away from HTTP; order the other URL itself if that is meant")]
     NotHttp,
-    /// It gives up encryption.
+    /// The target is not encrypted, and the order's URL is.
     #[error(
         "it leads from https to http on {host}, where anybody on the way could change the archive; \
          serve the archive over https"
     )]
     Downgrade { host: Host },
-    /// It leads to another host.
+    /// The target is on another host.
     #[error(
         "it leads from {own} to the host {host}, and only the hosts in install.redirect_hosts may be \
          led to; add \"{host}\" there if archives lie on it, or order the URL on {host} itself"
@@ -63,17 +63,17 @@ pub enum Misdirection {
         own: Host,
         host: Host,
     },
-    /// It leads to what no redirection may lead to.
+    /// The target is an address that no redirection may lead to.
     #[error(
         "it leads to {host}, which is {}, and no setting allows that; if it is meant, order that URL \
          itself", what.shown()
     )]
     OffLimits {
         host: Host,
-        /// What that is.
+        /// What kind of address it is.
         what: Forbidden,
     },
-    /// The name of the host leads there.
+    /// The name of the host resolves to such an address.
     #[error(
         "it leads to {host}, whose address {address} is that of {}, and no setting allows that; \
          correct the name's addresses", what.shown()
@@ -81,12 +81,12 @@ pub enum Misdirection {
     OffLimitsAddress {
         host: Host,
         address: IpAddr,
-        /// What that is.
+        /// What kind of address it is.
         what: Forbidden,
     },
 }
 
-/// The host of a URL, short enough for an error.
+/// The host of a URL, cut to fit into an error.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Host(String);
 
@@ -97,7 +97,7 @@ pub struct Forbidden(OffLimits);
 // === impl RedirectRules ===
 
 impl RedirectRules {
-    /// As the configuration says.
+    /// The rules of the configuration.
     #[must_use]
     pub fn configured(config: &Config) -> Self {
         let metadata = match config.instance.metadata_url.as_str() {
@@ -107,8 +107,8 @@ impl RedirectRules {
         Self { hosts: config.install.redirect_hosts.clone(), metadata }
     }
 
-    /// Whether a redirection may be followed, given the URL of the order and where the redirections
-    /// before this one led. The addresses behind a name are judged when it is resolved.
+    /// Whether a redirection may be followed, given the URL of the order and the target of the
+    /// redirection before this one. The addresses of a name are checked when it is resolved.
     pub(in crate::install) fn check(&self, trail: &[Url], next: &Url) -> Result<(), Misdirection> {
         let Some(own) = trail.first() else { return Ok(()) };
         if trail.len() > MAX_REDIRECTIONS {
@@ -193,7 +193,7 @@ impl Forbidden {
     }
 }
 
-/// Where an answer leads, if it is a redirection that names its target.
+/// The target of an answer, if it is a redirection that names one.
 pub(in crate::install) fn target(
     status: StatusCode,
     headers: &HeaderMap,
@@ -207,7 +207,7 @@ pub(in crate::install) fn target(
     let Some(mut url) = url else { return Some(Err(Misdirection::NotAUrl)) };
     let is_same_server =
         url.host() == from.host() && url.port_or_known_default() == from.port_or_known_default();
-    // Who may read there was said in the URL that led here; another server is not told.
+    // The credentials are in the URL that led here; they are not sent to another server.
     if is_same_server && url.username().is_empty() && url.password().is_none() {
         // Both have a host, so this cannot fail.
         url.set_username(from.username()).ok();
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(check(&some, &["https://a/"], "https://b/"), Ok(()));
         assert_eq!(check(&some, &["https://a/", "https://b/"], "https://a/"), Ok(()));
         assert_eq!(check(&some, &["https://a/"], "https://x.store.example/"), Ok(()));
-        // What the order names is what the first URL names, not the one before.
+        // The host of the order is that of the first URL, not of the one before.
         refused(&some, &["https://a/", "https://b/"], "https://c/", "from a to the host c");
     }
 

@@ -41,12 +41,11 @@ pub(in crate::install) struct Downloader {
     pub(in crate::install) windows: Arc<WindowBudget>,
     trust: Mutex<Arc<Trust>>,
     pub(in crate::install) cache: Arc<Cache>,
-    /// For a dry run, from whose folders nothing ever runs: the folder below which the plugins
-    /// would be.
+    /// For a dry run, which publishes nothing: the folder below which the plugins would be.
     pub(in crate::install) dry_run_for: Option<PathBuf>,
 }
 
-/// What the progress of an installation says that waits for memory.
+/// The progress text of an installation that waits for memory.
 const WINDOW_TAKEN: &str = "other installations use the memory for expanding archives";
 
 /// One installation under way.
@@ -59,14 +58,14 @@ pub(in crate::install) struct Retry<'a> {
     pub(in crate::install) progress: &'a ProgressSender,
 }
 
-/// How far it is.
+/// The receiver of its progress.
 struct Course {
     budget: Budget,
-    /// Whether the cache may have the archive.
+    /// Whether the cache may provide the archive.
     kept: bool,
     /// The archives that the cache deleted for this installation.
     yielded: Option<Yield>,
-    /// What its decoder needs, for all that is known, in units of the budget.
+    /// The memory that its decoder needs, as far as it is known, in units of the budget.
     window: u32,
 }
 
@@ -107,7 +106,7 @@ impl Downloader {
 // === impl Retry ===
 
 impl Retry<'_> {
-    /// Installs it.
+    /// Installs the archive.
     pub(in crate::install) async fn until_done(self) -> Result<(), InstallError> {
         let Self { spec, .. } = self;
         let attempts = spec.download.attempts.max(1);
@@ -116,9 +115,9 @@ impl Retry<'_> {
         loop {
             let error = match self.once(&mut course).await {
                 Ok(()) => return Ok(()),
-                // Not another attempt: it has only let others go first. It cannot do so for ever,
-                // because no archive may ask for more than it asks for the second time, and the
-                // time of a download that stalls is counted.
+                // This is not another attempt: the installation only let others go first. It cannot
+                // go on for ever, because an archive may not ask for more than it did the second
+                // time, and the time of a download that stalls is counted.
                 Err(Failure::Stalled | Failure::Unpack(UnpackError::WindowTaken { .. })) => {
                     tracing::info!(
                         plugin = %spec.name,
@@ -159,7 +158,7 @@ impl Retry<'_> {
         let keyring = trust.keyring().map_err(Failure::Signature)?;
         let windows = Arc::new(self.windows(course).await);
         let mut slot = self.slot().await;
-        // Another installation may have brought it while this one waited.
+        // Another installation may have downloaded it while this one waited.
         if let Some(kept) = self.kept(course).await {
             let voucher = self.voucher(Some(&kept), keyring).await?;
             let check = self.check(keyring, voucher.as_ref())?;
@@ -187,8 +186,8 @@ impl Retry<'_> {
         self.transfer(ArchiveOrigin::Ordered, check, slot, &windows, course).await
     }
 
-    /// Waits for the memory that its decoder needs, where that is known already. No slot is held
-    /// meanwhile.
+    /// Waits for the memory that its decoder needs, where that is known already. The installation
+    /// holds no download slot meanwhile.
     async fn windows(&self, course: &Course) -> Hold {
         let wait = || {
             let held_up = Some(WINDOW_TAKEN);
@@ -259,14 +258,13 @@ impl Retry<'_> {
         let run = async {
             let done = transfer.run().await;
             if done.is_err() {
-                // Why is in the error of the installation, where addresses are shown as they may
-                // be.
+                // The error of the installation has the reason, with URLs as they may be shown.
                 trace::fail(&said, "this attempt failed");
             }
             done
         };
         let done = trace::within(span, run).await;
-        // It gives its memory back, and takes as much at once the next time.
+        // The installation gives its memory back, and takes as much at once the next time.
         windows.release();
         course.window = windows.most();
         done
@@ -334,7 +332,7 @@ impl Retry<'_> {
             freed,
             "the disk is full; deletes archives of the cache to make room for the installation"
         );
-        // Without the copy for the cache it may fit by itself.
+        // Without the copy for the cache the archive may fit by itself.
         freed || how == Yield::Unneeded
     }
 }

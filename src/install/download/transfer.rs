@@ -49,19 +49,19 @@ use crate::install::unpack::limits_reader::Piece;
 use crate::install::unpack::tree::Resolver;
 use crate::install::window_budget::{Hold, STALLED_BYTES};
 
-/// Chunks on their way to the thread. When they are used up the download waits.
+/// Chunks that wait for the thread. When there are no more the download waits.
 const CHUNKS_IN_FLIGHT: usize = 8;
 
-/// How much is still read of an archive that turned out to be unusable, to learn whether it is the
+/// Most bytes that are still read of an archive that cannot be used, to find out whether it is the
 /// ordered one at all.
 const MAX_POST_MORTEM: u64 = 64 << 20;
 
-/// Where the archive is read from.
+/// The source of the archive.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::install) enum ArchiveOrigin<'a> {
     /// The URL of the order.
     Ordered,
-    /// From the cache. Whatever is wrong with it there, its checksum is computed.
+    /// The cache. The checksum is computed in any case.
     Cached(&'a Path),
 }
 
@@ -77,27 +77,27 @@ pub(in crate::install) struct Transfer<'a, H> {
     pub(in crate::install) artifact: &'a Artifact,
     pub(in crate::install) progress: &'a ProgressSender,
     pub(in crate::install) origin: ArchiveOrigin<'a>,
-    /// Keeps it for later, where that is wanted.
+    /// Keeps the archive in the cache, where that is wanted.
     pub(in crate::install) tee: Option<Tee>,
     /// The required signature, if one is required.
     pub(in crate::install) check: Option<Check<'a>>,
     /// The memory for the decoder's window.
     pub(in crate::install) windows: Arc<Hold>,
-    /// Requests that were and may be made.
+    /// The requests that were made and that may be made.
     pub(in crate::install) budget: &'a mut Budget,
-    /// Kept until the thread has ended, also if this future has not lived to see it.
+    /// Held until the thread has ended, also if this future is dropped before that.
     pub(in crate::install) hold: H,
 }
 
 /// How often a request for an archive may be sent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::install) struct Budget {
-    /// The request that is made now, counted from 1.
+    /// The number of the current request, counted from 1.
     pub(in crate::install) number: u32,
-    /// How many there may be.
+    /// The largest number that there may be.
     pub(in crate::install) attempts: u32,
-    /// How much of this request's time was spent before the download began again, to let others
-    /// have its memory.
+    /// How much of this request's time had passed before the download began again in favour of
+    /// others.
     pub(in crate::install) spent: Duration,
 }
 
@@ -106,13 +106,13 @@ pub(in crate::install) struct Budget {
 pub(in crate::install) enum Failure {
     /// The archive did not arrive.
     Fetch(FetchError),
-    /// It was another archive.
+    /// The checksum of the bytes is not the ordered one.
     Checksum(ChecksumError),
     /// No trusted key made the signature.
     Signature(SignatureError),
     /// It could not be unpacked.
     Unpack(UnpackError),
-    /// This machine cannot run it.
+    /// This machine cannot run its program.
     Unfit(Unfit),
     /// Its folder could not be made or published.
     Folder(InstallStep, FolderError),
@@ -121,7 +121,7 @@ pub(in crate::install) enum Failure {
     Stalled,
 }
 
-/// The thread that unpacks. Told to stop when this is dropped.
+/// The thread that unpacks. It stops when this is dropped.
 struct Worker {
     pieces: Option<mpsc::Sender<Piece>>,
     thread: Option<JoinHandle<Result<(), Failure>>>,
@@ -130,14 +130,14 @@ struct Worker {
     fate: Arc<Fate>,
 }
 
-/// Whether an installation may still become visible. Decided once.
+/// Whether an installation may still become visible. This is decided once.
 #[derive(Debug, Default)]
 struct Fate(AtomicU8);
 
 // === impl Transfer ===
 
 impl<H: Send + 'static> Transfer<'_, H> {
-    /// Tries. When this answers, an unsuccessful attempt has left nothing behind.
+    /// Makes one attempt. When this returns, an unsuccessful attempt has left nothing behind.
     pub(in crate::install) async fn run(self) -> Result<(), Failure> {
         let Self { spec, artifact, fetcher, limits, progress, .. } = self;
         let url = &artifact.url;
@@ -202,7 +202,7 @@ impl<H: Send + 'static> Transfer<'_, H> {
                         budget.spent = timeout.saturating_sub(left);
                     }
                     feed.worker.cancel();
-                    // Publishing may have been faster than the word that it is too late.
+                    // The thread may have published before it saw the request to stop.
                     return feed.worker.end().await.map_err(|_| failure);
                 }
             }
@@ -250,7 +250,7 @@ impl Parts<'_> {
                 is_cancelled: &|| decision.is_cancelled(),
             };
             unpacking.run(received).map_err(Failure::Unpack)?;
-            // An interpreter that a plugin brings is named by where it will be.
+            // An interpreter that the plugin brings is named by its path after the installation.
             let plugins = dry_run_for.as_deref().or_else(|| place.ancestors().nth(2));
             preflight::before_publish(&place, &spec.entry_point, plugins)
                 .map_err(Failure::Unfit)?;
@@ -267,7 +267,7 @@ impl Parts<'_> {
     }
 }
 
-/// The way of the bytes to the worker. Outlives a transfer that breaks off.
+/// Passes the bytes to the worker. It outlives a transfer that breaks off.
 struct Feed<'a> {
     spec: &'a Arc<PluginSpec>,
     artifact: &'a Artifact,
@@ -275,7 +275,7 @@ struct Feed<'a> {
     worker: Worker,
     tee: Option<Tee>,
     heard: Heard<'a>,
-    /// How much is still read of an archive that turned out to be unusable.
+    /// Most bytes that are still read of an archive that cannot be used.
     post_mortem: u64,
     windows: Arc<Hold>,
 }
@@ -315,7 +315,7 @@ impl Feed<'_> {
         reporter: &mut ProgressReporter<'_>,
     ) -> Result<(), Failure> {
         let url = || self.artifact.url.to_string();
-        // What a deadline kept from them.
+        // Sends what was left when a deadline dropped the last call.
         self.flush().await;
         let mut pace = Pace::default();
         loop {
@@ -448,7 +448,8 @@ impl Feed<'_> {
                 error = %Chain(&error),
                 "the download will resume at the byte where it stopped"
             );
-            // Until the rest is there, this would hold memory that others could use.
+            // Until the remaining bytes arrive, the installation would hold memory that others
+            // could use.
             let windows = Arc::clone(&self.windows);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -460,7 +461,7 @@ impl Feed<'_> {
             let asked = fetcher.resume(url, body, reporter.now.received);
             let answered = tokio::select! {
                 answered = tokio::time::timeout(timeout, asked) => answered,
-                // What is left is begun anew, with this attempt.
+                // The remaining bytes are requested again, as part of this attempt.
                 () = windows.is_wanted() => {
                     budget.number -= 1;
                     break;
@@ -468,7 +469,8 @@ impl Feed<'_> {
             };
             match answered {
                 Ok(Ok(true)) => return Ok(()),
-                // All has to be fetched anew. Finding that out is not held against the order.
+                // The whole archive has to be fetched again. The request that found this out is not
+                // counted.
                 Ok(Ok(false)) => {
                     budget.number -= 1;
                     break;
@@ -488,16 +490,16 @@ impl Feed<'_> {
 /// How quickly a server answers.
 #[derive(Debug, Default)]
 struct Pace {
-    /// How long it was waited for.
+    /// How long the agent waited for it.
     waited: Duration,
-    /// What came in that time.
+    /// How many bytes arrived in that time.
     bytes: u64,
 }
 
 // === impl Pace ===
 
 impl Pace {
-    /// Another piece came, after this time.
+    /// Another piece arrived, after this time.
     fn add(&mut self, waited: Duration, bytes: usize) {
         self.waited = self.waited.saturating_add(waited);
         self.bytes = self.bytes.saturating_add(bytes as u64);
@@ -533,7 +535,7 @@ impl From<Failure> for InstallError {
             Failure::Unpack(error) => Self { step: InstallStep::Unpack, cause: error.into() },
             Failure::Unfit(error) => Self { step: InstallStep::Check, cause: error.into() },
             Failure::Folder(step, error) => Self { step, cause: error.into() },
-            // The caller begins again instead; this is what it began again for.
+            // The caller begins again instead, for this reason.
             Failure::Stalled => {
                 Self { step: InstallStep::Download, cause: UnpackError::Abandoned.into() }
             }
@@ -580,8 +582,8 @@ impl Worker {
         }
     }
 
-    /// Why a worker that should still be at it has stopped: fails with a reason that the archive is
-    /// not to blame for, answers with one that it is.
+    /// Why a worker has stopped before its end: an error that the archive did not cause, or the
+    /// reason if the archive did.
     async fn verdict(&mut self) -> Result<Failure, Failure> {
         match self.end().await {
             Err(Failure::Unpack(error)) if error.is_about_content() => Ok(Failure::Unpack(error)),
@@ -629,7 +631,7 @@ impl Fate {
         self.decide(Self::CANCELLED);
     }
 
-    /// Whether it may be published.
+    /// Whether the installation may be published.
     fn commit(&self) -> bool {
         self.decide(Self::COMMITTED)
     }

@@ -27,7 +27,7 @@ impl Machine {
         folder
     }
 
-    /// A plugin that nothing is wrong with.
+    /// A valid plugin.
     fn plugin(&self, name: &str) -> PathBuf {
         let folder = self.folder(name);
         executable(&folder.join("run"), b"#!/bin/sh\n");

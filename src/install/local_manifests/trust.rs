@@ -17,19 +17,19 @@ pub enum Distrust {
     #[error("{} belongs to user {owner}, and it would run as {agent}; chown it", path.display())]
     Owner {
         path: PathBuf,
-        /// Whose it is.
+        /// The user that owns it.
         owner: u32,
-        /// Who the agent is.
+        /// The agent's user.
         agent: u32,
     },
-    /// Others may write it.
+    /// Other users may write to it.
     #[error("{} may be written by others (mode {mode:04o}); chmod go-w it", path.display())]
     Writable {
         path: PathBuf,
-        /// Its permissions.
+        /// Its mode.
         mode: u32,
     },
-    /// It cannot be looked at.
+    /// Its metadata cannot be read.
     #[error("failed to look at {}", path.display())]
     Look {
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! Which archives are taken, what becomes of them, and which are refused.
+//! Which archives are installed, what they become, and which are refused.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -32,7 +32,7 @@ async fn every_compression_is_told_by_its_magic_and_not_by_name() {
         xz(&tar).await,
     ];
     for (number, archive) in archives.iter().enumerate() {
-        // All of them are called `.bin`.
+        // All of these files are called `.bin`.
         let rig = Rig::new();
         let progress = rig.install_bytes(archive).await;
         let progress = progress.unwrap_or_else(|e| panic!("archive {number}: {}", Chain(&e)));
@@ -185,7 +185,7 @@ async fn the_entry_point_may_lie_deep_and_be_written_oddly() {
     rig.install(spec).await.expect("installable");
 }
 
-/// Bytes that get further than random ones: a good archive with some of them changed.
+/// Bytes that get further than random ones: a valid archive with some bytes changed.
 fn almost_good() -> impl Strategy<Value = Vec<u8>> {
     let tar = Tarball::good()
         .folder("d", 0o755)
@@ -201,7 +201,7 @@ fn almost_good() -> impl Strategy<Value = Vec<u8>> {
             for (at, byte) in changes {
                 tar[at] = byte;
             }
-            // Repaired, or nothing but the header's own checksum would ever be tested.
+            // The checksum is corrected, or the test would only ever reach the check of the header.
             for block in tar.as_chunks_mut::<512>().0 {
                 if &block[257..262] == b"ustar" {
                     block[148..156].fill(b' ');

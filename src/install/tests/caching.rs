@@ -1,4 +1,4 @@
-//! Installing again what was installed before, with and without the cache.
+//! Installing a revision again, with and without the cache.
 
 use std::fs;
 use std::path::PathBuf;
@@ -77,7 +77,7 @@ async fn a_spoilt_archive_is_deleted_and_fetched_anew() {
         rig.until_cached(sha256).await;
         assert_eq!(fs::read(rig.cached(sha256)).expect("readable"), good);
     }
-    // Without a source nothing of it becomes visible, and the spoilt one is gone.
+    // Without a source no part of it becomes visible, and the damaged archive is gone.
     fs::write(rig.cached(sha256), &good[..half]).expect("written");
     fs::remove_file(path_of(&order)).expect("deleted");
     rig.remove().await;

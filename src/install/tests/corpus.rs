@@ -1,9 +1,9 @@
-//! Archives that want to do harm, and archives that are only odd.
+//! Archives that attack the machine, and archives that are only unusual.
 //!
-//! Each is installed for real, next to things that must not change: another revision of the plugin,
-//! another plugin, and files outside. A refused archive says why and leaves nothing; of an odd one
-//! that is taken the test says what exactly came out. [`Yard`] has the surroundings, a file each
-//! has the archives of one kind.
+//! Each is installed for real, next to files that must not change: another revision of the plugin,
+//! another plugin, and files outside. A refused archive gives its reason and leaves nothing; of an
+//! unusual one that is installed the test states exactly what it became. [`Yard`] has the
+//! surroundings; each file has the archives of one kind.
 
 mod bombs;
 mod headers;
@@ -30,7 +30,7 @@ use super::tarball::{SCRIPT, Tarball, gzip, xz, zstd};
 use super::witness::{Witness, inventory};
 use crate::install::unpack::tree::Resolver;
 
-/// One archive, and what is to become of it.
+/// One archive, and the expected result.
 pub(super) struct Case {
     name: &'static str,
     archive: Archive,
@@ -42,14 +42,14 @@ pub(super) struct Case {
 enum Archive {
     /// A tar stream: how it is compressed makes no difference.
     Tar(Vec<u8>),
-    /// As it is.
+    /// The bytes of the archive.
     Bytes(Vec<u8>),
 }
 
 enum Fate {
-    /// It is refused, and this is in the reason.
+    /// It is refused, with this text in the reason.
     Refused(&'static str),
-    /// It is taken, and this is what there is besides the program `run`.
+    /// It is installed, with these files besides the program `run`.
     Taken(&'static [&'static str]),
 }
 
@@ -63,12 +63,12 @@ fn refused_bytes(name: &'static str, bytes: Vec<u8>, part: &'static str) -> Case
     case(name, Archive::Bytes(bytes), Fate::Refused(part))
 }
 
-/// A tar stream that is taken.
+/// A tar stream that is installed.
 fn taken(name: &'static str, tar: Tarball, inventory: &'static [&'static str]) -> Case {
     case(name, Archive::Tar(tar.finish()), Fate::Taken(inventory))
 }
 
-/// Bytes that are taken.
+/// Bytes that are installed.
 fn taken_bytes(name: &'static str, bytes: Vec<u8>, inventory: &'static [&'static str]) -> Case {
     case(name, Archive::Bytes(bytes), Fate::Taken(inventory))
 }
@@ -91,7 +91,7 @@ impl Case {
     }
 }
 
-/// What must not change.
+/// The files that must not change.
 pub(super) struct Yard {
     dir: tempfile::TempDir,
     /// Archives lie elsewhere.
@@ -138,7 +138,7 @@ impl Yard {
         yard
     }
 
-    /// Where archives try to write to.
+    /// The folder that archives try to write to.
     pub(super) fn outside() -> &'static str {
         "../../../outside"
     }
@@ -197,8 +197,8 @@ impl Yard {
         self.before.assert_same(&self.now(), after);
     }
 
-    /// Installs an archive as `r1` and answers with what came out, or why not. Nothing of it is
-    /// left.
+    /// Installs an archive as `r1` and returns what it became, or why it was refused. Removes it
+    /// again.
     pub(super) async fn try_out(
         &self,
         archive: &[u8],
@@ -219,8 +219,8 @@ impl Yard {
     }
 }
 
-/// Whether an error is fit to be read by a person: it says something, on one line, without control
-/// characters, and is no bug.
+/// Whether an error is fit for a person to read: it has a text on one line, without control
+/// characters, and is not a bug.
 #[track_caller]
 pub(super) fn assert_readable(error: &InstallError, name: &str) -> String {
     let chain = Chain(error).to_string();
@@ -230,7 +230,7 @@ pub(super) fn assert_readable(error: &InstallError, name: &str) -> String {
     chain
 }
 
-/// What is wrong with what became of an archive, if anything.
+/// How the result of an archive differs from the expected one, if it does.
 async fn check(case: &Case, archive: &[u8], yard: &Yard) -> Option<String> {
     let name = case.name;
     let result = yard.try_out(archive, case.limits, name).await;
@@ -251,7 +251,7 @@ async fn check(case: &Case, archive: &[u8], yard: &Yard) -> Option<String> {
     }
 }
 
-/// Tries all of them, under both ways to stay inside a folder, and in every compression.
+/// Tries all archives, under both ways to stay inside a folder, and in every compression.
 async fn check_all(cases: &[Case]) {
     let mut wrong = Vec::new();
     for (round, resolver) in [Resolver::Kernel, Resolver::Walk].into_iter().enumerate() {

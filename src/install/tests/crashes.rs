@@ -1,4 +1,4 @@
-//! SIGKILL at any instant: what is visible is complete, and the next installation converges.
+//! SIGKILL at any instant: a visible revision is complete, and the next installation converges.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy, RedirectRul
 use super::rig::{PATIENCE, listing, spec};
 use super::tarball::{Tarball, gzip};
 
-/// Tells the child where to work.
+/// Tells the child in which folder to work.
 const DIR: &str = "GUEST_AGENT_TEST_CRASH_DIR";
 
 const FILES: usize = 20;
@@ -38,7 +38,7 @@ fn pipeline(dir: &Path) -> Pipeline {
     .expect("a temporary folder can be used")
 }
 
-/// Installs, switches to and discards revisions in a circle.
+/// Installs, activates and discards revisions again and again.
 async fn one_round(pipeline: &Pipeline, dir: &Path, round: usize) {
     let archive = fs::read(dir.join("archive")).expect("readable");
     let url = format!("file:{}", dir.join("archive").display());
@@ -90,7 +90,7 @@ async fn a_killed_agent_leaves_only_complete_revisions_and_the_next_one_goes_on(
             .stdout(Stdio::null())
             .spawn()
             .expect("the test binary runs");
-        // From when it is at work, later in its circle each time.
+        // From when the child works, and later in its loop each time.
         let deadline = Instant::now() + PATIENCE;
         let before = fs::metadata(&sample).and_then(|found| found.modified()).ok();
         while fs::metadata(&sample).and_then(|found| found.modified()).ok() == before {
@@ -107,7 +107,7 @@ async fn a_killed_agent_leaves_only_complete_revisions_and_the_next_one_goes_on(
         one_round(&pipeline, dir, round).await;
     }
     assert_complete(&sample);
-    // Two may be left besides the one that the last round discarded; nothing else is.
+    // Besides the revision that the last round discarded two may be left, and nothing else.
     let left: Vec<String> = listing(&sample)
         .into_iter()
         .filter(|name| !name.starts_with(".installed-") && name != "current")

@@ -1,4 +1,4 @@
-//! Getting the archive: what is retried, what is not, and what is left when it fails.
+//! Downloads: which errors are retried, which are not, and what a failed download leaves.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,7 +80,7 @@ async fn a_wrong_checksum_is_final_and_leaves_nothing() {
 async fn damaged_bytes_are_blamed_on_the_checksum() {
     let rig = Rig::new();
     let good = archive().await;
-    // Long enough for the damage to be noticed while the rest is still on its way.
+    // Long enough for the agent to notice the damage while the rest is still arriving.
     let noise: Vec<u8> = (0..1_000_000u32).flat_map(|n| n.wrapping_mul(n).to_le_bytes()).collect();
     let long = gzip(&Tarball::good().file("noise", 0o644, &noise).finish()).await;
     let places = [(&good, 0), (&good, good.len() / 2), (&good, good.len() - 5), (&long, 1)];
@@ -289,7 +289,7 @@ async fn no_redirection_leads_to_a_name_of_a_link_local_address() {
     let chain = Chain(&error).to_string();
     assert!(chain.contains("rebound.example, whose address 169.254.169.254"), "{chain}");
     assert!(!error.is_transient() && !chain.contains("secret"), "{chain}");
-    // An address that is not off limits is connected to, whatever others the name has.
+    // The client connects to an allowed address, whatever other addresses the name has.
     let resolver = Resolver::new(|_| {
         let both = ["169.254.169.254:0", "127.0.0.1:0"].map(|text| text.parse().expect("one"));
         Box::pin(async move { Ok(both.to_vec()) })
@@ -328,7 +328,7 @@ async fn an_endless_body_meets_the_limit() {
 async fn a_dropped_installation_leaves_nothing() {
     let rig = Rig::new();
     let name = "sample".parse().expect("a name");
-    // Half of the archive has been unpacked when the server falls silent.
+    // Half of the archive is unpacked when the server stops sending.
     let half = Tarball::good().file("half", 0o644, &[1; 100_000]).cut();
     let server = Server::new(vec![Answer::Stalled(half.clone())]).await;
     let spec = Arc::new(spec(&server.address, Sha256Digest::of(b"")));
@@ -340,12 +340,12 @@ async fn a_dropped_installation_leaves_nothing() {
     assert_eq!(progress.borrow_and_update().attempt, 1);
     install.abort();
     assert!(install.await.expect_err("aborted").is_cancelled());
-    // A removal waits until the dropped installation has cleared up.
+    // A removal waits until the dropped installation has deleted its files.
     tokio::time::timeout(PATIENCE, rig.pipeline.remove(&name)).await.expect("soon").expect("done");
     rig.assert_untouched();
 }
 
-/// Waits for a condition, but not for ever.
+/// Waits for a condition, with a deadline.
 async fn until(condition: impl Fn() -> bool) {
     let met = async {
         while !condition() {
@@ -392,7 +392,7 @@ async fn waiting_installations_do_not_hold_up_others_for_ever() {
     let (pipeline, sender) = (Arc::clone(&rig.pipeline), watch::channel(Progress::default()).0);
     let spec = Arc::new(spec(&fast.address, Sha256Digest::of(&archive)));
     let third = tokio::spawn(async move { pipeline.install(spec, sender).await });
-    // Both places are taken; one is given back when its holder is dropped.
+    // Both slots are taken; one is free again when its holder is dropped.
     stuck[0].abort();
     tokio::time::timeout(PATIENCE, third).await.expect("soon").expect("alive").expect("installed");
     stuck[1].abort();

@@ -1,4 +1,4 @@
-//! What is on disk between the steps, and how it comes and goes.
+//! The files on disk between the steps.
 
 use std::fs;
 use std::os::unix::fs::symlink;

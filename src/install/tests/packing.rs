@@ -1,4 +1,4 @@
-//! Archives of our own making.
+//! Archives that `pack` makes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

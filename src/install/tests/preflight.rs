@@ -1,5 +1,5 @@
-//! What a machine could not take or run is refused before anything is touched, with what is
-//! missing.
+//! An archive that this machine could not hold or run is refused before the disk is changed, and
+//! the error names what is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy, RedirectRul
 use super::rig::{Rig, assert_failed, listing, spec};
 use super::tarball::Tarball;
 
-/// A small file system of its own, for as long as this lives.
+/// A small file system, which is unmounted on drop.
 struct Mount {
     dir: tempfile::TempDir,
 }
@@ -55,7 +55,7 @@ impl Mount {
         self.dir.path().join("plugins")
     }
 
-    /// Installs an archive that lies elsewhere.
+    /// Installs an archive that is stored outside of that file system.
     async fn refuses(&self, tar: Vec<u8>, step: InstallStep, parts: &[&str]) {
         let elsewhere = tempfile::tempdir().expect("temporary folder");
         let path = elsewhere.path().join("archive");
@@ -100,7 +100,7 @@ async fn an_archive_that_does_not_fit_is_refused_with_the_exact_shortfall() {
 #[tokio::test]
 async fn an_archive_that_only_fits_packed_is_refused_and_leaves_nothing() {
     let Some(mount) = Mount::new("size=1m") else { return };
-    // Compresses well, but not as only a bomb does.
+    // These bytes compress well, but less than those of a bomb.
     let noise = |at: u32| {
         if at.is_multiple_of(64) { at.wrapping_mul(2_654_435_761).to_be_bytes()[0] } else { 7 }
     };
@@ -150,7 +150,7 @@ async fn a_program_that_this_machine_cannot_start_is_never_published() {
         assert_failed(result, InstallStep::Check, part);
         rig.assert_untouched();
     }
-    // It will be there when the revision is.
+    // The interpreter exists once the revision does.
     let own = format!("#!{}\n", rig.plugins().join("sample/current/bin/interpreter").display());
     rig.install_bytes(&program(own.as_bytes())).await.expect("installable");
 }

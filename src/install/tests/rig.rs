@@ -1,4 +1,4 @@
-//! A pipeline in a temporary folder, with something precious next to it.
+//! A pipeline in a temporary folder, next to a file that must not change.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ use super::super::trust::Trust;
 use super::super::{Limits, Pipeline, PipelineConfig, PressurePolicy, RedirectRules};
 use crate::install::unpack::tree::Resolver;
 
-/// Longer than anything here should take, even on a busy machine.
+/// Longer than anything here should take, also on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) struct Rig {
@@ -67,7 +67,7 @@ impl Rig {
         self.plugins().join("sample/r1").join(file)
     }
 
-    /// Writes an archive next to everything else and answers with its URL.
+    /// Writes an archive next to the other files and returns its URL.
     pub(super) fn archive(&self, bytes: &[u8]) -> String {
         let path = self.dir.path().join(format!("{}.bin", Sha256Digest::of(bytes)));
         fs::write(&path, bytes).expect("file");
@@ -86,7 +86,7 @@ impl Rig {
         self.install(spec(&self.archive(bytes), Sha256Digest::of(bytes))).await
     }
 
-    /// Checks that a failure left no trace, neither in the plugins' folder nor outside of it.
+    /// Checks that a failure left no files, neither in the plugins' folder nor outside of it.
     #[track_caller]
     pub(super) fn assert_untouched(&self) {
         assert_eq!(listing(&self.plugins()), [""; 0], "something was left behind");

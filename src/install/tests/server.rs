@@ -10,25 +10,25 @@ use tokio::task::JoinHandle;
 /// How one request is answered.
 #[derive(Clone)]
 pub(super) enum Answer {
-    /// With this, and the right length.
+    /// With this body, and the right length.
     Whole(Vec<u8>),
-    /// With only these bytes of the many that are announced.
+    /// With only these bytes of the announced body.
     Truncated(Vec<u8>),
-    /// With this entity tag and the length of this body, but only the first so many bytes of it.
+    /// With this entity tag and the length of this body, but only so many bytes of it.
     Tagged(&'static str, Vec<u8>, usize),
-    /// With status, headers and a body as they are.
+    /// With this status, these headers and this body, unchanged.
     Raw(Vec<u8>),
-    /// With these bytes of the many that are announced, and then silence.
+    /// With these bytes of the announced body, and then silence.
     Stalled(Vec<u8>),
-    /// With these bytes as quickly as the other side takes them, and no length.
+    /// With these bytes as quickly as the client takes them, and no length.
     Endless(Vec<u8>),
     /// With a status line and headers.
     Status(&'static str),
-    /// Not at all.
+    /// With no answer.
     Hangup,
 }
 
-/// Runs until it is dropped.
+/// A server that runs until it is dropped.
 pub(super) struct Server {
     pub(super) address: String,
     requests: Arc<AtomicUsize>,
@@ -89,7 +89,7 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: Answer) 
     let head = |length: usize| {
         format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n")
     };
-    // The other side may have hung up; that is its right.
+    // The client may have closed the connection, which it may.
     match answer {
         Answer::Whole(body) => {
             stream.write_all(head(body.len()).as_bytes()).await.ok();

@@ -1,4 +1,4 @@
-//! Archives that have to be signed, and what becomes of those that are not.
+//! Archives that need a signature, and the result for those without a valid one.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ impl Pair {
         Self { secret, public }
     }
 
-    /// Signs what an URL of the rig points to as a revision of a plugin.
+    /// Signs the archive at a URL of the rig as a revision of a plugin.
     pub(super) fn sign(&self, url: &str, name: &str, revision: &str) {
         let path = url.strip_prefix("file:").expect("a file");
         let key = SigningKey::read(&self.secret).expect("readable");
@@ -38,14 +38,14 @@ impl Pair {
     }
 }
 
-/// Trust in these keys, for the plugins that signatures name.
+/// Trusts these keys, for the plugins that the signatures name.
 pub(super) fn trust(keys: &[&Pair]) -> Trust {
     let keys = keys.iter().map(|pair| pair.public.clone()).collect();
     let config = TrustConfig { keys, key_files: Vec::new(), binding: Binding::Plugin };
     Trust::load(&config).expect("keys")
 }
 
-/// A rig with an archive at an URL, and its digest.
+/// A rig with an archive at a URL, and its digest.
 async fn rig() -> (Rig, String, Sha256Digest) {
     let rig = Rig::new();
     let bytes = gzip(&Tarball::good().finish()).await;
@@ -84,7 +84,7 @@ async fn only_what_a_trusted_key_signed_is_installed() {
     install().await.expect("signed");
     assert!(rig.installed("run").exists());
 
-    // It is there: whom the machine trusts later does not change that.
+    // The revision is installed: a later change of the trusted keys does not remove it.
     rig.pipeline.set_trust(trust(&[&theirs]));
     install().await.expect("nothing to do");
     rig.pipeline.set_trust(Trust::Unreadable("no such file".to_owned()));
@@ -122,7 +122,7 @@ async fn a_key_with_a_password_is_refused_with_how_to_make_another() {
     let open = pair.sk.to_box(None).expect("a file").to_string();
     let line = open.lines().nth(1).expect("a key");
     let mut bytes = STANDARD.decode(line).expect("base64");
-    // Says that the rest is encrypted.
+    // This byte says that the rest is encrypted.
     bytes[2..4].copy_from_slice(b"Sc");
     let file = rig.dir.path().join("locked");
     fs::write(&file, open.replace(line, &STANDARD.encode(bytes))).expect("written");

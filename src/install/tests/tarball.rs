@@ -1,4 +1,4 @@
-//! Archives written byte by byte, so that they can be wrong in every way.
+//! Archives written byte by byte, so that they can have any error.
 
 use tokio::io::AsyncWriteExt;
 
@@ -6,11 +6,11 @@ use tokio::io::AsyncWriteExt;
 #[derive(Clone, Default)]
 pub(super) struct Tarball {
     bytes: Vec<u8>,
-    /// Where the last header begins.
+    /// The offset of the last header.
     last: usize,
 }
 
-/// One header.
+/// A stream with one header.
 pub(super) struct Head<'a> {
     pub(super) name: &'a [u8],
     pub(super) kind: u8,
@@ -22,7 +22,7 @@ pub(super) struct Head<'a> {
 pub(super) const SCRIPT: &[u8] = b"#!/bin/sh\nexit 0\n";
 
 impl Tarball {
-    /// With an entry point, `run`.
+    /// A stream with an entry point, `run`.
     pub(super) fn good() -> Self {
         Self::default().file("run", 0o755, SCRIPT)
     }
@@ -58,7 +58,7 @@ impl Tarball {
         self.records(kind, &records)
     }
 
-    /// Extended headers as they are.
+    /// Extended headers, with these bytes.
     pub(super) fn records(self, kind: u8, records: &[u8]) -> Self {
         let size = records.len() as u64;
         self.head(Head { name: b"pax", kind, target: b"", mode: 0o644, size }).data(records)
@@ -85,7 +85,7 @@ impl Tarball {
         self.edit(|block| block[at..at + text.len()].copy_from_slice(text))
     }
 
-    /// Bytes that are no member, as they are.
+    /// Bytes that are not a member, unchanged.
     pub(super) fn raw(mut self, bytes: &[u8]) -> Self {
         self.bytes.extend_from_slice(bytes);
         self
@@ -122,13 +122,13 @@ impl Tarball {
         self
     }
 
-    /// With its end marker.
+    /// The stream with its end marker.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.bytes.extend_from_slice(&[0; 1024]);
         self.bytes
     }
 
-    /// Without its end marker.
+    /// The stream without its end marker.
     pub(super) fn cut(self) -> Vec<u8> {
         self.bytes
     }
@@ -165,7 +165,8 @@ pub(super) async fn zstd(data: &[u8]) -> Vec<u8> {
     encoder.into_inner()
 }
 
-/// A frame of zstd that asks for a window of this size, by its logarithm, and needs none.
+/// A zstd frame whose header asks for a window of this size (as a logarithm), and whose content
+/// needs none.
 pub(super) fn zstd_asking(window_log: u32, data: &[u8]) -> Vec<u8> {
     let window = u8::try_from(window_log - 10).expect("small") << 3;
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, window];

@@ -1,4 +1,4 @@
-//! The memory that archives ask for before anybody has vouched for them.
+//! The memory that archives ask for before their signature or checksum is verified.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,9 +65,9 @@ async fn installations_that_ask_for_much_memory_take_turns_and_say_so() {
     let timeout = waits.download.timeout;
     let (waiting, mut progress) = begin(&rig, waits);
     until(&mut progress, |progress| progress.held_up.is_some()).await;
-    // Longer than any download of it may take, of which there is one at most.
+    // Longer than a download may take, of which there is at most one.
     assert!(tokio::time::timeout(timeout * 5 / 4, progress.changed()).await.is_err(), "it goes on");
-    // First come, first served: what asks for little does not overtake, and is served with it.
+    // First come, first served: an archive that asks for little does not overtake the others.
     let (small, _) = begin(&rig, named("small", &rig.archive(&archive(20)), &archive(20)));
     holder.abort();
     installed(waiting).await;
@@ -86,7 +86,7 @@ async fn a_stalled_download_gives_its_memory_to_others_and_begins_again() {
     one_try.download.attempts = 1;
     let (stalled, mut progress) = begin(&rig, one_try);
     until(&mut progress, |progress| progress.received >= 400_000).await;
-    // Nobody waits, so it may be as slow as its order allows.
+    // No other installation waits, so the server may be as slow as the order allows.
     let idle = tokio::time::timeout(Duration::from_millis(150), progress.changed()).await;
     assert!(idle.is_err() && slow.requests() == 1, "it began again for nobody");
     let (other, _) = begin(&rig, named("other", &rig.archive(&large), &large));
@@ -135,7 +135,8 @@ async fn a_later_frame_is_asked_for_what_it_needs_as_well() {
     let result = rig.install_bytes(&[small.clone(), large].concat()).await;
     assert_failed(result, InstallStep::Unpack, "a window of 268435456 bytes");
     rig.assert_untouched();
-    // While another has the most of it, there is enough for the first frame and not for the next.
+    // While another installation has most of the memory, it is enough for the first frame and not
+    // for the next.
     let holder = rig.pipeline.downloader.windows.take(120 << 10, || {}).await;
     let both = [small, zstd_asking(26, &tar[512..])].concat();
     let (install, mut progress) = begin(&rig, named("sample", &rig.archive(&both), &both));
@@ -155,7 +156,7 @@ async fn a_dictionary_of_xz_is_a_window_as_well() {
     until(&mut progress, |progress| progress.held_up.is_some()).await;
     drop(holder);
     installed(install).await;
-    // Its first header says what it needs; more than that it does not get.
+    // Its first header states what it needs; the decoder gets no more.
     let grows = [xz_with(0, &tar[..512]).await, xz_with(9, &tar[512..]).await].concat();
     let result = Rig::new().install_bytes(&grows).await;
     assert_failed(result, InstallStep::Unpack, "a larger window than its first, of 262144 bytes");

@@ -1,4 +1,4 @@
-//! Everything below a folder, in every respect that an archive could change.
+//! Records everything below a folder that an archive could change.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What is below a folder.
+/// The content of a folder, and of those below it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Witness(BTreeMap<PathBuf, Seen>);
 
@@ -18,7 +18,7 @@ struct Seen {
     owner: (u32, u32),
     inode: u64,
     links: u64,
-    /// Not of folders that installing works in.
+    /// `None` for the folders in which an installation works.
     modified: Option<(i64, i64)>,
     /// Content of a file, target of a link.
     content: Vec<u8>,
@@ -59,7 +59,7 @@ impl Witness {
         Self(seen)
     }
 
-    /// Panics naming what is not as it was.
+    /// Panics with the names of the entries that have changed.
     #[track_caller]
     pub(super) fn assert_same(&self, now: &Self, after: &str) {
         for (path, before) in &self.0 {
@@ -71,7 +71,7 @@ impl Witness {
     }
 }
 
-/// One line for each thing below a folder: kind, mode, name, what is in it.
+/// One line for each entry below a folder: kind, mode, name, content.
 pub(super) fn inventory(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut ahead = vec![root.to_owned()];

@@ -1,7 +1,7 @@
 //! Signs archives: the other half of `trust`. The verbs `pack` and `keygen` call this; it blocks.
 //!
-//! Keys and signatures are files of minisign, so either tool can take what the other made. A key
-//! with a password is refused: a build has no person to type it.
+//! Keys and signatures are files of minisign, so each tool can use those of the other. A key with a
+//! password is refused: in a build nobody can type it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use crate::install::error::SignError;
 /// Most bytes of a file with a secret key.
 const KEY_MAX: u64 = 4096;
 
-/// A key that makes signatures.
+/// A secret key.
 pub struct SigningKey(SecretKey);
 
 // === impl SigningKey ===
@@ -64,12 +64,12 @@ impl std::fmt::Debug for SigningKey {
     }
 }
 
-/// Makes a key: the secret one in `secret`, which must be new and is its owner's only, and the
-/// public one beside it as `.pub`. Answers with the public one's path and the line that
-/// configurations take.
+/// Makes a pair of keys: the secret key in the file `secret`, which must not exist and is readable
+/// by its owner alone, and the public key beside it as `.pub`. Returns the path of the public key
+/// and the line for a configuration.
 ///
 /// # Errors
-/// A file is there already or cannot be written.
+/// A file exists already or cannot be written.
 pub fn make_key(secret: &Path) -> Result<(PathBuf, String), SignError> {
     let failed = |error| SignError::Random { source: std::io::Error::other(error) };
     let pair = KeyPair::generate_unencrypted_keypair().map_err(failed)?;
@@ -80,7 +80,7 @@ pub fn make_key(secret: &Path) -> Result<(PathBuf, String), SignError> {
     let secret_text = pair.sk.to_box(None).map_err(failed)?.to_string();
     write_new(secret, 0o600, &secret_text)?;
     if let Err(error) = write_new(&public, 0o644, &public_text) {
-        // Half a pair is no use.
+        // One key of a pair is of no use.
         drop(std::fs::remove_file(secret));
         return Err(error);
     }

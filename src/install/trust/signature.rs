@@ -1,4 +1,4 @@
-//! A signature file of minisign, as it came from somewhere. Pure.
+//! A signature file of minisign, from any source. Pure.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl Signature {
                 "it does not have the four lines of one"
             }
         })?;
-        // The crate keeps the key's id to itself.
+        // The crate does not give out the key's id.
         let line = text.lines().nth(1).unwrap_or_default();
         let bytes = STANDARD.decode(line).map_err(|_| "its second line is not base64")?;
         let id = bytes.get(2..10).and_then(|id| id.try_into().ok());

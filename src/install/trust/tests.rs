@@ -26,7 +26,7 @@ fn ring(keys: &[&KeyPair], binding: Binding) -> Keyring {
     }
 }
 
-/// What becomes of an archive `monitor` `1.2` with this content and signature.
+/// The result for an archive `monitor` `1.2` with this content and signature.
 fn verdict(ring: &Keyring, signature: &Signature, content: &[u8]) -> Result<(), SignatureError> {
     let (name, revision) = ("monitor".parse().expect("a name"), "1.2".parse().expect("one"));
     let mut check = ring.judge(signature, &name, &revision)?;
@@ -150,7 +150,7 @@ fn keys_come_from_texts_and_from_files_of_minisign() {
     assert_eq!(ring.keys.len(), 2);
     assert!(matches!(Trust::load(&TrustConfig::default()), Ok(Trust::Anybody)));
 
-    // A file that is empty, gone or of something else does not mean that anybody is trusted.
+    // A key file that is empty, missing or of another kind does not make any signature trusted.
     let config = TrustConfig { key_files: vec![file.clone()], ..TrustConfig::default() };
     for text in ["", "# none\n", "<html>\n", "RWQf6LRCGA9i53mlYecO"] {
         std::fs::write(&file, text).expect("written");

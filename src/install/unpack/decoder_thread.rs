@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Inflating takes as long as everything else together, so two processors need half the time. A few
-//! buffers go to and fro between the threads; when all are full the decoder waits. `unpack` calls
-//! this.
+//! buffers circulate between the threads; when all are full the decoder waits. `unpack` calls this.
 
 use std::io;
 use std::pin::Pin;
@@ -25,7 +24,7 @@ use crate::install::error::UnpackError;
 use crate::install::unpack::limits_reader::{Intake, Meter, Source, block_on};
 use crate::install::window_budget::Hold;
 
-/// How many buffers there are, and how large each is.
+/// The number of buffers, and the size of each.
 const BUFFERS: usize = 4;
 const BUFFER_BYTES: usize = 128 * 1024;
 
@@ -33,8 +32,7 @@ const BUFFER_BYTES: usize = 128 * 1024;
 enum Step {
     /// The next expanded bytes, and how many compressed ones were read until then.
     Data { bytes: Vec<u8>, compressed: u64 },
-    /// There are no more bytes. `is_verified`: the decoder read all of the archive, and the
-    /// checksum was right.
+    /// The end. `is_verified`: the decoder read the whole archive, and the checksum was right.
     End { is_verified: bool },
     /// The decoder failed. `verdict` is the reason when the download caused it, not the decoder.
     Failed { error: io::Error, verdict: Option<UnpackError> },
@@ -52,7 +50,7 @@ pub(crate) struct DecoderThread {
 
 /// The memory for the decoder's window.
 pub(crate) struct Windows {
-    /// What the installation holds.
+    /// The installation's hold on the budget.
     pub(crate) hold: Arc<Hold>,
     /// What the first header of an archive in xz asks for, in bytes.
     pub(crate) of_xz: u64,
@@ -61,7 +59,7 @@ pub(crate) struct Windows {
 // === impl Windows ===
 
 impl Windows {
-    /// Whether a decoder of xz failed because it needed more than the first header asks for.
+    /// Whether a decoder of xz failed because it needed more memory than the first header asks for.
     fn outgrown(&self, error: &io::Error) -> Option<UnpackError> {
         // The crate that has the type of this error is not a dependency.
         let is_outgrown = self.of_xz > 0 && error.to_string().contains("memory limit");
@@ -89,7 +87,7 @@ impl DecoderThread {
         let builder = std::thread::Builder::new().name("expand".to_owned());
         let thread = builder.spawn_scoped(scope, move || {
             block_on(expand(format, source, &windows, tell, emptied));
-            // The decoder is gone, and its window with it.
+            // The decoder is dropped, and its window with it.
             windows.hold.release();
         })?;
         let ahead = Self { steps, empty, current: Vec::new(), taken: 0, has_ended: false, meter };
@@ -118,7 +116,7 @@ impl DecoderThread {
                     }
                     return Poll::Ready(Err(error));
                 }
-                // It panicked.
+                // The thread panicked.
                 None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             }
         }
@@ -177,7 +175,7 @@ async fn expand(
 
 fn told(read: io::Result<usize>, bytes: Vec<u8>, intake: &Intake, windows: &Windows) -> Step {
     match read {
-        // It only ends here when it saw the end of its input.
+        // The decoder ends here only when it saw the end of its input.
         Ok(0) => Step::End { is_verified: intake.is_verified() },
         Ok(_) => Step::Data { bytes, compressed: intake.compressed() },
         Err(error) => {

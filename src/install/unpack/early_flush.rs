@@ -35,7 +35,7 @@ struct Thread {
 // === impl EarlyFlush ===
 
 impl EarlyFlush {
-    /// Starts no thread: the first flush that is due does.
+    /// Starts no thread; the first flush that is due does.
     pub(crate) fn new() -> Self {
         Self::with(|file| Ok(rustix::fs::fdatasync(file)?))
     }
@@ -106,7 +106,7 @@ mod tests {
         tempfile::tempfile().unwrap()
     }
 
-    /// Flushing one end of a pipe takes until a byte comes out of it.
+    /// Flushing one end of a pipe lasts until a byte comes out of it.
     fn flush_until_told(file: &OwnedFd) -> io::Result<()> {
         File::from(file.try_clone()?).read_exact(&mut [0])
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_flush_that_failed_is_told_though_others_follow() {
-        // Only a regular file is flushed well.
+        // Only a regular file can be flushed without an error.
         let mut early = EarlyFlush::with(|file| {
             let mode = rustix::fs::fstat(file)?.st_mode;
             if FileType::from_raw_mode(mode) == FileType::RegularFile {

@@ -13,7 +13,7 @@ use crate::install::unpack::limits_reader::Source;
 use crate::install::unpack::window_gate::WindowGate;
 use crate::install::window_budget::{Hold, WINDOW_MAX};
 
-/// The largest window that the decoder of zstd takes, by its logarithm.
+/// The largest window that the zstd decoder accepts, as a logarithm.
 const WINDOW_LOG: u32 = WINDOW_MAX.ilog2();
 
 /// The memory of the decoder of xz beside its window, and all that it may use if the archive does
@@ -40,7 +40,7 @@ impl Format {
         const TAR_MAGIC: std::ops::Range<usize> = 257..262;
         match start {
             [0x1f, 0x8b, ..] => Ok(Self::Gzip),
-            // A frame, or a skippable frame in front of one.
+            // A frame, or a skippable frame before it.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Self::Zstd),
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Ok(Self::Xz),
             _ if start.get(TAR_MAGIC) == Some(b"ustar") => Ok(Self::Tar),
@@ -75,7 +75,7 @@ impl Format {
                 Box::new(decoder)
             }
             Self::Xz => {
-                // Later blocks may ask for less, not for more.
+                // Later blocks may ask for less, but not for more.
                 let most = xz_window.saturating_add(XZ_MEMORY);
                 let mut decoder = XzDecoder::with_mem_limit(source, most);
                 decoder.multiple_members(true);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! All of it runs on the two threads of one installation and is driven by [`block_on`], which needs
-//! no runtime: the only thing ever waited for is the next piece. `unpack` calls this.
+//! no runtime: the threads wait only for the next piece. `unpack` calls this.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -61,7 +61,7 @@ pub(crate) struct Source {
 pub(crate) struct Intake {
     compressed: AtomicU64,
     verified: AtomicBool,
-    /// Why the decoder got no more of them.
+    /// Why the decoder got no more bytes.
     verdict: Mutex<Option<UnpackError>>,
 }
 
@@ -88,7 +88,7 @@ impl Meter {
 
     /// The tar parser is about to read headers.
     pub(crate) fn expect_headers(&self) {
-        // On top of the limit: the padding of the member before and the header block itself.
+        // In addition to the limit: the padding of the member before, and the header block itself.
         self.header_allowance.set(Some(self.limits.header_bytes.saturating_add(4 * 512)));
     }
 
@@ -97,7 +97,7 @@ impl Meter {
         self.header_allowance.set(None);
     }
 
-    /// So much of the archive was read.
+    /// How many bytes of the archive were read.
     pub(crate) fn has_read(&self, compressed: u64) {
         self.compressed.set(compressed);
     }
@@ -169,7 +169,7 @@ impl Intake {
         self.verified.load(Ordering::Relaxed)
     }
 
-    /// Why the decoder got no more bytes, if that is why it failed.
+    /// Why the decoder got no more bytes, if it failed because of that.
     pub(crate) fn verdict(&self) -> Option<UnpackError> {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -245,7 +245,7 @@ impl AsyncRead for Source {
     }
 }
 
-/// Reads what a buffered reader has ready.
+/// Returns the bytes that a buffered reader has ready.
 pub(super) fn poll_read_buffered(
     mut reader: Pin<&mut impl AsyncBufRead>,
     cx: &mut Context<'_>,

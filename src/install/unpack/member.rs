@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use crate::install::error::UnpackError;
 use crate::install::limits::Limits;
 
-/// How many links may lead on to each other before it is called a circle; the kernel's number.
+/// How many links may follow each other; the kernel's number.
 const MAX_HOPS: usize = 40;
 
-/// How many names all links together may take to follow, so that a tangle of links cannot burn
-/// processor time for minutes.
+/// How many names it may take to follow all links together, so that a tangle of links cannot use a
+/// processor for minutes.
 const MAX_STEPS: usize = 1_000_000;
 
 /// Where a member belongs: names joined by single slashes, without `.` and `..`. Empty for the root
@@ -30,12 +30,12 @@ pub(crate) struct Symlinks {
     bytes: usize,
 }
 
-/// Why a path leads nowhere.
+/// Why a path cannot be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Astray {
     /// It leaves the archive.
     Outside,
-    /// It never ends, or following it takes too long.
+    /// It has no end, or following it takes too long.
     Tangled,
 }
 
@@ -98,7 +98,7 @@ impl MemberPath {
 // === impl Symlinks ===
 
 impl Symlinks {
-    /// Takes a link; a later one replaces an earlier one of the same name.
+    /// Adds a link; a later one replaces an earlier one of the same name.
     pub(crate) fn add(
         &mut self,
         path: MemberPath,
@@ -169,7 +169,7 @@ impl Symlinks {
     fn follow(&self, path: &str, steps: &mut usize) -> Result<String, Astray> {
         let mut found = MemberPath(String::new());
         let mut hops = 0;
-        // The names that remain on the path, the next one last.
+        // The names that remain of the path, the next one last.
         let mut ahead: Vec<&str> = path.split('/').rev().collect();
         while let Some(name) = ahead.pop() {
             *steps = steps.checked_sub(1).ok_or(Astray::Tangled)?;
@@ -209,7 +209,7 @@ pub(crate) fn link_error(
     UnpackError::Link { kind, member, target: escaped(target), reason }
 }
 
-/// A name that an archive chose, fit for a log: quoted, escaped, and not longer than a line.
+/// A name that an archive chose, safe for a log: quoted, escaped, and not longer than a line.
 pub(crate) fn escaped(raw: &[u8]) -> String {
     const MAX: usize = 100;
     let shown = raw[..raw.len().min(MAX)].escape_ascii();
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn links_that_lead_out_only_together_are_refused() {
-        // Each looks harmless alone: `x` is at the top, so one step up from it is outside.
+        // Each link looks harmless alone: `x` is at the top, so one step up from it is outside.
         let both = links(&[("deep/er/x", "../../top"), ("y", "deep/er/x/../../z")]);
         assert!(both.is_err());
     }

@@ -1,4 +1,5 @@
-//! The folder that an archive is unpacked into. Nothing is ever opened, made or linked outside it.
+//! The folder that an archive is unpacked into. No file is ever opened, made or linked outside of
+//! it.
 //!
 //! Folders are opened with `openat2` below the root's descriptor, where the kernel itself refuses
 //! to leave the root or to pass through a symbolic link. Where `openat2` is missing or filtered
@@ -19,9 +20,9 @@ use super::write_out::WriteOut;
 use crate::hostinfo::preflight::file_system;
 use crate::os::procfs;
 
-/// Up to this many files and folders are flushed one by one while others have much to write. Beyond
-/// it the whole file system is flushed at once, which costs less than so many single flushes, but
-/// waits for everybody's data.
+/// Up to this many files and folders are flushed one by one while other processes have much to
+/// write. Beyond it the whole file system is flushed at once, which costs less than so many single
+/// flushes, but waits for the data of all processes.
 const SYNC_SINGLY: usize = 64;
 
 /// If other processes have at most so many bytes that the kernel has not written out yet, one flush
@@ -38,11 +39,11 @@ const EXT4: FsWord = 0xEF53;
 pub(crate) struct Tree {
     root: OwnedFd,
     resolver: Resolver,
-    /// Whether room for a file is made before it is written.
+    /// Whether disk space for a file is allocated before it is written.
     makes_room: bool,
-    /// The folder of the last member: the next one is mostly in the same.
+    /// The folder of the last member: the next member is mostly in the same folder.
     last: Option<(String, OwnedFd)>,
-    /// Folders made on the way to members.
+    /// How many folders were made on the way to members.
     implied: u64,
     unsynced: Unsynced,
     /// Bytes that were written into files.
@@ -50,12 +51,12 @@ pub(crate) struct Tree {
     early: EarlyFlush,
 }
 
-/// The mechanism that keeps a path inside.
+/// How the tree stays inside of its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolver {
     /// `openat2`.
     Kernel,
-    /// Name by name, here.
+    /// Name by name, in this process.
     Walk,
 }
 
@@ -111,12 +112,13 @@ impl Tree {
         rustix::fs::fstatvfs(&self.root).is_ok_and(|stat| file_system::free_files(&stat) == Some(0))
     }
 
-    /// Makes a folder, or takes the one that is there.
+    /// Makes a folder, or uses the existing one.
     pub(crate) fn make_folder(&mut self, path: &MemberPath, mode: u32) -> Result<(), Obstacle> {
         let before = self.implied;
         let folder = self.folder(path.as_str())?;
         rustix::fs::fchmod(folder, Mode::from_raw_mode(mode & 0o755 | 0o700))?;
-        // The folder itself is a member and counted as one; those on the way to it are implied.
+        // The folder itself is a member and counted as one; the folders on the way to it are
+        // implied.
         if self.implied > before {
             self.implied -= 1;
         }
@@ -156,7 +158,7 @@ impl Tree {
     /// Sets the mode and time of a file that is written, and remembers to flush it.
     pub(crate) fn finish_file(&mut self, file: WriteOut, mode: u32, mtime: u64) -> io::Result<()> {
         let file = file.end();
-        // Set-user-id, set-group-id, sticky and the write bits of others are not taken over.
+        // Set-user-id, set-group-id, sticky and the write bits of other users are dropped.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o755 | 0o400))?;
         let seconds = i64::try_from(mtime).unwrap_or(0).min(u32::MAX.into());
         let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -192,7 +194,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes a symbolic link where nothing is yet. To be called when all else is made.
+    /// Makes a symbolic link where no entry exists yet. Call it after all other members are made.
     pub(crate) fn symlink(&mut self, path: &MemberPath, target: &str) -> Result<(), Obstacle> {
         let (parent, name) = path.split();
         let folder = self.folder(parent)?;
@@ -228,7 +230,7 @@ impl Tree {
         procfs::unwritten().is_some_and(|unwritten| unwritten <= most)
     }
 
-    /// The folder at `path`; it and its parents are made where they are missing.
+    /// The folder at `path`; it and its parents are made if they do not exist.
     fn folder(&mut self, path: &str) -> Result<BorrowedFd<'_>, Obstacle> {
         if path.is_empty() {
             return Ok(self.root.as_fd());
@@ -275,7 +277,7 @@ impl Tree {
             };
             let folder = rustix::fs::openat(parent, name, FOLDER, Mode::empty())?;
             if is_new {
-                // Not left to the umask.
+                // The umask does not decide the mode.
                 rustix::fs::fchmod(&folder, Mode::from_raw_mode(0o755))?;
                 self.implied += 1;
                 self.remember(folder.try_clone().map_err(Obstacle::Io)?);
@@ -299,7 +301,7 @@ const FOLDER: OFlags =
 // === impl Resolver ===
 
 impl Resolver {
-    /// The kernel if it can, and if no filter is in front of it.
+    /// `openat2` if the kernel has it and no filter of system calls refuses it.
     pub(crate) fn detect(folder: &OwnedFd) -> Self {
         let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(folder, ".", FOLDER, Mode::empty(), inside) {

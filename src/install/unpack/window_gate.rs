@@ -1,7 +1,8 @@
 //! Lets a decoder see a header only when the installation holds the memory that it asks for.
 //!
-//! It stands between `Source` and the decoder of zstd, whose frames each have a header. An archive
-//! in xz has its first header read by `unpack`, and a decoder that takes no more than that.
+//! It stands between `Source` and the decoder of zstd, whose frames each have a header. For an
+//! archive in xz, `unpack` reads the first header and makes a decoder that takes no more memory
+//! than that.
 
 use std::io;
 use std::pin::Pin;
@@ -14,13 +15,13 @@ use super::limits_reader::{Intake, Source, poll_read_buffered};
 use super::window_header::ZstdHeaders;
 use crate::install::window_budget::Hold;
 
-/// The compressed bytes, with every header in them paid for.
+/// The compressed bytes; the installation holds the memory for every header in them.
 pub(crate) struct WindowGate {
     source: Source,
     headers: ZstdHeaders,
-    /// How many of the bytes that the source has ready were looked at.
+    /// How many of the bytes that the source has ready were examined.
     seen: usize,
-    /// How many of those belong to frames, so that the decoder may have them.
+    /// How many of those belong to frames, so that the decoder may read them.
     frames: usize,
     hold: Arc<Hold>,
     intake: Arc<Intake>,

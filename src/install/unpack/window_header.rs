@@ -1,4 +1,4 @@
-//! What the headers of compressed archives ask for. Pure.
+//! How much memory the headers of compressed archives ask for. Pure.
 //!
 //! The formats: RFC 8878, section 3.1 (zstd); "The .xz File Format", version 1.2.1, sections 2.1.1,
 //! 3.1 and 5.3.1. A decoder reserves memory when it has read a whole header, so these are read
@@ -13,7 +13,7 @@ const FRAME_HEADER_MAX: usize = 14;
 const XZ_STREAM_HEADER: usize = 12;
 const XZ_BLOCK_HEADER_MAX: usize = 1024;
 
-/// So many bytes from the beginning say what an xz archive asks for.
+/// So many bytes from the beginning contain the first headers of an xz archive.
 pub(crate) const XZ_HEADERS_MAX: usize = XZ_STREAM_HEADER + XZ_BLOCK_HEADER_MAX;
 
 /// The id of LZMA2, the one filter of xz that has a window.
@@ -29,19 +29,19 @@ pub(crate) struct ZstdHeaders {
     has_checksum: bool,
 }
 
-/// What comes next.
+/// The part of the stream that comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Four bytes that say which kind of frame begins.
+    /// Four bytes that tell which kind of frame begins.
     #[default]
     Magic,
-    /// The length of a frame that holds nothing for us.
+    /// The length of a skippable frame.
     SkippableLength,
     /// The header of a frame.
     Header,
     /// The three bytes before a block.
     Block,
-    /// So many bytes that say nothing, and then another state.
+    /// So many bytes without headers, and then another state.
     Skip(u64, Then),
     /// Something that is not a frame.
     Lost,
@@ -53,19 +53,20 @@ enum Then {
     Block,
 }
 
-/// What some bytes of a stream hold.
+/// What a piece of a stream contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// The largest window that a header asks for which ends in these bytes.
+    /// The largest window that a header asks for whose last byte is in this piece.
     pub(crate) window: Option<u64>,
-    /// So many of the bytes belong to frames. What follows is something else, and is not read.
+    /// So many of the bytes belong to frames. The bytes after them are something else, and are not
+    /// read.
     pub(crate) frames: usize,
 }
 
 // === impl ZstdHeaders ===
 
 impl ZstdHeaders {
-    /// Reads on.
+    /// Reads the next piece.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Seen {
         let mut seen = Seen::default();
         while let Some((&byte, rest)) = bytes[seen.frames..].split_first() {
@@ -85,7 +86,7 @@ impl ZstdHeaders {
         seen
     }
 
-    /// Another byte of what is not skipped has arrived. Returns the window of a header that is
+    /// Another byte that is not skipped has arrived. Returns the window of a header that is
     /// complete with it.
     fn step(&mut self) -> Option<u64> {
         let begun = self.begun.as_slice();
@@ -152,7 +153,7 @@ struct FrameHeader {
 // === impl FrameHeader ===
 
 impl FrameHeader {
-    /// Reads what follows the magic number. `None` while it is not there as a whole.
+    /// Reads the header that follows the magic number. `None` while it is incomplete.
     fn parse(bytes: &[u8]) -> Option<Self> {
         debug_assert!(bytes.len() <= FRAME_HEADER_MAX);
         let (&descriptor, rest) = bytes.split_first()?;
@@ -172,9 +173,9 @@ impl FrameHeader {
         };
         let mut size = [0; 8];
         size[..length].copy_from_slice(rest.get(..length)?);
-        // With two bytes it counts from 256.
+        // A size of two bytes counts from 256.
         let size = u64::from_le_bytes(size).saturating_add(if length == 2 { 256 } else { 0 });
-        // No window is larger than all that there is.
+        // No window is larger than the whole content.
         let window = match window {
             Some(window) if length > 0 => min(window, size),
             Some(window) => window,
@@ -184,12 +185,12 @@ impl FrameHeader {
     }
 }
 
-/// What the first block of an xz archive asks for. `None` where it has no block, or one that is not
-/// well formed; the decoder says so then.
+/// The window that the first block of an xz archive asks for. `None` where the archive has no
+/// block, or a malformed one; the decoder then reports it.
 pub(crate) fn xz_window(start: &[u8]) -> Option<u64> {
     let block = start.get(XZ_STREAM_HEADER..)?;
     let (&size, rest) = block.split_first()?;
-    // In units of four bytes, itself included. With none, it is the index at the end.
+    // In units of four bytes, itself included. A size of zero means the index at the end.
     let length = (usize::from(size) + 1) * 4;
     let mut header = rest.get(..length - 1).filter(|_| size > 0)?;
     let (&flags, rest) = header.split_first()?;
@@ -279,7 +280,7 @@ mod tests {
             let bytes = frame(&noise(300_000), log, log % 2 == 0, None);
             assert_eq!(windows(&[&bytes]), [1 << log], "{log}");
         }
-        // A frame that is smaller than its window has one of its own size.
+        // A frame that is smaller than its window has a window of its own size.
         for size in [0, 1, 255, 256, 257, 65_791, 65_792, 100_000] {
             let bytes = frame(&noise(size), 20, false, Some(size as u64));
             assert_eq!(windows(&[&bytes]), [size as u64], "{size}");
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn what_is_not_a_frame_is_not_read() {
         let stream = frame(b"abc", 12, true, None);
-        // The formats before version 0.8 have windows of their own.
+        // The formats before version 0.8 have windows of their own kind.
         for other in [*b"abcd", [0x27, 0xb5, 0x2f, 0xfd]] {
             // Three bytes of a magic number are not enough for any decoder.
             let (windows, frames) = read(&[&stream, &other[..2], &other[2..], &stream]);

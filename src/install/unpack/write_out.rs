@@ -61,7 +61,7 @@ impl WriteOut {
         Ok(())
     }
 
-    /// The file, when all is written.
+    /// The file, when all bytes are written.
     pub(crate) fn end(mut self) -> OwnedFd {
         if self.written - self.begun >= WORTH_IT_BYTES {
             self.begin();

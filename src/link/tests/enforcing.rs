@@ -30,7 +30,7 @@ const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 
-/// What a server does.
+/// What the server does.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
     /// Pings that come sooner after each other are bad ones (A8: PERMIT_KEEPALIVE_TIME).
@@ -39,14 +39,14 @@ pub(super) struct Rules {
     pub(super) talks_every: Option<Duration>,
 }
 
-/// What is seen of the connections.
+/// What the server sees of the connections.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// A stream was registered.
+    /// The agent registered a stream.
     Registered,
-    /// A ping came.
+    /// A ping arrived.
     Ping,
-    /// The connection was ended because of the pings.
+    /// The server ended the connection because of the pings.
     Complaint,
 }
 
@@ -86,7 +86,7 @@ impl Enforcing {
         within("the server sees something", self.seen.recv()).await.unwrap()
     }
 
-    /// Whether the client sent anything that it should not send.
+    /// Whether the client sent frames that it should not send.
     pub(super) fn saw_more(&mut self) -> Option<Seen> {
         self.seen.try_recv().ok()
     }
@@ -115,7 +115,7 @@ impl Peer {
             };
             let (mut header, mut first) = ([0; 9], [0; 1]);
             tokio::select! {
-                // Only waits for the first byte, so that no frame is read in part.
+                // Waits only for the first byte, so that no frame is read in part.
                 ready = self.stream.peek(&mut first) => drop(ready?),
                 () = pause => {
                     self.respond("nobody waits for it").await?;

@@ -1,4 +1,4 @@
-//! The link against a server of another make, which enforces what gRFC A8 says by itself.
+//! The link and a server of another implementation, which enforces gRFC A8 by itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use super::{Agent, LinkState, config, quick, within};
 use crate::net::keepalive::Keepalive;
 
-/// `tests/python/control_plane.py`. It ends when its input does.
+/// `tests/python/control_plane.py`. It ends when its standard input does.
 struct Python {
     port: String,
     lines: Lines<BufReader<ChildStdout>>,

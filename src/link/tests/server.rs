@@ -1,4 +1,4 @@
-//! A control plane that does what a test tells it, over the real transports.
+//! A control plane that a test controls, over the real transports.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::within;
 
-/// The server, and what arrives at it.
+/// The server, and the streams and calls that arrive at it.
 pub(super) struct Server {
     pub(super) endpoint: String,
     script: Arc<Script>,
@@ -34,14 +34,14 @@ pub(super) struct Server {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// The server's end of one stream.
+/// The server's side of one stream.
 pub(super) struct Peer {
     pub(super) headers: MetadataMap,
     requests: Streaming<StreamAgentMessagesRequest>,
     responses: mpsc::Sender<Result<StreamAgentMessagesResponse, Status>>,
 }
 
-/// A call beside the stream.
+/// A call outside of the stream.
 pub(super) struct Unary {
     pub(super) headers: MetadataMap,
     pub(super) request: SendAgentMessageRequest,
@@ -120,12 +120,12 @@ impl Server {
         Self { endpoint, script, streams, unary, stop: Some(stop), task }
     }
 
-    /// The next stream that is opened.
+    /// The next stream that the agent opens.
     pub(super) async fn stream(&mut self) -> Peer {
         within("a stream is opened", self.streams.recv()).await.unwrap()
     }
 
-    /// The next message beside a stream.
+    /// The next message outside of a stream.
     pub(super) async fn unary(&mut self) -> Unary {
         within("a unary message arrives", self.unary.recv()).await.unwrap()
     }
@@ -140,7 +140,7 @@ impl Server {
         *self.script.refuse_unary.lock().unwrap() = Some(status);
     }
 
-    /// Stops listening and cuts the connections whose streams were dropped.
+    /// Stops listening and closes the connections whose streams were dropped.
     pub(super) async fn stop(mut self) {
         drop(self.stop.take());
         within("the server stops", &mut self.task).await.unwrap();
@@ -189,7 +189,7 @@ impl Peer {
         within("the agent sends something", self.requests.message()).await.unwrap().unwrap()
     }
 
-    /// Waits until the agent has closed its half, whatever it sends before.
+    /// Waits until the agent has closed its half, whatever it sends before that.
     pub(super) async fn closed(&mut self) {
         while let Ok(Some(_)) = self.requests.message().await {}
     }
@@ -201,7 +201,7 @@ impl Peer {
         self.respond(&first.message_id, None).await;
     }
 
-    /// Acknowledges, with a status where one is given.
+    /// Acknowledges a message, with a status if one is given.
     pub(super) async fn respond(&self, id: &str, status: Option<(i32, &str)>) {
         let status = status.map(|(code, message)| rpc::Status {
             code,

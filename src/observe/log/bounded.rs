@@ -1,4 +1,4 @@
-//! The filter in front of what writes: at most so many lines of one kind
+//! The filter before the writer: at most so many lines of one kind
 //! ([`crate::observe::log::rate_limit`]).
 
 use std::fmt::{self, Write};
@@ -14,17 +14,17 @@ use tracing_subscriber::layer::{Context, Filter};
 
 use crate::observe::log::rate_limit::{Decision, Kind, LogSite, Repeats, Unwritten};
 
-/// Longest example of what was not written, in bytes.
+/// Longest example of a line that was not written, in bytes.
 const EXAMPLE_MAX: usize = 160;
 
-/// Lets lines through as long as they are few. Lines of `debug` and `trace` are not bounded.
+/// Lets lines pass while they are few. Lines of `debug` and `trace` are not bounded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounded(Arc<Mutex<Repeats>>);
 
 // === impl Bounded ===
 
 impl Bounded {
-    /// What was counted instead of written, in windows that are over.
+    /// Lines that were counted instead of written, in windows that have ended.
     pub(super) fn over(&self) -> Vec<Unwritten> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).over(Instant::now())
     }
@@ -66,7 +66,7 @@ impl<S> Filter<S> for Bounded {
     }
 }
 
-/// A hash of what a line is about: its plugin.
+/// A hash of a line's subject: its plugin.
 struct About(u64);
 
 impl Visit for About {
@@ -85,7 +85,7 @@ impl Visit for About {
     }
 }
 
-/// What a line says, without its other fields.
+/// The message of a line, without its other fields.
 struct Message(String);
 
 impl Message {

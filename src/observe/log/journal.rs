@@ -28,10 +28,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::json;
 
-/// Where systemd takes entries.
+/// The socket on which systemd takes entries.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Longest value of a field, in bytes; what is more is cut off.
+/// Longest value of a field, in bytes; the rest is cut off.
 const VALUE_MAX: usize = 8 << 10;
 
 /// Longest name of a field that the journal takes, in bytes.
@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Formats events as entries.
 #[derive(Default)]
 pub(super) struct Entries {
-    /// The unit that this process was started for.
+    /// The unit for which systemd started this process.
     unit: Option<String>,
 }
 
@@ -146,7 +146,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A value, in a form that shows a reader where it ends.
+/// A value, in a form whose end is clear to a reader.
 fn quoted(value: &str) -> String {
     if value.is_empty() || value.contains(char::is_whitespace) {
         format!("\"{value}\"")
@@ -163,11 +163,11 @@ fn put(entry: &mut Writer<'_>, name: &str, value: &str) -> fmt::Result {
 // === impl Journal ===
 
 impl Journal {
-    /// A way to the journal that listens at `path`.
+    /// The socket of the journal at `path`.
     ///
     /// # Errors
     ///
-    /// If none does.
+    /// No journal listens there.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
         let patient = UnixDatagram::unbound()?;
         patient.set_write_timeout(Some(PATIENCE))?;
@@ -179,14 +179,14 @@ impl Journal {
         Ok(Self(Arc::new(Sockets { path: path.to_owned(), patient, hasty, is_stuck, lost })))
     }
 
-    /// How many entries nobody took since the last call.
+    /// How many entries the journal has not taken since the last call.
     pub(super) fn take_lost(&self) -> u64 {
         self.0.lost.swap(0, Ordering::Relaxed)
     }
 }
 
 impl Sockets {
-    /// By its path, since a journal that was started again listens with another socket.
+    /// By path, because a journal that was restarted listens on another socket.
     fn send(&self, entry: &[u8]) {
         let is_stuck = self.is_stuck.load(Ordering::Relaxed);
         let socket = if is_stuck { &self.hasty } else { &self.patient };

@@ -1,4 +1,4 @@
-//! Log lines as JSON: one object per line, everything on top.
+//! Log lines as JSON: one object per line, without nesting.
 //!
 //! ```json
 //! {"timestamp":"2026-05-01T12:00:00.000000Z","level":"INFO","target":"guest_agent_actors::plugin",

@@ -1,4 +1,4 @@
-//! Bounds what one cause may write to the log. Pure: the caller passes the time.
+//! Bounds how many lines one cause may write to the log. Pure: the caller passes the time.
 //!
 //! Lines that one place of the program logs about one plugin are of one kind. In a window of time,
 //! [`LINES_MAX`] lines of each kind are written; the others are counted, and the count is logged
@@ -64,7 +64,7 @@ pub(crate) struct Repeats {
 struct Window {
     since: Instant,
     lines: u64,
-    /// Of the first line that was not written.
+    /// When the first line came that was not written.
     example: String,
 }
 
@@ -104,12 +104,12 @@ impl Repeats {
         }
     }
 
-    /// Removes the windows that are over by now, and returns the lines that they did not write.
+    /// Removes the windows that have ended, and returns the lines that they did not write.
     pub(crate) fn over(&mut self, now: Instant) -> Vec<Unwritten> {
         self.take(|window| window.is_over(now))
     }
 
-    /// Removes all windows, whether over or not, and returns the lines that they did not write.
+    /// Removes all windows, ended or not, and returns the lines that they did not write.
     pub(crate) fn all(&mut self) -> Vec<Unwritten> {
         self.take(|_| true)
     }

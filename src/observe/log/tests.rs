@@ -1,4 +1,4 @@
-//! What the log says, written into memory.
+//! The text of the log, written into memory.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -104,7 +104,7 @@ fn json_lines_are_objects_with_the_fields_on_top() {
 #[test]
 fn a_panic_is_traced_with_its_place_and_without_a_backtrace() {
     const THREAD: &str = "panics on purpose";
-    // The hook is the process's: other tests that panic meanwhile keep the one they had.
+    // The panic hook belongs to the process: other tests that panic meanwhile keep the former one.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if std::thread::current().name() == Some(THREAD) {

@@ -13,7 +13,7 @@ pub(super) fn is_plumbing(name: &str) -> bool {
     name.starts_with("otel.")
 }
 
-/// Formats fields as ever, without those.
+/// Formats fields as the default does, without those for exporters.
 pub(super) struct TextFields;
 
 impl<'w> FormatFields<'w> for TextFields {

@@ -3,23 +3,23 @@
 //! The page, `docs/reference/metrics.md`, the dashboard and the alerts in `config/` go by this
 //! table; tests hold them to it.
 
-/// What a metric is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// Only goes up, and begins anew with the agent or the plugin.
+    /// A value that only goes up, and starts again with the agent or the plugin.
     Counter,
-    /// How many durations fell into each range.
+    /// How many durations were in each range.
     Histogram,
-    /// Always 1; what it says is in its labels.
+    /// Always 1; its labels have the information.
     Info,
 }
 
-/// What a metric is measured in.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Seconds; as a moment, since 1970.
+    /// Seconds; for a point in time, since 1970.
     Seconds,
     /// Bytes.
     Bytes,
@@ -32,22 +32,22 @@ pub enum Unit {
 pub struct Metric {
     /// Its name, without the unit and without what its kind appends.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What it is measured in.
+    /// Its unit.
     pub unit: Unit,
     /// The labels that it has.
     pub labels: &'static [&'static str],
-    /// What it says, as a sentence.
+    /// Its meaning, as a sentence.
     pub help: &'static str,
-    /// What to do when it looks bad.
+    /// What to do when its value looks bad.
     pub then: &'static str,
 }
 
 // === impl Unit ===
 
 impl Unit {
-    /// As it stands in names.
+    /// The unit as names contain it.
     #[must_use]
     pub const fn as_str(self) -> Option<&'static str> {
         match self {
@@ -61,7 +61,7 @@ impl Unit {
 // === impl Metric ===
 
 impl Metric {
-    /// The name of its family, as OpenMetrics has it.
+    /// The name of its family in OpenMetrics.
     #[must_use]
     pub fn family(&self) -> String {
         match self.unit.as_str() {
@@ -70,7 +70,7 @@ impl Metric {
         }
     }
 
-    /// What its kind appends to the name of its family where there is one sample of it.
+    /// The suffix that its kind appends to the name of its family, for kinds with one sample.
     #[must_use]
     pub const fn suffix(&self) -> &'static str {
         match self.kind {

@@ -12,17 +12,17 @@ use guest_agent_actors::ports::{Count, Counters, OrderKind, Outcome};
 const SAVE_BOUNDS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// The same of an installation: from a cached archive to a large one over a thin line.
+/// The same for installations: from a cached archive to a large one over a slow connection.
 const INSTALL_BOUNDS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
-/// Most plugins of which the last installation is remembered.
+/// Most plugins whose last installation is remembered.
 const PLUGINS_MAX: usize = 4096;
 
-/// What was counted so far.
+/// The counts so far.
 #[derive(Debug, Default)]
 pub struct Counts(Mutex<Counted>);
 
-/// What was counted until some moment.
+/// The counts at some moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     /// Commits of the store that a caller waited for.
@@ -31,30 +31,30 @@ pub struct Counted {
     pub save_time: Histogram<SaveBounds>,
     /// Orders that were given.
     pub orders: BTreeMap<(OrderKind, Outcome), u64>,
-    /// Deployments that were admitted, or were not.
+    /// Deployments that were admitted, and those that were not.
     pub judged: ByOutcome,
     /// Installations that ended.
     pub installs: ByOutcome,
-    /// How long those took that succeeded.
+    /// Durations of those that succeeded.
     pub install_time: Histogram<InstallBounds>,
-    /// How long the last installation of a plugin took that succeeded.
+    /// Duration of the last successful installation of each plugin.
     pub last_install: BTreeMap<PluginName, Duration>,
-    /// Sweeps that deleted.
+    /// Sweeps that deleted entries.
     pub sweeps: u64,
-    /// What they deleted, and what they could not.
+    /// Entries that were deleted, and those that could not be.
     pub swept: ByOutcome,
 }
 
 /// A number for each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByOutcome {
-    /// For the good one.
+    /// For success.
     pub succeeded: u64,
-    /// For the other.
+    /// For failure.
     pub failed: u64,
 }
 
-/// How many durations fell into each range.
+/// How many durations were in each range.
 #[derive(Clone, Debug)]
 pub struct Histogram<B> {
     sum: Duration,
@@ -62,9 +62,9 @@ pub struct Histogram<B> {
     bounds: std::marker::PhantomData<B>,
 }
 
-/// Where the buckets of a histogram end.
+/// The upper bounds of a histogram's buckets.
 pub trait Bounds {
-    /// In seconds, ascending. A last bucket without an end comes after them.
+    /// In seconds, ascending. The last bucket, without a bound, comes after them.
     const SECONDS: &'static [f64];
 }
 
@@ -87,7 +87,7 @@ impl Bounds for InstallBounds {
 // === impl Counts ===
 
 impl Counts {
-    /// What was counted until now. Plugins that are not among these are forgotten.
+    /// The counts until now. Plugins that are not among these are forgotten.
     pub fn now(&self, plugins: &BTreeSet<&PluginName>) -> Counted {
         let mut counted = self.counted();
         counted.last_install.retain(|name, _| plugins.contains(name));
@@ -163,19 +163,20 @@ impl<B: Bounds> Histogram<B> {
         self.sum = self.sum.saturating_add(took);
     }
 
-    /// All of them together, in seconds.
+    /// The sum of all durations, in seconds.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.sum.as_secs_f64()
     }
 
-    /// How many there were.
+    /// How many durations there were.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Where each bucket ends, in seconds, and how many are in it and in none before it.
+    /// The upper bound of each bucket in seconds, and how many durations are in it and in no bucket
+    /// before it.
     #[must_use]
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let ends = B::SECONDS.iter().copied().chain([f64::INFINITY]);

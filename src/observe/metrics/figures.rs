@@ -14,7 +14,7 @@ use super::catalogue::{self as of, Kind, Metric};
 use super::counters::{Bounds, ByOutcome, Histogram};
 use super::snapshot::Snapshot;
 
-/// Most plugins of which there are samples.
+/// Most plugins that have samples.
 pub(crate) const PLUGINS_MAX: usize = 2000;
 
 /// All states, so that a state without a plugin is a 0.
@@ -33,34 +33,35 @@ const STATES: [Reported; 9] = [
 /// The labels of a sample, in the order of the catalogue.
 pub(crate) type Values<'a> = Vec<&'a str>;
 
-/// What a sample says.
+/// The value of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge(f64),
-    /// How many so far.
+    /// A count so far.
     Counter(u64),
-    /// How many seconds so far.
+    /// A number of seconds so far.
     Seconds(f64),
-    /// How often something took how long.
+    /// A histogram of durations.
     Times {
-        /// All of it together, in seconds.
+        /// The sum of all durations, in seconds.
         sum: f64,
-        /// How often.
+        /// How many durations.
         count: u64,
-        /// Where each bucket ends, in seconds, and how many are in it and in none before it.
+        /// The upper bound of each bucket in seconds, and how many durations are in it and in no
+        /// bucket before it.
         buckets: Vec<(f64, u64)>,
     },
-    /// What there is to say is in the labels.
+    /// No value: the labels have the information.
     Info,
 }
 
-/// Writes figures down.
+/// Writes figures.
 pub(crate) trait Sink {
     /// One metric, with its samples. One without samples is left out.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The sink cannot write it.
     fn family<'v>(
         &mut self,
         metric: &'static Metric,
@@ -68,10 +69,10 @@ pub(crate) trait Sink {
     ) -> fmt::Result;
 }
 
-/// Writes all that a snapshot has.
+/// Writes all metrics of a snapshot.
 ///
 /// # Errors
-/// When the sink cannot write.
+/// The sink cannot write.
 pub(crate) fn write(snapshot: &Snapshot, sink: &mut impl Sink) -> fmt::Result {
     let mut writer = Writer(sink);
     agent(snapshot, &mut writer)?;
@@ -83,7 +84,7 @@ pub(crate) fn write(snapshot: &Snapshot, sink: &mut impl Sink) -> fmt::Result {
     machine(snapshot, &mut writer)
 }
 
-/// What the agent is, and how it is connected.
+/// The agent's version and its connection.
 fn agent<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
     writer.infos(&of::BUILD, [vec![env!("CARGO_PKG_VERSION")]])?;
     writer.gauge(&of::READY, Some(truth(snapshot.is_ready)))?;
@@ -98,7 +99,7 @@ fn agent<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Resul
     writer.gauge(&of::INBOX_ORDERS, snapshot.inbox.map(number))
 }
 
-/// What the agent did.
+/// What the agent has done.
 fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
     let counted = &snapshot.counted;
     let kinds = [OrderKind::Install, OrderKind::Remove, OrderKind::Apply, OrderKind::Restart];
@@ -253,13 +254,13 @@ fn number(count: usize) -> f64 {
     whole(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
-/// Above 2^53 it is not exact, and need not be.
+/// Above 2^53 the number is not exact, and need not be.
 #[expect(clippy::cast_precision_loss, reason = "numbers of metrics are floating-point numbers")]
 fn whole(count: u64) -> f64 {
     count as f64
 }
 
-/// Seconds since 1970; a clock before that is a wrong one.
+/// Seconds since 1970; a clock before that is wrong.
 fn moment(at: SystemTime) -> f64 {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -6,7 +6,7 @@ use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder, MetricEncoder
 
 use super::figures::Values;
 
-/// Encodes a value, with its labels where it has any.
+/// Encodes a value, with its labels if it has any.
 pub(super) fn encode(
     encoder: &mut MetricEncoder<'_>,
     labels: &Labels<'_>,

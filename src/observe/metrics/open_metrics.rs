@@ -1,4 +1,4 @@
-//! Families as OpenMetrics has them, which is the format that prometheus-client encodes.
+//! Families in OpenMetrics, the format that prometheus-client encodes.
 
 use std::fmt;
 

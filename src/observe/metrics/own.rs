@@ -1,15 +1,15 @@
-//! What the agent itself uses, and what its machine has.
+//! Resources that the agent itself uses, and those of its machine.
 
 use std::time::Duration;
 
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
-/// What of it can be measured.
+/// The values that can be measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Own {
     pub(super) process: Option<Process>,
     pub(super) machine: Option<Machine>,
-    /// Over a minute.
+    /// Average over a minute.
     pub(super) load: Option<f64>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Machine {
 // === impl Own ===
 
 impl Own {
-    /// Reads a handful of files in `/proc`.
+    /// Reads a few files in `/proc`.
     pub(super) fn measure() -> Self {
         let load = System::load_average().ok().map(|load| load.one);
         let Ok(mut system) = System::new() else { return Self { load, ..Self::default() } };

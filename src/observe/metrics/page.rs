@@ -16,21 +16,21 @@ use super::snapshot::Snapshot;
 pub(crate) enum Format {
     /// OpenMetrics 1.0.0.
     OpenMetrics,
-    /// What Prometheus has always read: its text format 0.0.4.
+    /// The format that every Prometheus reads: its text format 0.0.4.
     Prometheus,
 }
 
 /// The page in a format.
 ///
 /// # Errors
-/// When it cannot be encoded.
+/// The page cannot be encoded.
 pub(crate) fn render(snapshot: Snapshot, format: Format) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Page { snapshot, format }));
     let mut page = String::new();
     match format {
         Format::OpenMetrics => text::encode(&mut page, &registry)?,
-        // The line that says where the page ends is OpenMetrics' own.
+        // Only OpenMetrics has a line that marks the end of the page.
         Format::Prometheus => text::encode_registry(&mut page, &registry)?,
     }
     Ok(page)

@@ -1,5 +1,5 @@
-//! Families as the text format 0.0.4 has them: a family has the name of its samples and no unit,
-//! and info is a gauge.
+//! Families in the text format 0.0.4: a family has the name of its samples and no unit, and info is
+//! a gauge.
 //!
 //! The encoder of prometheus-client knows OpenMetrics alone, where a counter is encoded with the
 //! suffix `_total` and an info with `_info`. Here the suffix is a part of the name that is

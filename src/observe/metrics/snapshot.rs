@@ -1,4 +1,4 @@
-//! The numbers at one moment, gathered from what other parts keep anyway. No plugin is called.
+//! The values at one moment, from state that other parts keep anyway. No plugin is called.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -15,7 +15,7 @@ use crate::link::LinkState;
 /// Longest wait for the answer of an actor. Actors answer from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
-/// What there is to show.
+/// The values.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) now: SystemTime,

@@ -1,5 +1,5 @@
-//! The page is read back with a parser of the OpenMetrics text format that knows nothing of the one
-//! that writes it, whatever the names and texts are.
+//! A parser of the OpenMetrics text format that shares no code with the encoder reads the page
+//! back, with any names and texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,13 +57,13 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
     }
 }
 
-/// What there is with so many plugins, with a sample of every metric.
+/// A snapshot of so many plugins, with a sample of every metric.
 pub(crate) fn sample(plugins: usize) -> Snapshot {
     let all = (0..plugins).map(|number| plugin(&format!("p{number}"), "r1"));
     snapshot(all.collect(), counted("p0"))
 }
 
-/// A plugin of which everything is known.
+/// A plugin with all values known.
 fn plugin(name: &str, revision: &str) -> Listed {
     let mut view = sample_view(name, revision);
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
@@ -228,7 +228,7 @@ fn the_old_format_has_the_same_samples_under_families_of_their_own_names() {
     }
 }
 
-/// A page with one sample whose labels are these.
+/// A page with one sample that has these labels.
 #[derive(Debug)]
 struct Hostile([String; 3]);
 

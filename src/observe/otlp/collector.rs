@@ -1,4 +1,4 @@
-//! The collector: how it is reached, what it answers, and the log lines while it does not answer.
+//! The collector: how to connect to it, its answers, and the log lines while it does not answer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,20 +23,20 @@ use crate::net::tls::TlsFiles;
 const PAUSES: Schedule =
     Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
-/// Longest that a message may take once the agent stops.
+/// Longest that a message may take once the agent begins to stop.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// How far the end of the agent is.
+/// How far the agent's stop has come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ending {
-    /// The agent has begun to stop: what waits is sent now. A collector that does not answer is
-    /// found out while other parts stop.
+    /// The agent has begun to stop: waiting spans are sent now. Whether the collector answers shows
+    /// while other parts stop.
     pub(super) began: CancellationToken,
-    /// All other parts have stopped: nothing new comes.
+    /// All other parts have stopped: no new span can end.
     pub(super) came: CancellationToken,
 }
 
-/// Where the collector is.
+/// The address of the collector.
 #[derive(Clone, Debug)]
 pub(super) struct Collector {
     pub(super) endpoint: Endpoint,
@@ -46,7 +46,7 @@ pub(super) struct Collector {
     pub(super) timeout: Duration,
 }
 
-/// A connection, and what is sent along with every call.
+/// A connection, and the headers of every call.
 #[derive(Clone)]
 pub(super) struct Connected {
     pub(super) connection: Connection,
@@ -55,15 +55,15 @@ pub(super) struct Connected {
 
 /// Why the collector has not taken a message.
 pub(super) enum Refusal {
-    /// It may take it later.
+    /// A later attempt may succeed.
     Later(String),
-    /// It never will.
+    /// No later attempt can succeed.
     Never(String),
 }
 
 /// Whether the collector takes one kind of messages, as the log says.
 pub(super) struct Standing {
-    /// What it is a collector of.
+    /// What the messages contain.
     what: &'static str,
     failures: u32,
 }
@@ -89,8 +89,8 @@ impl Ending {
 // === impl Collector ===
 
 impl Collector {
-    /// Calls it, over the connection that there is, or a new one. One that failed is not used
-    /// again: headers and certificates are read anew.
+    /// Calls the collector over the existing connection, or a new one. A connection that failed is
+    /// not used again, so that headers and certificates are read again.
     pub(super) async fn call<T, F>(
         &self,
         connected: &mut Option<Connected>,
@@ -132,7 +132,8 @@ impl Collector {
         let authorities = &self.authorities;
         let authorities = (!authorities.is_empty()).then(|| PathBuf::from(authorities));
         let tls = TlsFiles { authorities, client: None };
-        // Calls are short, and without one there are no pings: so nothing is remembered of them.
+        // Calls are short, and without a call there are no pings: so the link's memory of ping
+        // intervals is not needed.
         let keepalive = Arc::new(Keepalive::of(&self.endpoint));
         let connection = dial::dial(&self.endpoint, &tls, &keepalive).await?;
         Ok(Connected { connection, headers })
@@ -142,7 +143,7 @@ impl Collector {
 // === impl Connected ===
 
 impl Connected {
-    /// A request with the headers that the collector wants.
+    /// A request with the headers that the collector requires.
     pub(super) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         *request.metadata_mut() = self.headers.clone();
@@ -170,7 +171,7 @@ impl Standing {
         }
     }
 
-    /// It has taken one; `dropped` were lost before.
+    /// It has taken one; `dropped` spans were lost before.
     pub(super) fn is_back(&mut self, dropped: u64) {
         let what = self.what;
         if self.failures > 0 {
@@ -181,13 +182,13 @@ impl Standing {
         }
     }
 
-    /// How long to wait before it is tried again; nothing while all is well.
+    /// How long to wait before the next attempt; `None` after a success.
     pub(super) fn pause(&self) -> Option<Duration> {
         (self.failures > 0).then(|| pause(self.failures, rand::random()))
     }
 }
 
-/// What the protocol says may be tried again.
+/// The codes after which the protocol allows another attempt.
 fn is_transient(status: &Status) -> bool {
     matches!(
         status.code(),
@@ -201,12 +202,12 @@ fn is_transient(status: &Status) -> bool {
     )
 }
 
-/// What a collector answers, for the log.
+/// The collector's answer, for the log.
 fn said(status: &Status) -> String {
     format!("{:?}: {}", status.code(), beginning(status.message()))
 }
 
-/// As much of a stranger's text as the log gets.
+/// The start of a text from another program, as much as the log gets.
 pub(super) fn beginning(text: &str) -> impl std::fmt::Display {
     const MAX: usize = 200;
     text[..text.floor_char_boundary(MAX)].escape_debug()

@@ -66,8 +66,8 @@ impl Exporter {
         }
     }
 
-    /// The next spans: as many as there are when the first has waited for an interval, or a batch
-    /// is full. Nothing when the agent ends and none is left.
+    /// The next spans: those that exist when the first has waited for an interval, or a batch is
+    /// full. `None` when the agent ends and no span is left.
     async fn batch(&self, waiting: &mut mpsc::Receiver<Span>) -> Option<Vec<Span>> {
         let mut batch = Vec::new();
         tokio::select! {
@@ -106,7 +106,8 @@ impl Exporter {
             TraceServiceClient::new(connected.connection).export(request).await
         };
         let answer = self.collector.call(connected, export).await?;
-        // Trying again what a collector took in part is not allowed.
+        // The protocol does not allow another attempt for a message that the collector took in
+        // part.
         if let Some(part) = answer.into_inner().partial_success
             && part.rejected_spans > 0
         {

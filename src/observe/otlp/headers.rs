@@ -1,5 +1,5 @@
-//! Headers that a collector requires, such as a token. They stand in a file of their own, which is
-//! read for every connection, and are shown nowhere.
+//! Headers that a collector requires, such as a token. They are in a file of their own, which is
+//! read for every connection, and are never shown.
 
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,7 +10,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 /// Largest file that is read, in bytes.
 const FILE_MAX: u64 = 64 << 10;
 
-/// Why the headers cannot be used. Never says what one holds.
+/// Why the headers cannot be used. Never contains the value of one.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HeadersError {
     /// The file cannot be read.
@@ -23,7 +23,7 @@ pub(super) enum HeadersError {
     /// The file is too large to hold headers.
     #[error("{path} is larger than {FILE_MAX} bytes")]
     TooLarge { path: String },
-    /// A line is no header.
+    /// A line is not a header.
     #[error("line {line} of {path} is not a header; write NAME: VALUE, the name in lower case")]
     Line {
         path: String,
@@ -38,7 +38,7 @@ pub(super) fn read(path: &Path) -> Result<MetadataMap, HeadersError> {
     let mut text = String::new();
     let opened = std::fs::File::options()
         .read(true)
-        // A pipe without a writer would hold on to the thread for ever.
+        // Opening a pipe without a writer would block the thread for ever.
         .custom_flags(nix::libc::O_NONBLOCK)
         .open(path);
     opened
@@ -50,8 +50,8 @@ pub(super) fn read(path: &Path) -> Result<MetadataMap, HeadersError> {
     parse(&text).map_err(|line| HeadersError::Line { path: name(), line })
 }
 
-/// One header per line; empty lines and such that begin with `#` say nothing. Fails with the number
-/// of the line that is no header.
+/// One header per line; empty lines and lines that begin with `#` are skipped. Fails with the
+/// number of the line that is not a header.
 fn parse(text: &str) -> Result<MetadataMap, usize> {
     let mut headers = MetadataMap::new();
     for (line, number) in text.lines().zip(1_usize..) {

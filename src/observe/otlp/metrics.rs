@@ -1,8 +1,8 @@
-//! The task that sends metrics: those of [`crate::observe::metrics`], every now and then, as they
-//! are then.
+//! The task that sends metrics: the current values of those of [`crate::observe::metrics`], at
+//! intervals.
 //!
-//! Nothing waits while the collector is away: the counters go on, and the next message has all of
-//! it.
+//! Nothing waits while the collector does not answer: the counters continue, and the next message
+//! has all of it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,14 +36,14 @@ pub(super) struct Exporter {
     pub(super) ending: Ending,
 }
 
-/// Figures as they are sent: in messages of a bounded size.
+/// Figures in the form of messages of a bounded size.
 #[derive(Debug)]
 struct Messages {
     /// When counting began.
     since: u64,
     now: u64,
     messages: Vec<Vec<Metric>>,
-    /// Samples in the last of them.
+    /// How many samples the last message has.
     points: usize,
 }
 
@@ -55,7 +55,7 @@ impl Exporter {
     pub(super) async fn run(self) {
         let mut connected = None;
         let mut standing = Standing::of("metrics");
-        // Machines that were started together do not send together.
+        // Machines that start at the same time do not send at the same time.
         let mut pause = self.interval.mul_f64(rand::random());
         loop {
             tokio::select! {
@@ -83,7 +83,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what there is now, all of it, though the collector may reject samples of it.
+    /// Sends all current values, even if the collector rejects some samples.
     async fn send(&self, connected: &mut Option<Connected>) -> Result<(), Refusal> {
         let mut rejected = None;
         let messages = Messages::of(&Snapshot::take(&self.sources).await);
@@ -126,8 +126,7 @@ impl Messages {
         all.messages
     }
 
-    /// Adds one sample. Those of one metric stand in one, but where that would make a message too
-    /// long.
+    /// Adds one sample. The samples of a metric are in one message, unless that would be too long.
     fn add(
         &mut self,
         is_first: bool,
@@ -143,7 +142,7 @@ impl Messages {
         self.points += 1;
         let attributes = metric.labels.iter().zip(values).map(|(key, value)| text(key, value));
         let attributes: Vec<_> = attributes.collect();
-        // What a plugin counts begins anew with its process, which is not the agent's.
+        // The counters of a plugin start again with its process, and not with the agent.
         let since = if metric.labels.contains(&"plugin") { 0 } else { self.since };
         let now = self.now;
         let Some(metrics) = self.messages.last_mut() else { return };

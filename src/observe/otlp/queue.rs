@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 /// Most spans that wait for the collector.
 const WAITING_MAX: usize = 2048;
 
-/// Takes spans that have ended. It never waits: a span for which there is no room is counted.
+/// Takes spans that have ended. It never waits: a span that does not fit is counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     spans: mpsc::Sender<Span>,

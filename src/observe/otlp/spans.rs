@@ -39,7 +39,7 @@ const EVENTS_MAX: usize = 32;
 const ATTRIBUTES_MAX: usize = 32;
 const VALUE_MAX: usize = 1024;
 
-/// Most spans that wait for the end of what they are a part of. More of them do not wait.
+/// Most spans that wait for the end of their parent. Further ones do not wait.
 const PARTS_MAX: usize = 64;
 
 /// The receiver of spans; `None` until an exporter runs.
@@ -49,25 +49,25 @@ pub(crate) struct Destination(Arc<OnceLock<Queue>>);
 /// The layer.
 pub(crate) struct Spans(pub(crate) Destination);
 
-/// What lets spans and lines of this program through, once there is somewhere to send them.
+/// The filter that lets spans and lines of this program pass, once an exporter runs.
 pub(crate) struct Wanted(pub(crate) Destination);
 
-/// A span that is followed.
+/// A span that the layer follows.
 struct Followed {
     /// Its trace is exported.
     is_sampled: bool,
-    /// Nothing more is kept of it: it was exported, or never will be.
+    /// Its data is dropped: it was exported, or never will be.
     is_skipped: bool,
     needs_outcome: bool,
     wire: WireSpan,
-    /// Its parts that have ended.
+    /// Its child spans that have ended.
     parts: Vec<WireSpan>,
 }
 
 // === impl Destination ===
 
 impl Destination {
-    /// From now on spans go there.
+    /// From now on spans go into this queue.
     pub(crate) fn lead_to(&self, queue: Queue) {
         if self.0.set(queue).is_ok() {
             // The cached interest of call sites has to be computed again.
@@ -135,7 +135,7 @@ where
             name: span.name().to_owned(),
             kind: SpanKind::Internal.into(),
             start_time_unix_nano: fields.start_ns.unwrap_or_else(now),
-            // Sampled, and whether the parent is of another process is known.
+            // Sampled, and the parent is known to be in another process.
             flags: 0x101,
             ..WireSpan::default()
         };
@@ -194,8 +194,7 @@ where
 }
 
 impl Spans {
-    /// Hands on what has ended: to what it is a part of, if that ends before long, or into the
-    /// queue.
+    /// Passes on a span that ended: to its parent, if that ends soon, or into the queue.
     fn hand_on<S>(&self, over: Vec<WireSpan>, parent: Option<SpanRef<'_, S>>)
     where
         S: for<'a> LookupSpan<'a>,
@@ -218,8 +217,7 @@ impl Spans {
 // === impl Followed ===
 
 impl Followed {
-    /// Its end, once: itself and its parts. Its ids stay, for those below it that are still to
-    /// come.
+    /// Ends a span, once: itself and its child spans. Its ids stay, for child spans that still run.
     fn end(&mut self) -> Vec<WireSpan> {
         if std::mem::replace(&mut self.is_skipped, true) {
             return Vec::new();
@@ -259,7 +257,7 @@ impl Followed {
     }
 }
 
-/// What the fields of a span, or of a line, say.
+/// The values of a span's or a line's fields.
 #[derive(Default)]
 struct Fields {
     trace: Option<TraceId>,

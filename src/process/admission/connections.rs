@@ -1,5 +1,6 @@
-//! The connections of plugins, a bounded number at once. A process that connects has shown no
-//! ticket yet: until it has, its connection is idle and makes room for another one of its user.
+//! The connections of admission plugins, a bounded number at once. A process that connects has
+//! shown no ticket yet: until it does, its connection is idle and makes room for another one of its
+//! user.
 
 use std::io;
 
@@ -17,14 +18,14 @@ use crate::net::shares::Most;
 const CONNECTIONS: PoolSizes =
     PoolSizes { own: Most { all: 64, each: 64 }, others: Most { all: 64, each: 16 } };
 
-/// What is accepted on a listener.
+/// The type of a connection on each kind of listener.
 pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Placed<TcpStream>>> {
     let own_uid = nix::unistd::getuid().as_raw();
     let pools = Pools::new("the port of admission plugins", CONNECTIONS, own_uid);
     let acceptor = Acceptor::new(listener, pools, |error| {
         tracing::warn!(%error, "a connection of an admission plugin was not accepted");
     });
-    // Answers are small and waited for.
+    // Answers are small, and the plugin waits for them.
     acceptor.incoming().inspect(|accepted| {
         if let Ok(connection) = accepted {
             drop(connection.stream().set_nodelay(true));

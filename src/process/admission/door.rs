@@ -19,7 +19,7 @@ use crate::net::ticket;
 /// Whose ticket this is, among plugins that are no admission plugins.
 pub type TicketOwner = Arc<dyn Fn(&str) -> Option<PluginName> + Send + Sync>;
 
-/// Names the ticket in the metadata of a call.
+/// The metadata key that carries the ticket of a call.
 const TICKET_KEY: &str = "x-plugin-ticket";
 
 /// Random bytes of a ticket.
@@ -82,7 +82,7 @@ impl Door {
             )
         })?;
         request.extensions_mut().insert(caller);
-        // From now on it is the connection of somebody known.
+        // From now on the connection is not idle: its caller is known.
         if let Some(connection) = request.extensions().get::<PlacedInfo<TcpConnectInfo>>() {
             connection.note_request();
         }

@@ -6,11 +6,11 @@ use guest_agent_proto::cipd::plugin::{ListMetadataRequest, ListMetadataResponse}
 use guest_agent_proto::cipd::{HashAlgo, InstanceMetadata, ObjectRef};
 use tonic::Status;
 
-/// Entries of a page of which no size is given, and of the largest.
+/// Entries of a page for which the request gives no size, and of the largest page.
 const PAGE_SIZE: usize = 20;
 const PAGE_SIZE_MAX: usize = 1000;
 
-/// Which part of all entries is wanted.
+/// Which part of all entries the caller wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Page {
     from: usize,
@@ -34,7 +34,7 @@ impl Page {
     /// The page that a request wants.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT: its token was not given out here.
+    /// INVALID_ARGUMENT: this agent did not give out the page token.
     pub(super) fn of(request: &ListMetadataRequest) -> Result<Self, Status> {
         let from = match request.page_token.as_str() {
             "" => 0,

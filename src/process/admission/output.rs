@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// The last lines that a process printed.
 pub(super) type LastLines = Arc<Mutex<VecDeque<String>>>;
 
-/// Reads until no process holds the other end.
+/// Reads until no process has the other end open.
 pub(super) async fn follow(mut from: impl AsyncRead + Unpin, plugin: Arc<str>, last: LastLines) {
     let throttle = Throttle::default();
     let mut lines = Lines::default();
@@ -88,7 +88,7 @@ impl Lines {
         ended
     }
 
-    /// What was begun and not ended.
+    /// The line that has begun and not ended.
     fn rest(&mut self) -> Option<String> {
         let begun = std::mem::take(&mut self.begun);
         let text = String::from_utf8_lossy(&begun);
@@ -97,7 +97,7 @@ impl Lines {
     }
 }
 
-/// Lets a burst through, and no flood.
+/// Lets a burst of lines pass, and not a flood.
 #[derive(Debug, Default)]
 pub(super) struct Throttle(Mutex<Window>);
 
@@ -109,7 +109,7 @@ struct Window {
 }
 
 impl Throttle {
-    /// Whether one more may pass, and how many were dropped before it.
+    /// Whether one more line may pass, and how many were dropped before it.
     pub(super) fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }

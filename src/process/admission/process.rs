@@ -27,7 +27,7 @@ use crate::os::pidfd::Pidfd;
 use crate::process::launch::spawn::prepare_child;
 use crate::process::launch::start::inherited_environment;
 
-/// How long a plugin that was asked to go may take.
+/// How long a plugin that the agent asked to exit may take.
 const GO_WAIT: Duration = Duration::from_secs(5);
 
 /// How long the agent waits for the rest of its output.
@@ -49,7 +49,7 @@ pub(super) enum SpawnError {
     /// The process runs, but the agent could not write the port and the ticket to it.
     #[error("failed to write the port and the ticket to the admission plugin")]
     HandOver(#[source] io::Error),
-    /// A bug: the look at the program panicked.
+    /// A bug: the check of the program panicked.
     #[error("the check of the program panicked")]
     Panicked,
 }
@@ -61,12 +61,12 @@ struct Handshake<'a> {
     ticket: &'a str,
 }
 
-/// A process that runs, or has just ended.
+/// A process that runs, or that has just ended.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
     pidfd: Pidfd,
-    /// Closed to ask it to go.
+    /// The agent closes this pipe to ask the process to exit.
     input: Option<ChildStdin>,
     following: JoinHandle<()>,
     last: LastLines,
@@ -106,7 +106,8 @@ pub(super) async fn spawn(
     let mut line = serde_json::to_vec(&Handshake { port, ticket })
         .map_err(|error| SpawnError::HandOver(error.into()))?;
     line.push(b'\n');
-    // A fresh pipe takes a line of this size at once. One that ended already is seen to end.
+    // A fresh pipe takes a line of this size at once. A process that has already ended is found
+    // dead later.
     match running.input.as_ref().map_or(Ok(()), |mut input| input.write_all(&line)) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             running.kill();
@@ -117,7 +118,7 @@ pub(super) async fn spawn(
     }
 }
 
-/// Whether the program is one that only those may replace whom the agent trusts. Blocks.
+/// Whether only users that the agent trusts can replace the program. Blocks.
 ///
 /// # Errors
 /// Names the error, and how to correct it.
@@ -190,7 +191,7 @@ impl Running {
         self.reap().await
     }
 
-    /// Asks it to go, and makes it go.
+    /// Asks the process to exit, and kills it if it does not.
     async fn see_off(&mut self) {
         self.input = None;
         if tokio::time::timeout(GO_WAIT, self.pidfd.died()).await.is_err() {
@@ -200,7 +201,7 @@ impl Running {
     }
 
     fn kill(&self) {
-        // One that is dead already needs no signal.
+        // A process that is dead already needs no signal.
         drop(self.pidfd.signal(Signal::KILL));
     }
 

@@ -39,7 +39,7 @@ const HEADERS_MAX: u32 = 16 * 1024;
 /// Calls of one connection that are answered at the same time; others wait for their turn.
 const STREAMS_MAX: u32 = 1024;
 
-/// Most of a line that a plugin logs.
+/// Longest part of a line that a plugin logs.
 const LINE_MAX: usize = 4096;
 
 /// Serves until the agent ends.

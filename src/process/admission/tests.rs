@@ -1,4 +1,4 @@
-//! The door, and the life of a process, without a core behind them.
+//! Authentication of callers, and processes from start to end, without the core.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,10 +1,10 @@
 //! The memory that a group is charged for, and the part of it that the kernel could reclaim at
 //! once.
 //!
-//! The charge is one number that the kernel has at hand. To say what it consists of (`memory.stat`)
-//! the kernel adds up the counts of all processors for the group and for those around it, which
-//! takes several times as long. `v1` and `v2` call this; the meter keeps the result from one sample
-//! to the next.
+//! The kernel has the charge as one number at hand. To say what the charge consists of
+//! (`memory.stat`) it adds up the counts of all processors for the group and for those above it,
+//! which takes several times as long. `v1` and `v2` call this; the meter keeps the result from one
+//! sample to the next.
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ pub struct Charge {
 // === impl Charge ===
 
 impl Charge {
-    /// Reads it. What the charge consists of is taken from `before` while the charge itself is
-    /// still the same.
+    /// Reads the charge. Its parts are taken from `before` while the charge itself is still the
+    /// same.
     pub(super) fn read(dir: &Path, file: &str, idle: &str, before: Option<Self>) -> Option<Self> {
         let charged = read(dir, file)?.trim().parse().ok()?;
         if let Some(before) = before.filter(|before| before.charged == charged) {

@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-/// How much of a file of the kernel's is read at a time, in bytes: all of it, most often.
+/// How much of a file is read at a time, in bytes: most often the whole file.
 pub(super) const READ_BYTES: usize = 4096;
 
 /// Sets a file of a group.
 pub(super) fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
     let path = dir.join(file);
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{file}: {error}"));
-    // Never creates: in a hierarchy a file is there or the kernel cannot do it.
+    // Never creates the file: in a hierarchy the kernel has made it, or cannot do what it is for.
     let mut opened = OpenOptions::new().write(true).open(path).map_err(named)?;
     io::Write::write_all(&mut opened, value.as_bytes()).map_err(named)
 }
 
 /// Writes a value to a file of a group, unless the file has it already. For values for which the
-/// kernel has to visit all groups: a thousand plugins would each wait for the others.
+/// kernel visits all groups: with a thousand plugins, each write would wait for all the others.
 pub(super) fn settle(dir: &Path, file: &str, value: &str) -> io::Result<()> {
     match read(dir, file) {
         Some(said) if said.trim() == value => Ok(()),
@@ -37,8 +37,8 @@ pub(super) fn read(dir: &Path, file: &str) -> Option<String> {
         let mut part = [0; READ_BYTES];
         let length = rustix::io::read(&file, &mut part).ok()?;
         text.extend_from_slice(&part[..length]);
-        // The kernel gives as many lines as there is room for, and none is half as long as the
-        // room.
+        // The kernel returns as many whole lines as there is room for, and no line is half as long
+        // as the room.
         if length <= READ_BYTES / 2 {
             return String::from_utf8(text).ok();
         }
@@ -50,7 +50,7 @@ pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// A limit as version 2 and the pids controller write it.
+/// A limit as version 2 and the pids controller write it: a number, or `max`.
 pub(super) fn maximum(limit: Option<u64>) -> String {
     limit.map_or_else(|| "max".to_owned(), |limit| limit.to_string())
 }
@@ -60,8 +60,8 @@ pub(super) fn members_of(dir: &Path) -> Vec<u32> {
     own.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-/// Whether a process is in a group or below it. Most are where they were put, and looking below
-/// costs more.
+/// Whether a process is in a group or below it. Most processes are where the agent put them, and a
+/// look below costs more.
 pub(super) fn is_below(dir: &Path, pid: u32) -> bool {
     members_of(dir).contains(&pid) || children(dir).iter().any(|child| is_below(child, pid))
 }

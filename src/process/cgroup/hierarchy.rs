@@ -25,21 +25,21 @@ pub(super) const OWN_LEAF: &str = "@guest-agent";
 /// like this.
 pub(super) const KEEPER_LEAF: &str = "@keeper";
 
-/// Whether the agent is to be in one group with its plugins.
+/// Whether the agent and its plugins are in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Together {
-    /// Yes: they are limited together.
+    /// They are: one limit applies to both.
     Yes,
-    /// No.
+    /// They are not.
     No,
 }
 
 /// A version of the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// One hierarchy per controller, or for a few of them.
+    /// One hierarchy for each controller, or for a few of them.
     V1,
-    /// One for all.
+    /// One hierarchy for all controllers.
     V2,
 }
 
@@ -77,9 +77,9 @@ pub(super) struct Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
     version: Version,
-    /// Names of its controllers; version 2 says them elsewhere.
+    /// Names of its controllers; under version 2 a file of each group names them.
     controllers: Vec<String>,
-    /// The part of the hierarchy that is mounted.
+    /// The part of the hierarchy that is mounted here.
     root: String,
     point: PathBuf,
 }
@@ -163,7 +163,8 @@ fn below_named(
     let missing =
         format!("{point}: the group {named}, which plugins.cgroup_parent names, does not exist");
     match mount.version {
-        // A service manager could not start the agent again in a group that hands controllers on.
+        // A service manager could not start the agent again in a group that gives controllers to
+        // its children.
         Version::V2 => {
             let follows = "plugins have no groups of their own, and no limits, until the agent starts with it there";
             (None, Some(format!("{missing}; {follows}")))
@@ -172,7 +173,7 @@ fn below_named(
             let follows = format!("groups of plugins are in {}", inside.display());
             (Some(inside), Some(format!("{missing}; {follows}")))
         }
-        // The group may exist in some hierarchies only, and this one limits no memory.
+        // The group may exist in some hierarchies only, and this one does not limit memory.
         Version::V1 => (Some(inside), None),
     }
 }
@@ -218,7 +219,7 @@ fn settle(
     }
 }
 
-/// The group in which the agent was started; groups of an earlier agent process are inside.
+/// The group in which the agent was started; the groups of an earlier agent process are below it.
 fn given<'a>(inside: &'a Path, own: &str) -> &'a Path {
     let above = |path: &'a Path, name: &str| {
         if path.ends_with(name) { path.parent().unwrap_or(path) } else { path }
@@ -226,7 +227,8 @@ fn given<'a>(inside: &'a Path, own: &str) -> &'a Path {
     if inside.ends_with(OWN_LEAF) { above(above(inside, OWN_LEAF), own) } else { inside }
 }
 
-/// Hands controllers down from the group the agent was given to the groups of plugins.
+/// Enables controllers for the groups of plugins, from the group that the agent was given
+/// downwards.
 fn hand_down(
     inside: &Path,
     base: &Path,
@@ -238,7 +240,7 @@ fn hand_down(
         enter_leaf(base)?;
     }
     if write(inside, "cgroup.subtree_control", &enable).is_err() {
-        // Processes are in the way: most likely only this one.
+        // Processes keep the kernel from enabling controllers: most likely this process alone.
         enter_leaf(if together == Together::Yes { base } else { inside })?;
         write(inside, "cgroup.subtree_control", &enable)?;
     }
@@ -378,7 +380,7 @@ mod tests {
         assert_eq!(group("4:cpu:/docker/abc"), None);
     }
 
-    /// A delegated group of version 2 as files of a folder.
+    /// A delegated group of version 2, as files of a folder.
     fn delegated(dir: &Path, own: &str) -> PathBuf {
         let inside = dir.join("system.slice/agent.service");
         std::fs::create_dir_all(inside.join(own).join(OWN_LEAF)).unwrap();
@@ -407,8 +409,8 @@ mod tests {
         assert_eq!(said("ours/cgroup.subtree_control"), "+memory +cpu +pids");
         assert_eq!(said(&format!("ours/{OWN_LEAF}/cgroup.procs")), "", "it stays where it is");
 
-        // Limited together, it goes to its plugins; from there it finds the way back to what it was
-        // given.
+        // Where agent and plugins are limited together, the agent moves into its leaf; from there
+        // it finds the group that it was given.
         let leaf = inside.join("ours").join(OWN_LEAF);
         for from in [&inside, &leaf, &inside.join(OWN_LEAF)] {
             let place = settle(&mount, from, "ours", Together::Yes).unwrap().unwrap();

@@ -10,19 +10,19 @@ use super::files::{maximum, write};
 use super::{Absence, Cgroups, Controller, Group, Room, Version, v1, v2};
 use v2::WhoEnds;
 
-/// What to do where the agent may use no control groups at all.
+/// The fix where the agent may use no control groups at all.
 const NO_GROUPS_FIX: &str = "run the agent as root, or as a service with Delegate=yes; in a container, \
                              mount /sys/fs/cgroup writable";
 
-/// What to do where the kernel or the service manager keeps a controller back.
+/// The fix where the kernel or the service manager does not give a controller.
 const NO_CONTROLLER_FIX: &str = "enable the controller in the kernel (cgroup_enable=), and \
                                  delegate it to the agent's service (Delegate=yes)";
 
-/// What to do about a limit below what is in use.
+/// The fix for a limit below the current usage.
 const IN_USE_FIX: &str = "raise the limit, or free what the plugin keeps in memory (files in /dev/shm \
                           count), then restart it";
 
-/// What to do about a plugin that runs outside of its group.
+/// The fix for a plugin that runs outside of its group.
 const OUTSIDE_FIX: &str = "see the agent's log, then restart the plugin";
 
 /// The result of setting limits.
@@ -30,13 +30,13 @@ const OUTSIDE_FIX: &str = "see the agent's log, then restart the plugin";
 pub(super) struct Outcome {
     /// What this machine cannot enforce.
     missing: Unenforced,
-    /// A limit below what is in use.
+    /// A limit that is below the current usage.
     in_use: Option<Shortfall>,
 }
 
-/// One limit as it is to be.
+/// One limit to set.
 struct Wanted {
-    /// In words; `None` where there is to be none.
+    /// The limit in words; `None` where there is to be none.
     what: Option<String>,
     controller: Controller,
     limit: Limit,
@@ -46,7 +46,7 @@ struct Wanted {
 #[derive(Clone, Copy)]
 enum Limit {
     Memory(Option<u64>),
-    /// Of many plugins, of which not all are to end when it runs out.
+    /// The group holds several plugins, of which not all are to end when memory runs out.
     TotalMemory(Option<u64>),
     Cpu(Option<u32>),
     Tasks(Option<u64>),
@@ -55,7 +55,7 @@ enum Limit {
 // === impl Group: limits ===
 
 impl Group {
-    /// Sets the limits of a group that is there, also while processes are in it.
+    /// Sets the limits of a group that exists, also while processes are in it.
     pub(super) fn set(&self, limits: &Limits) -> Outcome {
         let mut outcome = self.set_all(self.wanted(limits));
         outcome.missing.extend(self.total_missing.clone());
@@ -94,8 +94,8 @@ impl Group {
     /// Sets the limits of the running plugin that has this process. Blocks.
     ///
     /// # Errors
-    /// A start would do what cannot be done now: the process is outside of the group, or more
-    /// memory is in use than it may have.
+    /// The limit cannot be set on a running plugin, and a restart could set it: the process is
+    /// outside of the group, or it uses more memory than the limit.
     pub(crate) fn limit(&self, pid: u32, limits: &Limits) -> Result<Unenforced, LimitError> {
         if self.is_real() && !self.holds(pid) {
             return Err(LimitError::Outside);
@@ -158,7 +158,7 @@ impl Group {
 // === impl Cgroups: limits ===
 
 impl Cgroups {
-    /// Limits all groups together, and the agent with them; or takes such a limit back.
+    /// Sets the limit of all groups and the agent together, or removes it.
     pub(super) fn limit_total(&mut self) {
         let bases = self.places.iter().map(|place| Room::of(place, place.base.clone()));
         let (rooms, when_absent) = (bases.collect(), self.when_absent);
@@ -225,7 +225,7 @@ impl Wanted {
     }
 }
 
-/// What to do about a limit that the kernel did not take.
+/// The fix for a limit that the kernel refused.
 fn fix_of(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::InvalidInput => "give a limit that the kernel accepts",

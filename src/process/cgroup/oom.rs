@@ -15,11 +15,11 @@ use tokio::io::unix::AsyncFd;
 use super::files::write;
 use crate::os::async_fd;
 
-/// Tells of every OOM kill.
+/// Reports each OOM kill.
 #[derive(Debug)]
 pub(crate) struct OomWatch {
     notices: AsyncFd<OwnedFd>,
-    /// Has to stay open for as long as version 1 is to signal.
+    /// Must stay open as long as version 1 is to signal.
     _control: Option<File>,
 }
 

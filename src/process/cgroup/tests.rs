@@ -1,4 +1,4 @@
-//! Against the hierarchies of this machine, as root; elsewhere each test says that it is skipped.
+//! Tests on the hierarchies of this machine, as root; elsewhere each test says that it is skipped.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ struct Walls {
 }
 
 impl Walls {
-    /// `None`, said in one line, where this machine cannot limit what the test is about.
+    /// `None`, with a line that says so, where this machine cannot limit what the test needs.
     fn with(controller: Controller) -> Option<Self> {
         let state_dir = format!("/test/{}", uuid::Uuid::new_v4());
         let groups = Cgroups::detect(Path::new(&state_dir), None, Some(64), Total::default());
@@ -96,7 +96,7 @@ fn a_fork_bomb_meets_its_limit_and_ends_with_its_group() {
     let unenforced = walls.group.prepare(&limits(None, None)).unwrap();
     assert_eq!(unenforced, Unenforced::default());
     let mut child = walls.run("while :; do sleep 1000 & done");
-    // The shell gives up at the limit; what it made stays.
+    // The shell stops forking at the limit; the processes that it made stay.
     child.wait().unwrap();
     let members = walls.group.members().len();
     assert!((32..=64).contains(&members), "{members} processes");
@@ -144,7 +144,7 @@ fn a_cpu_hog_gets_its_share_and_what_it_used_is_counted() {
     let share = used.as_secs_f64() / began.elapsed().as_secs_f64();
     walls.group.kill().unwrap();
     child.wait().unwrap();
-    // Its quota and one period more; and it did run.
+    // At most its quota and one more period; and it did run.
     assert!(share < 0.30, "it used {share:.2} of a core");
     assert!(share > 0.0, "it did not run");
 }
@@ -171,7 +171,8 @@ fn two_agents_have_groups_of_their_own() {
 #[test]
 fn what_a_group_says_already_is_not_written_again() {
     let dir = tempfile::tempdir().unwrap();
-    // With a space before it, which is gone where the same was written.
+    // The value has a space before it, which would be gone if the same value had been written
+    // again.
     let says = |text: &str| {
         for file in ["cpu.cfs_quota_us", "cpu.max"] {
             std::fs::write(dir.path().join(file), text).unwrap();

@@ -12,7 +12,7 @@ use super::files::{keyed, members_below, read, settle, write};
 /// The period over which CPU time is counted, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
 
-/// Least quota that the kernel takes, in microseconds.
+/// The smallest quota that the kernel accepts, in microseconds.
 const CPU_QUOTA_MIN_US: u64 = 1_000;
 
 /// How long a group may take to freeze.
@@ -21,14 +21,15 @@ const FREEZE_WAIT: Duration = Duration::from_secs(1);
 /// Limits the sum of memory and swap: a plugin with unlimited swap could use more than the limit.
 /// Where the kernel does not count swap, limits memory alone.
 ///
-/// The kernel takes no limit below what is in use and cannot be dropped; then the old limit stays.
+/// The kernel refuses a limit below the memory that is in use and cannot be dropped; the old limit
+/// then stays.
 pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>) -> io::Result<()> {
     const LIMIT: &str = "memory.limit_in_bytes";
     const WITH_SWAP: &str = "memory.memsw.limit_in_bytes";
     let limit = bytes.map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string());
     let old = read(dir, WITH_SWAP);
     if old.is_some() {
-        // It may never be below the other one, which may be about to rise.
+        // This limit may never be below the other one, which may be about to rise.
         write(dir, WITH_SWAP, "-1")?;
     }
     let set = || {
@@ -76,13 +77,13 @@ pub(super) fn oom_kills(dir: &Path) -> Option<u64> {
     keyed(&read(dir, "memory.oom_control")?, "oom_kill")
 }
 
-/// Stops every process of the group where it is.
+/// Freezes every process of the group.
 pub(super) fn freeze(dir: &Path) -> io::Result<()> {
     write(dir, "freezer.state", "FROZEN")?;
     let began = Instant::now();
     while read(dir, "freezer.state").is_some_and(|state| state.trim() != "FROZEN") {
         if began.elapsed() >= FREEZE_WAIT {
-            // Most of them stand still; the next round meets the others.
+            // Most processes are frozen after one round; the next round finds the rest.
             break;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -94,9 +95,9 @@ pub(super) fn thaw(dir: &Path) -> io::Result<()> {
     write(dir, "freezer.state", "THAWED")
 }
 
-/// Sends SIGKILL to every process of the group. A pid could be another's by the time it is
-/// signalled, so a process is taken hold of first, then looked up in the group again, then
-/// signalled.
+/// Sends SIGKILL to every process of the group. A pid may belong to another process by the time it
+/// is signalled, so the agent opens a pidfd first, looks the process up in the group again, and
+/// then signals it.
 pub(super) fn kill_members(dir: &Path) {
     let held: Vec<_> = members_below(dir)
         .into_iter()

@@ -11,9 +11,9 @@ use super::v1::quota_us;
 /// Which processes the kernel kills when memory runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhoEnds {
-    /// All of the group: a plugin that lost one of its processes may be in any state.
+    /// All processes of the group: a plugin that lost one of its processes may be in any state.
     All,
-    /// The process that the kernel chooses, or the whole group of the plugin it is in.
+    /// The process that the kernel chooses, or the whole group of the plugin that it is in.
     One,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn limit_memory(dir: &Path, bytes: Option<u64>, who: WhoEnds) -> io::
         WhoEnds::One => "0",
     };
     let swap = if bytes.is_some() { "0" } else { "max" };
-    // Kernels without swap accounting have neither of these.
+    // Kernels without swap accounting have neither file.
     for (file, value) in [("memory.swap.max", swap), ("memory.oom.group", together)] {
         if dir.join(file).exists() {
             write(dir, file, value)?;

@@ -15,10 +15,11 @@ use crate::net::socket;
 /// Longest path of a unix socket, in bytes, without the NUL that ends it.
 pub(crate) const SOCKET_PATH_MAX: usize = 107;
 
-/// Hexadecimal digits of a hashed name: 128 bits, so that nobody finds two revisions with the same.
+/// Hexadecimal digits of a hashed name: 128 bits, so that two revisions never have the same name,
+/// also where an attacker chooses their names.
 const HASHED_DIGITS: usize = 32;
 
-/// The same in names that earlier agents gave.
+/// The same for names that earlier agents gave.
 const EARLIER_DIGITS: usize = 16;
 
 /// The argument that says where to listen.
@@ -30,7 +31,7 @@ const PORT_MIN: u16 = 20_000;
 /// How many ports are tried.
 const PORT_TRIES: u32 = 64;
 
-/// Where a plugin listens, in the forms its arguments and its callers need.
+/// Where a plugin listens, in the forms that its arguments and its callers need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     /// A unix socket.
@@ -56,7 +57,7 @@ impl Address {
         }
     }
 
-    /// The form that is recorded.
+    /// The form in which the store has it.
     pub(crate) fn endpoint(&self) -> Endpoint {
         match self {
             Self::Unix(_) => Endpoint::unix(&self.argument()),
@@ -79,7 +80,7 @@ pub(crate) fn socket(directory: &Path, name: &PluginName, revision: &RevisionId)
 /// The hashed name. It is free for every launch, because no process of another revision has it.
 pub(crate) fn hashed_socket(directory: &Path, name: &PluginName, revision: &RevisionId) -> PathBuf {
     let (name, revision) = (name.as_str(), revision.as_str());
-    // With their lengths in front, no two pairs make the same text.
+    // The lengths come first, so that no two pairs give the same text.
     let pair = format!("{}:{name}{}:{revision}", name.len(), revision.len());
     let digest = Sha256Digest::of(pair.as_bytes()).to_string();
     directory.join(format!("{}.sock", &digest[..HASHED_DIGITS]))
@@ -182,13 +183,14 @@ pub(crate) fn is_too_long(directory: &Path) -> bool {
 pub(crate) fn try_socket(directory: &Path) -> io::Result<()> {
     let path = directory.join(format!(".try-{:08x}", rand::rng().random::<u32>()));
     let tried = UnixListener::bind(&path).map(drop);
-    // If the folder was made, it is removed again; otherwise nothing has to be removed.
+    // If this made the folder, it removes the folder again; otherwise nothing remains to be
+    // removed.
     drop(std::fs::remove_file(&path));
     tried
 }
 
-/// Whether this failure to make a socket says that the place is of the wrong kind: no disk space is
-/// a passing trouble, a file system without sockets is not.
+/// Whether this failure to make a socket comes from the kind of the file system: a full disk
+/// passes, a file system without sockets does not.
 pub(crate) fn is_unfit_for_sockets(error: &io::Error) -> bool {
     let unfit = [
         libc::EPERM,
@@ -265,7 +267,7 @@ mod tests {
 
     #[test]
     fn plugins_whose_names_run_together_have_sockets_of_their_own() {
-        // The digits are those that other programs compute from the documented form.
+        // The digits are those that another program computes from the documented form.
         for (name, revision, expected) in
             [("q", "b_c", "q_b_c.sock"), ("q_b", "c", "e400a51e3eaf236517886e64653476da.sock")]
         {
@@ -274,7 +276,7 @@ mod tests {
     }
 
     proptest! {
-        /// Short texts of few letters, so that many of them run together to the same text.
+        /// Short texts of few letters, so that many pairs give the same text when they are joined.
         #[test]
         fn law_no_two_revisions_have_one_socket(
             one in ("[a_]{0,3}", "[a_]{0,3}"),
@@ -288,7 +290,7 @@ mod tests {
             let of = |(name, revision): &(PluginName, RevisionId)| socket(directory, name, revision);
             prop_assert!(of(&one).as_os_str().len() <= SOCKET_PATH_MAX);
             prop_assert_eq!(of(&one) == of(&other), one == other);
-            // Nor is a hashed name that of another revision, plain or hashed.
+            // A hashed name is not the name of another revision either, plain or hashed.
             let hashed = hashed_socket(directory, &one.0, &one.1);
             prop_assert!(one == other || hashed != of(&other));
         }

@@ -1,7 +1,7 @@
 //! Explains why a program could not be executed, and how to correct it.
 //!
-//! The kernel answers "permission denied" and "no such file" to half a dozen different problems.
-//! The launcher hands the error over with the path; what can be seen of the file tells them apart.
+//! The kernel reports half a dozen different problems as "permission denied" or "no such file". The
+//! launcher passes the error with the path; what the file looks like tells the problems apart.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) enum ExecError {
         #[source]
         error: io::Error,
     },
-    /// It is seen that it cannot run here.
+    /// The file cannot run on this machine.
     #[error(transparent)]
     Unfit(Unfit),
     /// Only the error of the system call is known.
@@ -35,8 +35,8 @@ pub(crate) enum ExecError {
     Unexplained(#[source] io::Error),
 }
 
-/// Looks at a program before it is executed. What is certain to fail is refused here with its
-/// reason, also because the C library would hand a program of a foreign processor to a shell.
+/// Looks at a program before it is executed. A program that is certain to fail is refused here with
+/// the reason, also because the C library would give a program of a foreign processor to a shell.
 pub(crate) fn check(program: &Path) -> Result<(), ExecError> {
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
     preflight::runnable(&name, program).map_err(ExecError::Unfit)

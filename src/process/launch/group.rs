@@ -12,7 +12,7 @@ use guest_agent_actors::ports::Unenforced;
 use crate::process::cgroup::{Entrance, Group};
 use crate::process::launch::watch::Watched;
 
-/// Least time between two words about OOM kills.
+/// Shortest time between two log lines about OOM kills.
 const OOM_PAUSE: Duration = Duration::from_secs(1);
 
 /// The group of a plugin, ready to be entered, and the limits that are not enforced; the reason, where
@@ -55,7 +55,7 @@ pub(super) fn report_oom_kills(name: PluginName, group: &Group, watched: Arc<Wat
                 );
                 before = now;
             }
-            // More of them within this time are one line.
+            // Further kills within this time are one line.
             tokio::time::sleep(OOM_PAUSE).await;
         }
     });
@@ -73,7 +73,7 @@ pub(super) async fn unenforced_if_outside(
         let why = "its process could not enter the control group";
         (!group.holds(pid)).then(|| group.unenforced_outside(&limits, why))
     };
-    // A look that panicked has seen nothing, and the dead are in no group.
+    // A look that panicked has found no process, and dead processes are in no group.
     let outside = tokio::task::spawn_blocking(look).await.unwrap_or_default();
     outside.filter(|_| watched.is_alive()).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Spreads starts that come together: after an upgrade of the host, a crash of what all plugins
-//! need, or an order for hundreds of them.
+//! Spreads starts that come at the same time: after an upgrade of the host, a crash of something
+//! that all plugins need, or an order for hundreds of plugins.
 //!
 //! Processes that all begin at once share the processors, so that each takes as long as all
 //! together, and the time that a plugin has for its start is over before any of them had a chance.
@@ -15,15 +15,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Starts at once, for each processor: some of them only wait.
 const PER_PROCESSOR: usize = 4;
 
-/// How long a start keeps others waiting, at most. One that is not done by then waits for something
-/// else than a processor.
+/// Longest time for which a start keeps others waiting. A start that is not done by then waits for
+/// something else than a processor.
 pub(crate) const TURN: Duration = Duration::from_secs(1);
 
-/// How long a start waits for its turn, at most. The machine allows a launch so much more than the
-/// start itself.
+/// Longest time for which a start waits for its turn. The machine gives a launch this time in
+/// addition to the start timeout.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whose turn it is. Clones share it.
+/// Gives out turns. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns(Arc<Semaphore>);
 
@@ -33,7 +33,7 @@ pub(crate) type Turn = Option<OwnedSemaphorePermit>;
 // === impl Turns ===
 
 impl Turns {
-    /// As many as suit this machine.
+    /// As many turns as suit this machine.
     pub(crate) fn of_this_machine() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, Into::into);
         Self::of(processors * PER_PROCESSOR)

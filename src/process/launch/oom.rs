@@ -1,4 +1,4 @@
-//! Tells whether the kernel killed a process because memory ran out.
+//! Finds out whether the kernel killed a process because memory ran out.
 //!
 //! A SIGKILL alone says nothing about who sent it. The kernel counts its OOM kills in
 //! `/proc/vmstat` and names each victim in its log. Both must agree before the agent reports that a
@@ -21,10 +21,11 @@ use tracing::{info, warn};
 
 use crate::process::cgroup::Group;
 
-/// Most that is read of the kernel's log: more than its usual buffer, less than a surprise.
+/// Most that is read of the kernel's log, in bytes: more than its usual buffer, and bounded where
+/// the log is larger.
 const LOG_MAX: usize = 16 * 1024 * 1024;
 
-/// The victim is named just after it was killed; it may be dead before that.
+/// The kernel names the victim just after it killed it; the victim may be dead before that.
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -37,7 +38,7 @@ const UNSET_SCORE: &str = "0";
 /// process.
 const SPARED_SCORE: &str = "-900";
 
-/// How many OOM kills there had been at some moment.
+/// The number of OOM kills at some moment.
 #[derive(Clone, Debug)]
 pub(crate) struct OomRecord {
     vmstat: PathBuf,
@@ -102,7 +103,7 @@ impl OomRecord {
                     }
                     seen += n;
                 }
-                // EPIPE: records were overwritten meanwhile, the next read continues after them.
+                // EPIPE: records were overwritten meanwhile; the next read continues after them.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => seen += 1,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => seen += 1,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Some(false),

@@ -1,9 +1,10 @@
 //! The names of plugins whose processes an earlier agent process launched.
 //!
-//! Who launches a plugin has to know what is left of it, and looks at all processes for that. Of a
-//! name that this agent never launched only an earlier agent process can have left something, and
-//! what that has begun is there when this one has lived for a while. So one look serves for all
-//! such names, and hundreds of new plugins come without a look each. The launcher asks.
+//! A launch has to find the processes that are left of a plugin, and looks at all processes for
+//! that. Where this agent never launched a plugin, only an earlier agent process can have left
+//! processes of it, and those exist by the time this agent has run for a while. One look is
+//! therefore enough for all such plugins, and the first launches of hundreds of new plugins need no
+//! look each. The launcher calls this.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,7 +31,7 @@ struct State {
 // === impl Strangers ===
 
 impl Strangers {
-    /// For an agent that begins now.
+    /// For an agent that starts now.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(State { since: Instant::now(), names: None }))
     }
@@ -55,7 +56,7 @@ impl Strangers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As if the agent had begun long ago.
+    /// As if the agent had started long ago.
     #[cfg(test)]
     pub(crate) fn age(&self) {
         self.lock().since -= SETTLED;

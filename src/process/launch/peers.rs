@@ -57,7 +57,7 @@ struct Peer {
     proof: Proof,
 }
 
-/// How it is known that a pid still is the process that connected.
+/// The evidence that a pid still belongs to the process that connected.
 #[derive(Debug)]
 enum Proof {
     /// The kernel gave a descriptor of the process with the connection.
@@ -69,8 +69,8 @@ enum Proof {
 // === impl ProcessLauncher ===
 
 impl ProcessLauncher {
-    /// Judges the process that connected. It is held when this is called; the future says what it
-    /// is, at the latest after half a second.
+    /// Judges the process that connected. This call takes hold of the process; the future returns
+    /// the result after at most half a second.
     ///
     /// # Errors
     /// It belongs to a plugin that is kept from the agent's own sockets, or may do so.
@@ -95,7 +95,7 @@ impl ProcessLauncher {
     }
 }
 
-/// Whether any plugin could be kept from the sockets.
+/// Whether any policy keeps a plugin from the sockets.
 fn closes_any(policies: &Policies) -> bool {
     let named = policies.named.keys().map(|name| policies.of(name));
     named.chain([policies.defaults.clone()]).any(|it| sandbox::closes_agent_sockets(&it))
@@ -106,7 +106,7 @@ fn closes_any(policies: &Policies) -> bool {
 impl Peer {
     fn of(stream: &UnixStream) -> io::Result<Self> {
         let pid = stream.peer_cred()?.pid().and_then(|pid| u32::try_from(pid).ok());
-        // Processes of other namespaces have none here.
+        // A process of another PID namespace has no pid here.
         let pid = pid.filter(|pid| *pid != 0);
         let pid = pid.ok_or_else(|| io::Error::other("it has no pid here"))?;
         let proof = match getsockopt(stream, sockopt::PeerPidfd) {

@@ -25,7 +25,7 @@ use crate::process::launch::variables::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 /// How long a look may take before it is given up.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often, and after which pause, a process that waits for a device is looked at again.
+/// How often, and after which pause, the agent looks again at a process that waits for a device.
 const STUCK_LOOKS: u32 = 5;
 const STUCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -60,12 +60,12 @@ pub(crate) struct Lookout {
 /// The newest look, and the callers that wait for one.
 #[derive(Debug, Default)]
 struct Seen {
-    /// How many callers wanted a look so far.
+    /// How many callers have asked for a look so far.
     asked: u64,
-    /// How many wait for an answer.
+    /// How many callers wait for an answer.
     waiting: usize,
-    /// The last one, and how many of those who asked had done so before it began. Kept for as long
-    /// as somebody waits.
+    /// The last look, and how many callers had asked before it began. Kept as long as a caller
+    /// waits.
     newest: Option<(u64, Arc<Census>)>,
 }
 
@@ -78,7 +78,7 @@ struct Remembered(HashMap<Program, Option<Arc<Mark>>>);
 struct Program {
     pid: u32,
     start_ticks: u64,
-    /// Where its environment lies; the kernel chooses it anew for each program.
+    /// The address of its environment, which the kernel chooses anew for each program.
     environ: (u64, u64),
 }
 
@@ -128,7 +128,7 @@ impl<'a> Waiting<'a> {
         Self { lookout, number: seen.asked }
     }
 
-    /// A look that began after this one asked.
+    /// A look that began after this caller asked.
     fn answer(&self) -> Option<Arc<Census>> {
         let seen = self.lookout.lock();
         let newest = seen.newest.as_ref().filter(|(covers, _)| *covers >= self.number);
@@ -242,7 +242,7 @@ pub(crate) fn carries(environ: &[u8], name: &PluginName, state_dir: &Path) -> bo
 // === impl Program ===
 
 impl Program {
-    /// `None` for one whose environment may not be known, or which has none.
+    /// `None` for a process whose environment cannot be read, or that has none.
     fn of(stat: &Stat) -> Option<Self> {
         let Stat { pid, start_ticks, environ, .. } = *stat;
         (environ.0 != 0).then_some(Self { pid, start_ticks, environ })
@@ -350,7 +350,7 @@ mod tests {
         let lookout = Lookout::default();
         let looks = futures_util::future::join_all((0..50).map(|_| lookout.look()));
         let censuses: Vec<_> = looks.await.into_iter().map(Option::unwrap).collect();
-        // The first one began before the others asked; they share what came after it.
+        // The first look began before the others asked; they share the next one.
         let (first, others) = censuses.split_first().unwrap();
         assert!(others.iter().all(|census| Arc::ptr_eq(census, &others[0])));
         assert!(!Arc::ptr_eq(first, &others[0]));
@@ -368,7 +368,7 @@ mod tests {
         command.env(PLUGIN_VARIABLE, "first").env(STATE_DIR_VARIABLE, DIR);
         let process = Marked(command.spawn().unwrap());
         let census = || Census::take(&remembered).unwrap();
-        // Between fork and exec it is still this test.
+        // Between fork and exec the child still is this test's program.
         let since = std::time::Instant::now();
         let until = |plugin: &str| {
             while !marked(&census(), plugin).contains(&process.pid()) {

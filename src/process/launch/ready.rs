@@ -1,9 +1,9 @@
 //! Waits for a plugin to listen.
 //!
-//! Called while the child's exit and the start timeout are watched elsewhere, so this waits for as
-//! long as it is polled. A look costs one system call, which is why it looks instead of subscribing
-//! to the directory: the same loop serves a socket file that is not there yet, one that exists
-//! before anybody listens, and a port.
+//! The caller watches the child's exit and the start timeout, so this waits as long as it is
+//! polled. A look costs one system call; that is why this looks again and again instead of watching
+//! the directory: the same loop serves a socket file that does not exist yet, one that exists
+//! before the plugin listens, and a port.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use tokio::time::Instant;
 use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::process::rpc::{Connection, connect};
 
-/// Pauses between looks for a socket that does not exist yet. A plugin that is not up after a while
-/// takes longer anyway, and looking less often leaves the processor to it.
+/// Pauses between looks for a socket that does not exist yet. A plugin that does not listen after a
+/// while takes longer anyway, and fewer looks leave it the processor.
 const AT_ONCE: Duration = Duration::from_millis(20);
 const PAUSE_AT_ONCE: Duration = Duration::from_millis(1);
 const SOON: Duration = Duration::from_secs(2);
 const PAUSE_SOON: Duration = Duration::from_millis(5);
 const PAUSE_LATER: Duration = Duration::from_millis(20);
 
-/// Pauses between tries of a socket that refuses.
+/// Pauses between attempts to connect to a socket that refuses.
 const REFUSED: Schedule =
     Schedule::doubling(Duration::from_millis(2), Duration::from_millis(50), Jitter::None);
 

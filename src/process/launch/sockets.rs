@@ -22,11 +22,11 @@ impl ProcessLauncher {
         let (at, name, revision) = (self.sockets_dir(), &spec.name, &spec.revision);
         let usual = address::socket(&at, name, revision);
         let hashed = address::hashed_socket(&at, name, revision);
-        // A text with one `_` was never that of two plugins.
+        // A text with one `_` can only be the name of one plugin and one revision.
         if usual == hashed || !revision.as_str().contains('_') {
             return usual;
         }
-        // Where processes cannot be seen, the hashed name is right in any case.
+        // Where processes cannot be seen, the hashed name is safe in any case.
         let Some(census) = self.shared.lookout.look().await else { return hashed };
         let (name, path) = (name.clone(), usual.clone());
         match look_aside(move || is_taken(&census, &name, &path)).await {
@@ -52,7 +52,7 @@ impl ProcessLauncher {
             address::hashed_socket(&at, name, &revision),
         ];
         let possible = possible.into_iter().chain(address::earlier_sockets(&at, name, &revision));
-        // What the process says is believed only where an agent would have given it that address.
+        // The agent believes the process only where an agent would have given it that address.
         let given = look_aside(move || address::given(&procfs::arguments(pid)?, possible)).await;
         Some(Address::Unix(given.flatten().unwrap_or(usual)).endpoint())
     }

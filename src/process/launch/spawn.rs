@@ -44,12 +44,12 @@ const FIRST_FOREIGN_DESCRIPTOR: libc::c_uint = 3;
 /// need. Only pages that are used are ever there.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// How long a child may take until it executes its program. A few system calls do not need a
+/// How long a child may take until it executes its program. A few system calls need less than a
 /// thousandth of it.
 pub(crate) const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Only one child at a time borrows the memory: whether others may look into that memory is put
-/// back after each.
+/// Only one child at a time shares the agent's memory: after each, the agent restores whether other
+/// processes may read that memory.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The exit status of a child that could not execute its program. The agent does not read it.
@@ -68,7 +68,7 @@ pub(crate) struct Plan {
     pub(crate) directory: PathBuf,
     /// Takes its standard output and error.
     pub(crate) output: File,
-    /// The way into its control group, in every hierarchy.
+    /// The open files through which it enters its control group, in every hierarchy.
     pub(crate) entrance: Arc<Entrance>,
     /// The steps of its policy before exec.
     pub(crate) orders: Arc<Orders>,
@@ -90,15 +90,15 @@ struct Watched {
     changed: Condvar,
 }
 
-/// How far a child is. One that is under way was not waited for.
+/// How far a child is. While it is `UnderWay` no thread has waited for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The child did not execute yet, and may not even be there.
+    /// The child has not executed its program yet, and may not even exist.
     #[default]
     UnderWay,
     /// It executed its program, failed, or could not be made.
     Over,
-    /// It was ended.
+    /// The watchdog ended it.
     TooLong,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct SpawnError {
     pub(crate) error: io::Error,
 }
 
-/// All that the child needs, as the kernel takes it.
+/// All that the child needs, in the form that the kernel takes.
 struct ExecRequest<'a> {
     program: &'a CStr,
     /// Both lists end with a null.
@@ -162,7 +162,7 @@ impl Plan {
         for argument in &self.arguments {
             arguments.push(text(argument.as_bytes())?);
         }
-        // Sorted, and the last of several with one name.
+        // Sorted, and of several variables with one name only the last.
         let variables: BTreeMap<_, _> = self.environment.iter().map(|(k, v)| (k, v)).collect();
         let mut environment = Vec::with_capacity(variables.len());
         for (key, value) in variables {
@@ -189,19 +189,19 @@ impl Plan {
         if errno == 0 {
             return Ok(child);
         }
-        // It has ended, or is about to.
+        // The child has ended, or is about to.
         drop(child.wait());
         let step = Step::of_number(request.step.load(Ordering::Acquire));
         Err(SpawnError { step, error: io::Error::from_raw_os_error(errno) })
     }
 }
 
-/// A text as the kernel takes it.
+/// A text in the form that the kernel takes.
 fn text(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(io::Error::from)
 }
 
-/// A list of texts as the kernel takes it. Good for as long as the texts are.
+/// A list of texts in the form that the kernel takes. Valid as long as the texts are.
 fn list(texts: &[CString]) -> Vec<*const libc::c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
@@ -218,14 +218,15 @@ impl Watchdog {
         let child = Pid::from_raw(self.0.pid.load(Ordering::Acquire));
         if let Some(child) = child.filter(|_| *stage == Stage::UnderWay) {
             *stage = Stage::TooLong;
-            // It was not waited for, so no other process has its number. Gone already is as good.
+            // No thread has waited for the child, so no other process has its pid. It is as well if
+            // the child has just ended.
             match kill_process(child, Signal::KILL) {
                 Ok(()) | Err(_) => {}
             }
         }
     }
 
-    /// The watchdog is not needed any more. Returns its result.
+    /// Tells the watchdog that the child is done, and returns what the watchdog found.
     pub(crate) fn dismiss(&self) -> Stage {
         let mut stage = self.stage();
         if *stage == Stage::UnderWay {
@@ -243,7 +244,7 @@ impl Watchdog {
 // === impl Child ===
 
 impl Child {
-    /// Its process id, which is its own until it was waited for.
+    /// Its process id, which no other process has until this one is waited for.
     pub(crate) fn id(&self) -> u32 {
         self.0.as_raw_nonzero().get().unsigned_abs()
     }
@@ -262,7 +263,7 @@ impl Child {
         }
     }
 
-    /// Kills it. Only before it was waited for.
+    /// Kills it. Call this only before it is waited for.
     ///
     /// # Errors
     /// Another thread reaped it.
@@ -301,10 +302,10 @@ impl ExecRequest<'_> {
             )
         };
         let made = if made < 0 { Err(io::Error::last_os_error()) } else { Ok(made) };
-        // A child that became another user forbade looking into the memory that it had, which is
-        // ours.
+        // A child that became another user made the kernel mark the memory that it shared, which is
+        // the agent's, as not readable by other processes.
         if let Ok(dumpable) = dumpable {
-            // It was so before, so it can be.
+            // It had this value before, so the kernel accepts it.
             match rustix::process::set_dumpable_behavior(dumpable) {
                 Ok(()) | Err(_) => {}
             }
@@ -316,8 +317,8 @@ impl ExecRequest<'_> {
     /// Runs in the child. Returns only when something failed.
     #[expect(unsafe_code, reason = "the safe wrappers ask for owned descriptors or allocate")]
     fn set_up_and_exec(&self) -> Result<(), (Option<Step>, Errno)> {
-        // Before anything could be forked. A plugin runs without its group rather than not at all;
-        // the agent sees whether it is inside, and says so.
+        // Before it can fork. A plugin runs outside of its group rather than not at all; the agent
+        // finds out whether it is inside, and reports it.
         match self.entrance.enter() {
             Ok(()) | Err(_) => {}
         }
@@ -370,7 +371,7 @@ impl Unreachable {
 
 impl Drop for Unreachable {
     fn drop(&mut self) {
-        // It was the mask before, so it is one that can be set.
+        // This was the mask before, so the kernel accepts it.
         match pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&self.0), None) {
             Ok(()) | Err(_) => {}
         }
@@ -423,14 +424,14 @@ fn reset_oom_score() {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
         match rustix::io::write(&file, b"0") {
-            // Nothing else would be done, see above.
+            // The error has no other consequence, see above.
             Ok(_) | Err(_) => {}
         }
     }
 }
 
-/// Marks all descriptors that the agent or its parent opened without close-on-exec. Marking instead
-/// of closing keeps the pipe on which a failed exec is reported.
+/// Sets close-on-exec on all descriptors that the agent or its parent opened without it. Setting
+/// the flag, and not closing them, keeps the pipe on which a failed exec is reported.
 #[expect(unsafe_code, reason = "no safe wrapper of this call exists")]
 fn hide_descriptors() -> Result<(), Errno> {
     // SAFETY: the call takes three numbers and changes only flags of descriptors; nothing in this
@@ -529,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_child_that_does_not_get_to_its_program_is_ended() {
-        // A door that stays shut: the child writes into a pipe that is full.
+        // A file that cannot be written to: the child writes into a pipe that is full.
         let (_reader, door) = io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&door, true).unwrap();
         while rustix::io::write(&door, &[0; 4096]).is_ok() {}

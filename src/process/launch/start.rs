@@ -173,7 +173,8 @@ impl ProcessLauncher {
             }
             Source::Local(files) => PathBuf::from(&*files.folder),
         };
-        // An absolute entry point, which only a local plugin may have, takes the folder's place.
+        // An absolute entry point, which only a local plugin may have, replaces the path of the
+        // folder.
         let program = directory.join(spec.entry_point.as_str());
         let failed =
             |cause: Cause| LaunchError::Spawn { program: program.display().to_string(), cause };
@@ -209,7 +210,7 @@ impl ProcessLauncher {
         let pid = child.id();
         spawning.record("pid", pid);
         drop(spawning);
-        // It is our child and not reaped, so the pid is its own until we say otherwise.
+        // It is a child of this agent and not reaped yet, so its pid belongs to no other process.
         let held = Pidfd::open(pid).and_then(|pidfd| {
             let stat = procfs::stat(pid).ok_or(io::ErrorKind::NotFound)?;
             Ok((pidfd, stat.start_ticks))
@@ -305,7 +306,7 @@ impl ProcessLauncher {
             let output = match make_dir(logs.dir(), 0o750).and_then(|()| logs.begin(&name)) {
                 Ok(file) => {
                     if given {
-                        // It may open what it writes to once more, by its name in /dev.
+                        // The plugin may open its output once more, by its name in /dev.
                         let changed = sandbox::give_file(&file, owner);
                         let path = logs.path(&name);
                         changed.map_err(|error| PrepareError::Make { path, error })?;
@@ -351,7 +352,7 @@ impl ProcessLauncher {
         arguments
     }
 
-    /// The last of the arguments; no other plugin and no helper has the same.
+    /// The last of the arguments: no other plugin and no helper has the same one.
     pub(super) fn error_log_argument(&self, name: &PluginName) -> OsString {
         let mut argument = OsString::from("--errorlogfile=");
         argument.push(self.state_dir(name).join(logs::ERROR_LOG));
@@ -433,8 +434,8 @@ impl ProcessLauncher {
         guest_agent_actors::ports::Launcher::last_output(self, name).await
     }
 
-    /// Leaves no process of a failed launch. One that survives even SIGKILL is named in the log;
-    /// the next launch or stop meets it again.
+    /// Leaves no process of a failed launch. The log names a process that survives SIGKILL; the
+    /// next launch or stop tries to end it again.
     async fn give_up(&self, name: &PluginName, watched: &Watched, endpoint: Endpoint) {
         let order = StopOrder {
             name: name.clone(),
@@ -449,8 +450,8 @@ impl ProcessLauncher {
     }
 }
 
-/// The plugin's socket; a loopback port where the place cannot hold sockets at all. Every launch
-/// tries anew, so a place that was mended is used again.
+/// The plugin's socket, or a loopback port where the file system cannot hold sockets. Every launch
+/// tries the socket first, so it is used again once the cause is gone.
 fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Address, Cause> {
     match address::try_socket(dir) {
         Ok(()) => Ok(Address::Unix(socket)),
@@ -467,7 +468,7 @@ fn unix_or_loopback(name: &PluginName, dir: &Path, socket: PathBuf) -> Result<Ad
     }
 }
 
-/// Takes the output of a plugin whose log cannot be made. It runs all the same.
+/// Discards the output of a plugin whose log cannot be made. The plugin runs all the same.
 fn nowhere(name: &PluginName, log: &Path, error: &io::Error) -> Result<File, PrepareError> {
     tracing::warn!(
         plugin = %name, log = %log.display(), %error, "the output of a plugin is not kept"
@@ -495,9 +496,9 @@ fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Ca
 }
 
 /// Makes the plugin's control group and opens it. Returns what the machine cannot enforce, which
-/// does not keep the plugin from running.
-/// Removes the socket of a former process at the address of the new one. Done here and not on
-/// another thread, where it could happen late, to the socket of a later launch.
+/// does not keep the plugin from running. Removes the socket that a former process left at the
+/// address of the new one. This is done here and not on another thread, where it could be late and
+/// remove the socket of a later launch.
 fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
     let Address::Unix(path) = address else { return Ok(()) };
     match std::fs::remove_file(path) {
@@ -508,7 +509,7 @@ fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
     }
 }
 
-/// The variables of every plugin, of any kind.
+/// The variables that every plugin has, of any kind.
 pub(crate) fn inherited_environment() -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> = INHERITED
         .iter()

@@ -7,9 +7,9 @@
 //! AtOnce:   ─────────────────────────────────────────────────────────────────────────────┴► SIGKILL
 //! ```
 //!
-//! A plugin that answered has nothing left to do but to exit. One that answers and stays, as some
-//! do that are stopped by SIGTERM elsewhere, would otherwise keep its successor waiting for all of
-//! the timeout. One that writes out what it has after its answer gets more by its policy.
+//! A plugin that answered Stop only has to exit. A plugin that answers and stays, as plugins do
+//! that other agents stop by SIGTERM, would otherwise make its successor wait for the whole
+//! timeout. A plugin that still writes data after its answer gets more time by its policy.
 //!
 //! The last stage repeats until a look at all processes finds none of the plugin, so a helper that
 //! was forked meanwhile ends as well. Each signal goes through a pidfd of a proven member of the
@@ -35,10 +35,12 @@ use crate::process::launch::{Gate, ProcessLauncher, address};
 /// No stop waits longer, whatever is ordered; it also keeps the arithmetic of deadlines in range.
 const LONGEST_STOP: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a plugin that could not be called may take to exit by itself: it may have begun to.
+/// How long a plugin that could not be called may take to exit by itself: it may already be
+/// exiting.
 const UNREACHABLE_GRACE: Duration = Duration::from_millis(500);
 
-/// How long SIGTERM may take: with the plugin itself among those who got it, and without.
+/// How long processes may take to end after SIGTERM: with the plugin itself among them, and without
+/// it.
 const TERM_GRACE: Duration = Duration::from_secs(5);
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 
@@ -48,15 +50,15 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long one round of SIGKILL waits before it looks again.
 const KILL_ROUND: Duration = Duration::from_secs(1);
 
-/// How long a stop waits for the cause of an end that it saw, and for the reaping of it. The cause
-/// of a child's end is known at once; that of a process which another one has to reap first mostly
-/// is.
+/// How long a stop waits for the cause of an end that it saw, and for the process to be reaped. The
+/// cause of a child's end is known at once; that of a process with another parent mostly is, once
+/// the parent has reaped it.
 const CAUSE_WAIT: Duration = Duration::from_millis(100);
 
-/// The processes that were found while ending all of them.
+/// Which processes the stop found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
-    /// Nobody.
+    /// No process.
     Nobody,
     /// At least one process.
     Somebody,
@@ -128,13 +130,14 @@ impl ProcessLauncher {
         let mut met = Met::Nobody;
         loop {
             let members = self.members(name, given).await;
-            // Held already, so it is ended even when looking for the others failed.
+            // This agent holds it already, so it ends it even where the search for the others
+            // failed.
             let leader = newest.as_ref().filter(|watched| watched.is_alive());
             let found = leader.map(|watched| watched.process.pid);
             let found = found.or_else(|| members.first().map(|member| member.process.pid));
             let Some(pid) = found else { break };
             if met == Met::Somebody && group.is_real() {
-                // A process forks faster than the looks find its children: the kernel kills the
+                // A process forks faster than the agent finds its children: the kernel kills the
                 // whole group at once.
                 let group = group.clone();
                 drop(look_aside(move || group.kill()).await);
@@ -157,7 +160,8 @@ impl ProcessLauncher {
             drop(timeout(KILL_ROUND, all_gone).await);
         }
         if let Some(watched) = newest.filter(|watched| !watched.is_alive()) {
-            // No zombie is left behind; its reaping takes a moment after its end.
+            // The agent waits until the process is reaped, which takes a moment after its end, so
+            // no zombie is left.
             drop(timeout(CAUSE_WAIT, watched.put_away()).await);
         }
         Ok(met)
@@ -201,7 +205,7 @@ impl ProcessLauncher {
             }
         };
         let until = deadline.min(Instant::now() + grace);
-        // Whether it exited in time shows when the living are looked for.
+        // The search for living processes shows whether it exited in time.
         drop(timeout_at(until, watched.dead()).await);
     }
 
@@ -275,7 +279,8 @@ impl ProcessLauncher {
                     tracing::warn!(plugin = %name, error = %Chain(&error), "a folder remains");
                 }
             }
-            // For the last of them, the folder of all; it stays while others are in it.
+            // After the last plugin, the folder of all; it stays while other plugins have folders
+            // in it.
             drop(std::fs::remove_dir(&parent));
         };
         drop(tokio::task::spawn_blocking(work).await);
@@ -299,7 +304,7 @@ impl ProcessLauncher {
     }
 }
 
-/// The oldest come first, so a parent that would replace its children is met before them.
+/// The oldest come first, so a parent that would start its children again ends before them.
 fn send(name: &PluginName, members: &[Member], signal: Signal) {
     for member in members {
         let pid = member.process.pid;

@@ -17,7 +17,7 @@ use crate::process::rpc::tests::Script;
 mod confined;
 mod sockets;
 
-/// Longer than anything may take on a busy machine; only a failing test waits for it.
+/// Longer than anything may take on a busy machine; only a failing test waits that long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A launcher with directories of its own.
@@ -55,7 +55,7 @@ impl Bed {
         ProcessLauncher::new(config, Arc::new(GrpcPluginRpc::new())).unwrap()
     }
 
-    /// A launcher that knows nothing of this one: the agent after its restart.
+    /// A launcher that knows nothing of this one, as an agent has after its restart.
     fn another_life(&self) -> ProcessLauncher {
         Self::launcher_in(self.dir.path(), Transport::Unix)
     }
@@ -304,7 +304,7 @@ async fn a_launch_clears_the_sockets_that_earlier_revisions_left() {
     }
     let _listening = listen("p_r2.sock");
     std::fs::write(path("p_r3.sock"), "no socket").unwrap();
-    // A plugin of which a socket may be as well.
+    // A plugin at whose address a socket may be as well.
     drop(bed.launcher.gate(&"p_q".parse().unwrap()).await);
     let spec = bed.plugin("p", "exec sleep 1000");
     let launched = bed.launch_answered(&spec, &Script::default()).await;
@@ -313,7 +313,7 @@ async fn a_launch_clears_the_sockets_that_earlier_revisions_left() {
     for other in ["p_q_r0.sock", "pq_r0.sock", "p_r2.sock", "p_r3.sock", "p_r1.sock"] {
         assert!(exists(other), "{other} was deleted");
     }
-    // A stop clears what came meanwhile.
+    // A stop removes the socket that was made meanwhile.
     drop(listen("p_r0.sock"));
     bed.launcher.stop(order(&spec, Some(&launched), StopManner::AtOnce)).await.unwrap();
     assert!(!exists("p_r0.sock") && !exists("p_r1.sock"));
@@ -323,7 +323,7 @@ async fn a_launch_clears_the_sockets_that_earlier_revisions_left() {
 async fn nobody_waits_for_somebody_else_to_reap() {
     let bed = Bed::new();
     let spec = bed.plugin("p", "exec sleep 1000");
-    // A parent that reaps no child: the launcher sees it like the child of an earlier agent.
+    // A parent that reaps no child: the launcher sees the child as it sees one of an earlier agent.
     let mut parent = std::process::Command::new("sh");
     parent.args(["-c", "./run & echo $! > ../../../pid; exec sleep 1000"]);
     parent.current_dir(bed.dir.path().join("plugins/p/r1"));
@@ -400,7 +400,7 @@ async fn a_launch_begins_by_ending_what_is_left_of_the_plugin() {
 #[tokio::test]
 async fn a_plugin_gets_its_arguments_environment_and_nothing_else() {
     let bed = Bed::new();
-    // The agent's own score, whatever it is, must not be the plugin's.
+    // The plugin must not have the agent's own score.
     std::fs::write("/proc/self/oom_score_adj", "1").unwrap();
     // Open without the close-on-exec flag, as a careless library would.
     let leaked = rustix::io::dup(std::fs::File::open("/proc/self/status").unwrap()).unwrap();
@@ -443,7 +443,7 @@ async fn a_plugin_gets_its_arguments_environment_and_nothing_else() {
     }
 }
 
-/// The plugin that a launcher knows by a ticket.
+/// The plugin that a launcher finds for a ticket.
 fn ticket_owner(launcher: &ProcessLauncher, ticket: &str) -> Option<PluginName> {
     match launcher.holder(ticket) {
         Holder::Plugin { name, .. } => Some(name),
@@ -469,7 +469,7 @@ async fn what_an_earlier_life_left_is_found_and_new_names_are_not_looked_for() {
     assert_eq!(lookout.asked(), 2, "one look serves for all new names");
     assert_eq!(next.find(&left.name, None).await.unwrap(), Some(launched.process));
     next.stop(order(&left, None, StopManner::AtOnce)).await.unwrap();
-    // What this life has launched is looked for again.
+    // The search for processes of a name that this launcher has launched happens again.
     let asked = lookout.asked();
     let new = bed.plugin("fresh", "sleep 1000 & exec sleep 1000");
     let (tell, spawned) = oneshot::channel();
@@ -656,7 +656,8 @@ async fn a_plugin_that_ignores_stop_and_sigterm_is_killed() {
     assert!(procfs::stat(launched.process.pid).is_none(), "a zombie is left");
 }
 
-/// Stops a plugin that answers Stop and stays until SIGTERM; says how long it was let stay.
+/// Stops a plugin that answers Stop and then stays until SIGTERM; returns how long the launcher let
+/// it stay.
 async fn stop_one_that_stays(bed: &Bed, answers: &Script, timeout: Duration) -> Duration {
     let spec = bed.plugin("p", "trap 'exit 3' TERM; while :; do sleep 0.05; done");
     let launched = bed.launch_answered(&spec, answers).await;
@@ -731,7 +732,7 @@ async fn a_recycled_pid_is_neither_found_nor_signalled() {
 
 // === an earlier agent process ===
 
-/// Starts a process that is nobody's child here, with a plugin's markers.
+/// Starts a process that is no child of this test, with a plugin's markers.
 fn orphan(bed: &Bed, name: &str, script: &str) {
     orphan_with(bed, (name, "r1"), &[], script);
 }
@@ -802,7 +803,7 @@ async fn the_end_of_a_process_of_an_earlier_life_is_told_where_the_kernel_knows_
     let bed = Bed::new();
     let spec = bed.plugin("p", "exec sleep 1000");
     let launched = bed.launch_answered(&spec, &Script::default()).await;
-    // For this one it is no child; the first launcher, its parent, reaps it at once.
+    // For this launcher it is no child; its parent, the first launcher, reaps it at once.
     let next = bed.another_life();
     assert!(next.find(&spec.name, Some(&launched.process)).await.unwrap().is_some());
     let exited = next.exited(&spec.name, &launched.process);
@@ -876,7 +877,7 @@ async fn the_oldest_of_several_processes_is_found_and_all_are_ended() {
     orphan(&bed, "p", "echo $$ >> $DIR/pids; while :; do sleep 0.1; done");
     let pids = bed.pids("pids", 2).await;
     let found = bed.launcher.find(&spec.name, None).await.unwrap().unwrap();
-    // Started within the same tick of the clock, either may count as the older one.
+    // Both started within the same tick of the clock, so either may count as the older one.
     let ticks = |pid| procfs::stat(pid).unwrap().start_ticks;
     assert!(found.pid == first || ticks(pids[1]) == found.start_ticks);
     bed.launcher.stop(order(&spec, None, StopManner::AtOnce)).await.unwrap();

@@ -1,6 +1,6 @@
-//! The one-time secrets by which plugins are known when they call the agent.
+//! The one-time secrets by which plugins authenticate when they call the agent.
 //!
-//! The launcher makes one per launch; the host socket asks whose it is.
+//! The launcher makes a ticket for each launch; the host socket looks up its owner.
 //!
 //! A ticket outlives the agent: its digest, and nothing else, is in a file that only the agent may
 //! read, below the runtime directory. It counts again when the plugin's process is found again, and
@@ -35,12 +35,12 @@ pub(crate) struct Tickets {
     left: HashMap<Sha256Digest, PluginName>,
 }
 
-/// Whose a ticket is.
+/// The owner of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// This plugin's.
+    /// This plugin.
     Plugin(PluginName),
-    /// This plugin's if its process is found again.
+    /// This plugin, if its process is found again.
     ComingBack(PluginName),
     /// The ticket is unknown or revoked.
     Nobody,
@@ -94,7 +94,7 @@ impl Tickets {
         }
     }
 
-    /// Makes the plugin's ticket worthless.
+    /// Makes the plugin's ticket invalid.
     pub(crate) fn revoke(&mut self, name: &PluginName) {
         self.forget(name);
         match std::fs::remove_file(self.folder.join(name.as_str())) {
@@ -103,11 +103,11 @@ impl Tickets {
             }
             Ok(()) | Err(_) => {}
         }
-        // The last one takes the folder along; it is made again when it is needed.
+        // The folder goes with the last file; it is made again when the next ticket needs it.
         drop(std::fs::remove_dir(&self.folder));
     }
 
-    /// Whose ticket this is.
+    /// The owner of this ticket.
     pub(crate) fn owner(&self, ticket: &str) -> Owner {
         let Some(digest) = ticket::digest(ticket.as_bytes()) else { return Owner::Nobody };
         match (self.owners.get(&digest), self.left.get(&digest)) {
@@ -126,7 +126,7 @@ impl Tickets {
     fn write(&self, name: &PluginName, digest: &Sha256Digest) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let path = self.folder.join(name.as_str());
-        // Whatever was left under a name that no plugin can have is never read.
+        // A file whose name no plugin can have is never read.
         let fresh = self.folder.join(format!(".{name}"));
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
@@ -177,7 +177,8 @@ mod tests {
 
         let mut next = Tickets::in_folder(at.clone());
         assert_eq!(next.owner(&ticket), Owner::ComingBack(a.clone()));
-        // What the process says of itself does not count when it is known better.
+        // The variable in the environment of the process does not count where the agent has a
+        // record.
         next.restore(&a, Some(b"other"));
         assert_eq!(next.owner(&ticket), Owner::Plugin(a));
         assert_eq!(next.owner("other"), Owner::Nobody);

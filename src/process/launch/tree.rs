@@ -13,8 +13,9 @@
 //! Only the last rule finds a process that clears its environment, makes a session and loses its
 //! parent before a look.
 //!
-//! Looking takes milliseconds and blocks, so `census` does it on a blocking thread, once for all
-//! who ask. When it takes too long, only the processes that are known count. Nothing here signals.
+//! A look takes milliseconds and blocks, so `process_table` does it on a blocking thread, once for
+//! all callers. When it takes too long, only the processes that are known count. This module sends
+//! no signal.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ pub(crate) struct Family {
     pub(crate) name: PluginName,
     /// Its state directory, as the environment of its processes names it.
     pub(crate) state_dir: PathBuf,
-    /// The boot all of this is about.
+    /// The boot in which the pids are valid.
     pub(crate) boot: BootId,
     /// Processes that are known to be the plugin's, dead ones as well.
     pub(crate) known: Vec<Process>,
@@ -43,9 +44,9 @@ pub(crate) struct Family {
 /// A living process of a plugin.
 #[derive(Debug)]
 pub(crate) struct Member {
-    /// Which it is.
+    /// Its pid and start time.
     pub(crate) process: Process,
-    /// Holds it.
+    /// The pidfd that holds it.
     pub(crate) pidfd: Pidfd,
     /// Whether it carries the plugin's markers.
     pub(crate) marked: bool,
@@ -85,7 +86,7 @@ impl Family {
         let listed = &census.processes;
         let marked: HashSet<u32> = census.marked(&self.name, &self.state_dir).collect();
 
-        // Which processes belong, and through which other one each is known to.
+        // Which processes belong to the plugin, and through which other process each was found.
         let mut through: HashMap<u32, Option<u32>> = HashMap::new();
         let known = self.known.iter().filter(|p| {
             p.boot == self.boot
@@ -93,7 +94,8 @@ impl Family {
         });
         through.extend(known.map(|p| (p.pid, None)));
         through.extend(marked.iter().map(|&pid| (pid, None)));
-        // Only in the group: proven when it is still there after it was taken hold of.
+        // Found in the group only: it belongs if it is still in the group after its pidfd was
+        // opened.
         let inside = self.group.members();
         let only_inside: HashSet<u32> =
             inside.into_iter().filter(|pid| !through.contains_key(pid)).collect();
@@ -125,8 +127,8 @@ impl Family {
             let stat = listed.get(&pid)?;
             let process = Process { pid, start_ticks: stat.start_ticks, boot: self.boot.clone() };
             let pidfd = Pidfd::open_proven(&process, &self.boot)?;
-            // The list was not read in one instant. The link is only proven while the process it
-            // goes through is still the one that was listed; a zombie keeps its pid and will do.
+            // The list was not read in one instant. The link proves nothing unless the process that
+            // it goes through is still the listed one; a zombie keeps its pid, and is proof enough.
             let proven = link.is_none_or(unchanged) && !pidfd.is_dead();
             let marked = marked.contains(&pid);
             let leads_session = stat.session == pid;

@@ -4,7 +4,7 @@
 /// Names the plugin in the environment of its processes.
 pub(crate) const PLUGIN_VARIABLE: &str = "GUEST_AGENT_PLUGIN";
 
-/// Names the plugin's state directory, which no other agent on the machine gives out.
+/// Names the plugin's state directory, which no other agent on the machine uses.
 pub(crate) const STATE_DIR_VARIABLE: &str = "GUEST_AGENT_STATE_DIR";
 
 /// Names the revision in the environment of a plugin.

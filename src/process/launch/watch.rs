@@ -1,8 +1,8 @@
 //! Waits for the end of one process and returns its cause.
 //!
 //! One task per process. Children of this agent and processes that an earlier agent process started
-//! are watched in the same way, through a pidfd; they differ only in the source of the exit status.
-//! The launcher uses this; this module ends no process.
+//! are watched in the same way, through a pidfd; only the source of their exit status differs. The
+//! launcher uses this; this module ends no process.
 //!
 //! ```text
 //! pidfd readable ──► Dead ──► cause known: Ended ──► survivors noted, child reaped: Gone
@@ -26,17 +26,18 @@ use crate::process::launch::process_table::Lookout;
 use crate::process::launch::spawn::Child;
 use crate::process::launch::tree::Family;
 
-/// How long the cause of a stranger's end is waited for: its parent has to reap it first.
+/// How long this waits for the exit status of a process that is no child of the agent: its parent
+/// has to reap it first.
 const CAUSE_WAIT: Duration = Duration::from_millis(2500);
 
-/// The pauses between looks for it.
+/// The pauses between attempts to read it.
 const CAUSE_PAUSES: Schedule =
     Schedule::doubling(Duration::from_millis(2), Duration::from_millis(50), Jitter::None);
 
 /// The number of SIGKILL in a wait status.
 const SIGKILL: i32 = 9;
 
-/// How far the end of a process is.
+/// How far the end of a process has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExitStage {
     Alive,
@@ -48,7 +49,7 @@ enum ExitStage {
 /// One watched process.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    /// Which it is.
+    /// Its pid and start time.
     pub(crate) process: Process,
     /// The endpoint that the launch gave it to listen on; `None` when that is not known.
     pub(crate) endpoint: Option<Endpoint>,
@@ -70,9 +71,9 @@ enum Parent {
 
 /// A process to be watched.
 pub(crate) struct Subject {
-    /// Which it is.
+    /// Its pid and start time.
     pub(crate) process: Process,
-    /// Holds it.
+    /// The pidfd that holds it.
     pub(crate) pidfd: Pidfd,
     /// The endpoint that the launch gave it to listen on.
     pub(crate) endpoint: Option<Endpoint>,

@@ -13,10 +13,10 @@ pub(super) struct Beat {
     next: Duration,
 }
 
-/// What came of a look at logs.
+/// The result of a look at logs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Looked {
-    /// When to look at those that are written again.
+    /// When to look again at the logs that a plugin writes into.
     pub(super) pause: Duration,
     /// Whether all logs were looked at and an error log was too long.
     pub(super) is_error_log_cut: bool,
@@ -25,7 +25,7 @@ pub(super) struct Looked {
 // === impl Beat ===
 
 impl Beat {
-    /// At most this long apart.
+    /// The longest time between two looks.
     pub(super) const fn every(longest: Duration) -> Self {
         Self { longest, next: longest }
     }

@@ -13,13 +13,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// What moves at a time.
+/// How many bytes are moved at a time.
 const STEP: usize = 64 * 1024;
 
 /// Most bytes that one cut moves: moving takes time, and the plugin continues to write meanwhile.
 pub(super) const MOVED_MAX: u64 = 16 * 1024 * 1024;
 
-/// Blocks of a file are no smaller in any file system that takes them out.
+/// No file system that can take blocks out has smaller blocks.
 const LEAST_BLOCK: u64 = 4096;
 
 /// How long a log may become.
@@ -37,7 +37,7 @@ impl Bound {
         self.max - self.max / 4
     }
 
-    /// What is left of a log that is cut.
+    /// How many bytes are left of a log that is cut.
     pub(super) const fn kept(self) -> u64 {
         self.max / 2
     }
@@ -70,13 +70,13 @@ fn move_down(file: &File, from: u64) -> io::Result<u64> {
     let mut buffer = vec![0; STEP];
     let first = file.read_at(&mut buffer, from)?;
     let line = buffer[..first].iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    // A line that is longer than everything that was looked at is kept as it is.
+    // A line that is longer than the part that was read is kept as it is.
     let line = if line == first { 0 } else { line };
     let start = from + u64::try_from(line).unwrap_or(0);
     let (mut source, mut target) = (start, 0);
     loop {
         let count = file.read_at(&mut buffer, source)?;
-        // A plugin that writes faster than this moves must not keep us here.
+        // A plugin that writes faster than this moves must not keep the loop running.
         if count == 0 || target >= 2 * MOVED_MAX {
             break;
         }
@@ -133,13 +133,13 @@ mod tests {
         assert!([&content[content.len() - kept..], b"more\n"].concat() == now);
     }
 
-    /// Only blocks can be taken out without memory, and lines do not begin where blocks do.
+    /// Without memory only blocks can be taken out, and a line does not begin where a block does.
     #[test]
     fn a_log_that_outgrew_its_bound_is_cut_in_memory() {
         let content: Vec<u8> = (0..40_000).flat_map(|n| format!("{n:09}\n").into_bytes()).collect();
         let (_dir, path) = log(&content);
         let gone = usize::try_from(cut(&path, 300_000)).expect("small");
-        // Less the line that begins where the newest half does.
+        // Less the rest of the line that the newest half begins with.
         assert_eq!(gone, content.len() - 150_000 + 10);
         assert!(gone % 4096 != 0, "whole blocks");
         assert!(std::fs::read(&path).expect("read") == content[gone..]);

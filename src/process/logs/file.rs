@@ -9,14 +9,14 @@ use std::path::Path;
 use nix::libc;
 use rustix::fs::{Mode, OFlags};
 
-/// No link is followed, and the open does not wait for the other end of a pipe.
+/// No link is followed, and opening a pipe does not wait for its other end.
 const CAREFULLY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
 /// Readable by its owner and group.
 const MODE: u32 = 0o640;
 
-/// Opens a log for appending, and makes it if it does not exist. Anything else of that name is
-/// deleted; the target of a link is not touched.
+/// Opens a log for appending, and makes it if it does not exist. Another kind of file with that
+/// name is deleted; the target of a link is not touched.
 pub(super) fn open_to_append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(MODE).custom_flags(CAREFULLY);
@@ -27,7 +27,7 @@ pub(super) fn open_to_append(path: &Path) -> io::Result<File> {
             options.open(path).and_then(plain)?
         }
     };
-    // The plugin inherits the flags, and is to find an ordinary file.
+    // The plugin inherits the flags, and expects those of an ordinary file.
     rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
     let metadata = file.metadata()?;
     if metadata.permissions().mode() & 0o7777 != MODE && [0, metadata.uid()].contains(&own_uid()) {
@@ -41,7 +41,8 @@ pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(CAREFULLY).open(path).and_then(plain)
 }
 
-/// Opens a log for cutting. Not for appending: that would write at the end, wherever one asks for.
+/// Opens a log for cutting. Not for appending: the kernel would then write at the end, at whatever
+/// offset the agent writes.
 pub(super) fn open_to_cut(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(CAREFULLY).open(path).and_then(plain)
 }

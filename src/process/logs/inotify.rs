@@ -1,4 +1,4 @@
-//! What inotify says of writes into the logs.
+//! Reads from inotify which logs were written.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,7 +8,7 @@ use inotify::{EventMask, EventOwned, Inotify, WatchMask};
 
 use super::{PluginLogs, owner};
 
-/// Which logs are to be looked at.
+/// Which logs a task has to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// Those of these plugins.
@@ -31,7 +31,7 @@ impl Written {
         self.add(event.mask, event.name.as_deref());
     }
 
-    /// Adds what the kernel said.
+    /// Adds the logs that the kernel reported.
     pub(super) fn add(&mut self, mask: EventMask, name: Option<&std::ffi::OsStr>) {
         if mask.contains(EventMask::Q_OVERFLOW) {
             *self = Self::Any;

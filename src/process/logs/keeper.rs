@@ -1,4 +1,4 @@
-//! Shortens the logs while no agent runs: a process of its own that does nothing else.
+//! Cuts the logs while no agent runs: a process of its own that does nothing else.
 //!
 //! ```text
 //! agent: holds the lock ─ starts a keeper ────── ends, however ──► the lock is free
@@ -38,13 +38,14 @@ const BEAT: Duration = Duration::from_secs(2);
 /// Buffer for inotify events.
 const BUFFER: usize = 4096;
 
-/// The agent's hold on its keeper.
+/// The agent's handle on its keeper.
 #[derive(Debug)]
 pub(super) struct Keeper {
     arguments: Vec<OsString>,
     cgroups: Cgroups,
     child: Option<Child>,
-    /// Why the keeper could not be started, so that the log says so once and not with every launch.
+    /// Why the keeper could not be started. It is kept so that the log says so once, and not with
+    /// every launch.
     trouble: Option<String>,
 }
 
@@ -61,13 +62,13 @@ impl Keeper {
         Self { arguments, cgroups, child: None, trouble: None }
     }
 
-    /// Starts it, unless it runs.
+    /// Starts the keeper, unless it runs.
     pub(super) fn be_there(&mut self) {
         if self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
             return;
         }
-        // By this name it is the same program also when its file was replaced. It is given nothing
-        // of the agent's: no environment, no descriptor, and no terminal's signals.
+        // This path is the same program also when its file was replaced. The keeper gets nothing of
+        // the agent's: no environment, no descriptor, and no signals of its terminal.
         let started = Command::new("/proc/self/exe")
             .arg0("guest-agent")
             .args(&self.arguments)
@@ -97,7 +98,7 @@ impl Keeper {
     }
 }
 
-/// What a keeper keeps.
+/// What a keeper looks after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeeperArgs {
     /// Where the logs are.
@@ -160,13 +161,13 @@ pub fn run(args: KeeperArgs) -> Result<(), Cause> {
             written = Written::Any;
         }
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            // An agent has it, and has a keeper of its own or will.
+            // Another agent holds the lock, and has a keeper of its own or will have one.
             return Ok(());
         }
     }
 }
 
-/// What was written into, at the latest when all logs are to be looked at.
+/// The logs that were written, at the latest when all logs are due.
 fn next(inotify: &mut inotify::Inotify, next_beat: Instant) -> io::Result<Written> {
     let wait = next_beat.saturating_duration_since(Instant::now());
     let beat = Timespec::try_from(wait).map_err(io::Error::other)?;

@@ -1,9 +1,9 @@
 //! The record about a log, in a file beside it.
 //!
 //! It outlives the agent, so that an agent that was started again knows where the output of a
-//! launch began, and a follower where it was. It is not synced: after a crash of the machine
-//! nothing runs that it is about. One that was damaged, or is late by a cut because the agent was
-//! killed right after it, only makes older lines come again.
+//! launch began, and a follower where it stopped reading. It is not synced: after a crash of the
+//! machine, the processes that it is about are gone. A mark that is damaged, or one cut behind
+//! because the agent was killed right after a cut, only makes a follower read older lines again.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,15 +12,15 @@ use std::path::Path;
 
 use super::file;
 
-/// More than three numbers take.
+/// More bytes than three numbers take.
 const MAX: usize = 128;
 
 /// Positions in a log, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// How many were cut off its beginning, ever.
+    /// How many bytes were cut off its beginning in all.
     pub(super) cut: u64,
-    /// Where the newest launch began, counted with those that were cut.
+    /// Where the newest launch began, bytes that were cut included.
     pub(super) launch: u64,
     /// Where the newest launch began in the error log as it is.
     pub(super) errors: u64,
@@ -37,7 +37,7 @@ impl Mark {
         text.and_then(Self::parse).unwrap_or_default()
     }
 
-    /// Remembers it. All numbers have the same length always, so one write replaces them all.
+    /// Writes the mark. All numbers always have the same length, so one write replaces them all.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let Self { cut, launch, errors } = self;
         let mut text = String::new();

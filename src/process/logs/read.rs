@@ -15,10 +15,10 @@ use super::PluginLogs;
 use super::file;
 use super::mark::Mark;
 
-/// What is read at a time.
+/// How many bytes are read at a time.
 const STEP: usize = 64 * 1024;
 
-/// The last lines are looked for in this much of the file's end.
+/// The part of the file's end in which the last lines are searched.
 const LOOKED_AT_MAX: u64 = 64 * 1024 * 1024;
 
 /// Where reading begins.
@@ -26,16 +26,16 @@ const LOOKED_AT_MAX: u64 = 64 * 1024 * 1024;
 pub(crate) enum Begin {
     /// So many lines before the end.
     LastLines(u32),
-    /// At a position that an earlier reader came to.
+    /// At the position where an earlier reader stopped.
     At(u64),
 }
 
 /// A part of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// What it says; at most 64 KiB.
+    /// Its text, at most 64 KiB.
     pub(crate) data: Vec<u8>,
-    /// How many bytes before it were cut before they could be read.
+    /// How many bytes before it were cut before the reader came to them.
     pub(crate) skipped: u64,
     /// The position after it.
     pub(crate) next: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Reader {
     logs: PluginLogs,
     name: PluginName,
     file: Option<File>,
-    /// How many bytes the open file has lost, as far as is known.
+    /// How many bytes were cut from the open file, as far as the reader knows.
     cut: u64,
     at: u64,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Reader {
 // === impl Reader ===
 
 impl Reader {
-    /// Begins to read. A log that is not there yet is waited for.
+    /// Begins to read. Where no log exists yet, the reader waits for one.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -72,7 +72,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The position after everything that is there now.
+    /// The position after everything that is in the log now.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -81,7 +81,7 @@ impl Reader {
         Ok(self.cut + length)
     }
 
-    /// What comes next; `None` when there is no more for now.
+    /// The next part; `None` while there is no more.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -95,7 +95,7 @@ impl Reader {
         if piece.skipped > 0 || !piece.data.is_empty() || self.is_current() {
             return Ok(Some(piece).filter(|it| it.skipped > 0 || !it.data.is_empty()));
         }
-        // Read to its end, and there is another one in its place, or none.
+        // The reader is at the end, and another file is in its place, or none.
         self.file = None;
         self.open()?;
         self.at = self.cut;
@@ -110,7 +110,7 @@ impl Reader {
         let skipped = self.cut.saturating_sub(self.at);
         self.at = self.at.max(self.cut);
         if self.at - self.cut > file.metadata()?.len() {
-            // Another process emptied it; all of it is new.
+            // Another process emptied it; all of its content is new.
             self.at = self.cut;
         }
         let mut data = vec![0; STEP];
@@ -157,7 +157,7 @@ fn last_lines(file: &File, lines: u32) -> io::Result<u64> {
         file.read_exact_at(part, from)?;
         for (index, _) in part.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
             let after = from + u64::try_from(index).unwrap_or(0) + 1;
-            // The end of the very last line begins none.
+            // No line begins after the end of the very last line.
             if after == end {
                 continue;
             }
@@ -237,7 +237,7 @@ mod tests {
             bed.write(&part);
             written.push_str(&part);
             if round % 7 == 0 {
-                // Sometimes by another agent, which knows nothing but the mark.
+                // Sometimes another agent makes the cut, which knows only the mark.
                 reader = bed.reader(Begin::At(reader.at));
             }
             let (text, skipped) = all(&mut reader);

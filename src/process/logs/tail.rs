@@ -1,9 +1,9 @@
-//! The end of a log, bounded and fit to be put into an event.
+//! The end of a log, bounded and safe to put into an event.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// Most that is shown: bytes and lines.
+/// Most bytes and lines that are shown.
 const BYTES: u64 = 4096;
 const LINES: usize = 20;
 
@@ -15,7 +15,7 @@ pub(super) fn of(file: File, start: u64) -> String {
 
 fn read_end(mut file: File, start: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
-    // A log shorter than that was emptied; then all of it is new.
+    // A log shorter than that was emptied; all of its content is then new.
     let start = if start > length { 0 } else { start };
     file.seek(SeekFrom::Start(start.max(length.saturating_sub(BYTES))))?;
     let mut bytes = Vec::new();
@@ -31,7 +31,7 @@ fn presentable(bytes: &[u8]) -> String {
     let lines: Vec<String> =
         text.lines().map(clean).filter(|line| !line.trim().is_empty()).collect();
     let mut shown = lines[lines.len().saturating_sub(LINES)..].join("\n");
-    // Each byte that is no UTF-8 became three.
+    // Each byte that is not UTF-8 became three bytes.
     let limit = usize::try_from(BYTES).unwrap_or(usize::MAX);
     if shown.len() > limit {
         let cut = (shown.len() - limit..shown.len()).find(|&at| shown.is_char_boundary(at));

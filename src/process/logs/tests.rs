@@ -66,7 +66,7 @@ fn last_words_are_of_this_launch_in_the_order_in_which_they_were_written() {
     assert_eq!(bed.words(), "one\ntwo\nthree");
     append(&bed.error_log(), "trouble\n");
     assert_eq!(bed.words(), "one\ntwo\nthree\nin its error log:\ntrouble");
-    // Another agent knows it, too.
+    // Another agent reads it from the mark, too.
     assert_eq!(Bed::logs_in(bed.dir.path(), 1 << 20).last_words(&bed.name), bed.words());
 }
 
@@ -187,7 +187,7 @@ fn a_log_that_was_deleted_takes_no_more_room_than_another() {
     assert!(bed.words().ends_with("line"));
     bed.logs.tend_all();
     assert!(output.metadata().unwrap().len() <= 30_000);
-    // With something else in its place as well.
+    // Also with another file in its place.
     std::fs::write(bed.path(), "").unwrap();
     write(&output, "line\n".repeat(20_000));
     bed.logs.tend_all();
@@ -218,7 +218,7 @@ fn a_log_is_written_while_anybody_has_it_open() {
 }
 
 /// Also while a plugin writes as fast as this machine can, each look leaves a log within its bound,
-/// but for what is written meanwhile.
+/// but for the bytes that are written meanwhile.
 #[test]
 fn a_log_is_within_its_bound_after_each_look_while_a_plugin_floods_it() {
     const MAX: u64 = 1 << 20;
@@ -232,7 +232,7 @@ fn a_log_is_within_its_bound_after_each_look_while_a_plugin_floods_it() {
             let line = "a line of sixty-four bytes, so that lines end where parts do ...\n";
             let part = line.repeat(1000);
             while written.load(Ordering::SeqCst) < ALL {
-                // Counted first: a look must not find more than was counted.
+                // The test counts first: a look must not find more than the test counted.
                 written.fetch_add(part.len() as u64, Ordering::SeqCst);
                 write(&output, &part);
             }
@@ -271,7 +271,7 @@ async fn a_watched_log_is_cut_while_a_plugin_floods_it() {
         longest
     });
     let longest = flood.await.unwrap();
-    // How much shorter it stays is up to how busy this machine is.
+    // How much shorter the log stays depends on how busy this machine is.
     assert!(longest < 200 * MAX, "it was not cut before everything was written");
     let begun = std::time::Instant::now();
     while std::fs::metadata(&path).unwrap().len() > MAX {

@@ -1,5 +1,5 @@
 //! The agent's side: looks at a log as soon as a plugin writes into it, and starts the keeper,
-//! which does so when the agent is gone.
+//! which does this while no agent runs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -23,8 +23,8 @@ use crate::process::cgroup::Cgroups;
 /// folder.
 const BEAT: Duration = Duration::from_secs(10);
 
-/// A log that is written into is looked at again after the time in which it could become too long
-/// at a gigabyte per second, within these.
+/// A log that a plugin writes into is looked at again after the time in which it could become too
+/// long at a gigabyte per second, but not outside of these bounds.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
@@ -45,7 +45,7 @@ pub enum Keeping {
         /// The control group for the keeper, outside of the agent's own group.
         cgroups: Cgroups,
     },
-    /// Nobody.
+    /// No process.
     ByNobody,
 }
 
@@ -89,7 +89,7 @@ impl PluginLogs {
                 (looked, keeper)
             };
             let Ok((looked, same_keeper)) = tokio::task::spawn_blocking(work).await else {
-                // It panicked, which was said; or the runtime ends.
+                // The task panicked, which the log says; or the runtime ends.
                 tracing::error!("logs of plugins are no longer shortened");
                 return;
             };
@@ -102,19 +102,19 @@ impl PluginLogs {
         }
     }
 
-    /// Cuts what is too long; says when to look again.
+    /// Cuts the logs that are too long; returns when to look again.
     pub(super) fn look(&self, written: &Written) -> Looked {
         let Written::Some(names) = written else {
             return Looked { pause: PAUSE_MIN, is_error_log_cut: self.tend_all() };
         };
         let room = names.iter().map(|name| {
             self.tend(name).unwrap_or_else(|error| {
-                // The next beat says it louder.
+                // The next look at all logs reports it.
                 tracing::debug!(plugin = %name, %error, "the log of a plugin cannot be shortened");
                 self.shared.bound.max
             })
         });
-        // A nanosecond per byte.
+        // A nanosecond for each byte.
         let pause = room.min().map_or(PAUSE_MIN, Duration::from_nanos);
         Looked { pause: pause.clamp(PAUSE_MIN, PAUSE_MAX), is_error_log_cut: false }
     }

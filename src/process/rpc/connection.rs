@@ -45,8 +45,8 @@ pub(super) struct Calls {
 #[derive(Debug)]
 pub(super) struct Answer(RecvStream);
 
-/// What calls name as their server. It goes into the `:authority` header only; the connection
-/// decides where they go.
+/// The server's name in calls. It goes into the `:authority` header only; the connection decides
+/// where they go.
 pub(super) fn origin() -> Uri {
     Uri::from_static("http://plugin.invalid")
 }
@@ -54,7 +54,7 @@ pub(super) fn origin() -> Uri {
 // === impl Calls ===
 
 impl Calls {
-    /// Begins HTTP/2.
+    /// Starts HTTP/2.
     pub(super) async fn on(connection: Connection) -> io::Result<Self> {
         let (requests, served) = h2::client::Builder::new()
             .max_header_list_size(HEADERS_MAX)
@@ -83,7 +83,7 @@ impl tower::Service<Request<Body>> for Calls {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The one that was found ready goes along.
+        // The connection that was found ready moves into the call.
         let next = self.requests.clone();
         let mut requests = std::mem::replace(&mut self.requests, next);
         Box::pin(async move {
@@ -110,7 +110,7 @@ impl http_body::Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         let stream = &mut self.get_mut().0;
         if let Some(data) = ready!(stream.poll_data(cx)) {
-            // Read, so the plugin may send as much again.
+            // The agent has read it, so the plugin may send as much again.
             let data = data.and_then(|data| {
                 stream.flow_control().release_capacity(data.len())?;
                 Ok(Frame::data(data))

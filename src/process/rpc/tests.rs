@@ -1,4 +1,5 @@
-//! A plugin made of a tonic server in this process, and what its answers become.
+//! A plugin made of a tonic server in this process, and the results that the agent makes of its
+//! answers.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Group, Uid, User};
 use super::host::Host;
 use crate::config::policy::Account;
 
-/// Whom a plugin runs as.
+/// The user and group that a plugin runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its user.
@@ -84,7 +84,7 @@ fn find_user(account: &Account) -> Result<(u32, Option<User>), AccountError> {
     };
     match (found, account) {
         (Ok(Some(user)), _) => Ok((user.uid.as_raw(), Some(user))),
-        // A number needs no entry.
+        // A number needs no entry in the database.
         (Ok(None) | Err(_), Account::Id(id)) => Ok((*id, None)),
         (Ok(None), Account::Name(name)) => {
             Err(AccountError::Unknown { what: "user", name: name.clone() })

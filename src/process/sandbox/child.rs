@@ -34,7 +34,7 @@ const SET_MODE_FILTER: libc::c_uint = 1;
 /// The steps for the child.
 #[derive(Debug)]
 pub(crate) struct Orders {
-    /// Permissions that new files do not get.
+    /// The file mode bits that new files do not get.
     pub(crate) umask: u32,
     /// What the child writes into its `oom_score_adj`. `None` keeps the value that `spawn` gave it.
     pub(crate) oom_score_adj: Option<Vec<u8>>,
@@ -42,7 +42,7 @@ pub(crate) struct Orders {
     pub(crate) limits: Vec<(Resource, Rlimit)>,
     /// User and group to become, without any other group.
     pub(crate) identity: Option<(u32, u32)>,
-    /// Capabilities to keep; without it, those that the user has by itself.
+    /// Capabilities to keep; where it is `None`, those that the kernel leaves to the user.
     pub(crate) kept: Option<Kept>,
     /// Whether nothing that is executed may gain privileges.
     pub(crate) no_new_privileges: bool,
@@ -52,14 +52,15 @@ pub(crate) struct Orders {
     pub(crate) filters: Vec<BpfProgram>,
 }
 
-/// Capabilities that are kept.
+/// The capabilities that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// Those whose bits are set.
     pub(crate) bits: u64,
-    /// The last capability of the kernel, where all others can be made unreachable for good.
+    /// The last capability of the kernel, where the child can drop all others from the bounding
+    /// set.
     pub(crate) bound: Option<u32>,
-    /// Whether programs have to be handed them.
+    /// Whether programs have to get them through the ambient set.
     pub(crate) ambient: bool,
 }
 
@@ -99,8 +100,8 @@ pub(crate) struct Failed {
 // === impl Orders ===
 
 impl Orders {
-    /// Carries everything out, on the calling thread, and stops at the first step that fails. Only
-    /// for a new process: what is done cannot be undone.
+    /// Carries out all steps on the calling thread, and stops at the first one that fails. Only for
+    /// a new process: the steps cannot be undone.
     pub(crate) fn apply(&self) -> Result<(), Failed> {
         let at = |step| move |errno| Failed { step, errno };
         rustix::process::umask(Mode::from_raw_mode(self.umask));
@@ -114,7 +115,7 @@ impl Orders {
             kept.bound().map_err(at(Step::Bounding))?;
         }
         if let Some((user, group)) = self.identity {
-            // Otherwise the change of user would take them all.
+            // Otherwise the change of user would remove them all.
             set_keep_capabilities(self.kept.is_some()).map_err(at(Step::Capabilities))?;
             set_thread_groups(&[]).map_err(at(Step::Groups))?;
             let group = Gid::from_raw(group);
@@ -141,7 +142,8 @@ impl Orders {
 // === impl Kept ===
 
 impl Kept {
-    /// Makes all other capabilities unreachable, whatever is executed.
+    /// Drops all other capabilities from the bounding set, so that no program that is executed gets
+    /// them.
     fn bound(&self) -> Result<(), Errno> {
         let Some(last) = self.bound else { return Ok(()) };
         for number in 0..=last {
@@ -153,7 +155,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Has these and no others from here on.
+    /// The process has these capabilities and no others from here on.
     fn keep(&self) -> Result<(), Errno> {
         let set = CapabilitySet::from_bits_retain(self.bits);
         clear_ambient_capability_set()?;

@@ -17,7 +17,7 @@ pub(super) const SYS_RESOURCE: u32 = 24;
 /// The highest capability of kernels that do not say theirs.
 const LAST_CAPABILITY: u32 = 40;
 
-/// What can be enforced. Tests make up their own.
+/// What this machine can enforce. Tests make their own values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// The version of Landlock's interface; 0 where the kernel has no Landlock.
@@ -36,8 +36,8 @@ pub struct Host {
     pub limits: BTreeMap<LimitName, u64>,
     /// The agent's own `oom_score_adj`.
     pub oom_score_adj: i32,
-    /// Whether plugins have control groups. A machine may have them mounted, and this agent none:
-    /// the agent corrects it.
+    /// Whether the agent puts plugins into control groups. The machine may have groups that this
+    /// agent may not use; the agent then corrects the value.
     pub groups: bool,
 }
 
@@ -74,7 +74,7 @@ impl Host {
         self.capabilities & (1 << capability) != 0
     }
 
-    /// Whether plugins can run as others than the agent does.
+    /// Whether the agent can run plugins as other users.
     #[must_use]
     pub(crate) fn may_change_user(&self) -> bool {
         self.has(SETUID) && self.has(SETGID)

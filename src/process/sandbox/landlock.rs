@@ -17,10 +17,10 @@ use super::paths::{Access, Asked, Grant};
 
 const INTERFACE: ABI = ABI::V5;
 
-/// The first version with scopes.
+/// The first version of Landlock with scopes.
 const SCOPES: ABI = ABI::V6;
 
-/// Makes the rule set, and names the paths of the policy that are not there.
+/// Makes the rule set, and names the paths of the policy that do not exist.
 pub(super) fn rule_set(grants: &[Grant]) -> Result<(Option<OwnedFd>, Vec<Shortfall>), Cause> {
     let rules = Ruleset::default().handle_access(AccessFs::from_all(INTERFACE))?;
     let mut rules = rules.scope(Scope::from_all(SCOPES))?.create()?;

@@ -7,8 +7,9 @@
 //! somewhere: a plugin that put a link to somebody else's file in its folder does not get that
 //! file. The folder itself comes last, so a walk that was interrupted is begun again.
 //!
-//! A folder that was given by a policy is marked. Only such a one is taken back when the policy
-//! goes: a plugin that gives its folder to a user by itself is left alone.
+//! The agent marks a folder that it gave to another user because of a policy. It takes back only a
+//! marked folder when the policy goes: a folder that a plugin gave to a user by itself is left
+//! alone.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,22 +17,22 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
-/// Marks a state directory that was given by a policy. A leading dot, so that it is not taken for
-/// the plugin's.
+/// The mark of a state directory that the agent gave to another user. The name begins with a dot,
+/// so that it is not taken for a file of the plugin.
 const MARK: &str = ".guest-agent-owner";
 
-/// Deepest that is walked; each level holds two descriptors.
+/// Deepest level that the walk enters; each level holds two descriptors.
 const DEPTH_MAX: usize = 64;
 
-/// Whom files belong to.
+/// The owner that files get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     /// Their user.
     pub(crate) user: u32,
     /// Their group.
     pub(crate) group: u32,
-    /// Whether a folder that only has another group is given to this one: only where a policy says
-    /// so.
+    /// Whether a folder of the right user and another group is given to this group: only where a
+    /// policy says so.
     pub(crate) named: bool,
 }
 
@@ -45,10 +46,10 @@ pub(crate) struct OwnershipError {
     errno: std::io::Error,
 }
 
-/// One walk.
+/// One walk through a folder.
 struct Walk {
     owner: Owner,
-    /// Whose things are given on.
+    /// The former owner, whose files are given to the new one.
     former: u32,
     /// How many files were left alone because they have several names.
     linked: usize,
@@ -76,7 +77,7 @@ pub(crate) fn give_folder(path: &Path, owner: Owner) -> Result<usize, OwnershipE
 }
 
 /// Gives a plugin's state directory to its owner, as [`give_folder`] does, if a policy names that
-/// owner, or named the former one; `None` where no policy has anything to do with it.
+/// owner or named the former one; `None` where no policy did.
 ///
 /// # Errors
 /// The owner of a file cannot be changed, or the file cannot be opened.
@@ -99,8 +100,8 @@ pub(crate) fn give_state(path: &Path, owner: Owner) -> Result<Option<usize>, Own
         Err(errno) => return Err(failed("read the mark of", errno)),
     }
     let linked = give_folder(path, owner)?;
-    // After the rest, so that an interrupted walk is begun again. Whatever the plugin made of it
-    // stays.
+    // After all other entries, so that an interrupted walk begins again, whatever the plugin made
+    // of the mark.
     match rustix::fs::unlinkat(&folder, MARK, AtFlags::empty()) {
         Ok(()) | Err(_) => Ok(Some(linked)),
     }
@@ -109,7 +110,7 @@ pub(crate) fn give_state(path: &Path, owner: Owner) -> Result<Option<usize>, Own
 /// Gives an open file to its owner.
 ///
 /// # Errors
-/// The agent may not.
+/// The agent is not permitted to.
 pub(crate) fn give_file(file: impl AsFd, owner: Owner) -> std::io::Result<()> {
     let stat = rustix::fs::fstat(&file)?;
     if stat.st_uid != owner.user {
@@ -118,10 +119,11 @@ pub(crate) fn give_file(file: impl AsFd, owner: Owner) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes a folder in one that belongs to the plugin already, unless something of the name is there.
+/// Makes a folder inside of one that belongs to the plugin already, unless an entry of that name
+/// exists.
 ///
 /// # Errors
-/// It cannot be made or given.
+/// The folder cannot be made or given.
 pub(crate) fn make_in_given(folder: &Path, name: &str, owner: Owner) -> Result<(), OwnershipError> {
     let path = folder.join(name);
     let failed = failure(&path);
@@ -135,7 +137,7 @@ pub(crate) fn make_in_given(folder: &Path, name: &str, owner: Owner) -> Result<(
     }
     let made = open_beneath(parent.as_fd(), name).map_err(|errno| failed("open", errno))?;
     let stat = rustix::fs::fstat(&made).map_err(|errno| failed("look at", errno))?;
-    // Whatever was put in its place meanwhile is not ours to give.
+    // An entry that the plugin put in its place meanwhile is not the agent's to give away.
     if stat.st_uid != rustix::process::geteuid().as_raw() || !is(&stat, FileType::Directory) {
         return Ok(());
     }
@@ -200,7 +202,8 @@ impl Walk {
             }
             let at = path.join(name.to_string_lossy().as_ref());
             match self.give(folder, name, &at, depth) {
-                // Gone meanwhile, or mounted there: neither is the plugin's any more.
+                // The entry is gone, or a file system is mounted on it: the plugin does not own
+                // either.
                 Err(Given::Not(Errno::NOENT | Errno::XDEV)) | Ok(()) => {}
                 Err(Given::Not(errno)) => return Err(failure(&at)("give", errno)),
                 Err(Given::Below(error)) => return Err(error),

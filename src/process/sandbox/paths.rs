@@ -1,5 +1,5 @@
-//! Which files a plugin with walls may use: its own, those of the system that programs need, and
-//! those of its policy.
+//! Which files a plugin that is kept to some files may use: its own, those of the system that
+//! programs need, and those of its policy.
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ const ETC: [&str; 24] = [
     "/etc/timezone",
 ];
 
-/// Devices without anything behind them.
+/// Devices that hold no data.
 const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
 
@@ -59,13 +59,13 @@ const COMMON_TMP: [&str; 2] = ["/tmp", "/var/tmp"];
 /// Where a plugin's own files are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
-    /// Its revision.
+    /// The folder of its revision.
     pub(crate) install: &'a Path,
-    /// Its program, which may be elsewhere.
+    /// Its program, which may be in another folder.
     pub(crate) program: &'a Path,
     /// Its data.
     pub(crate) state: &'a Path,
-    /// Where it makes its socket.
+    /// The folder in which it makes its socket.
     pub(crate) sockets: &'a Path,
     /// The log of its output.
     pub(crate) log: &'a Path,
@@ -76,7 +76,7 @@ pub(crate) struct Places<'a> {
 pub(super) enum Access {
     /// Reading, listing, executing.
     Read,
-    /// Everything.
+    /// Every kind of access.
     Write,
 }
 
@@ -131,7 +131,8 @@ pub(super) fn grants(policy: &Policy, places: &Places<'_>) -> Vec<Grant> {
         }
     }
     if lists.iter().all(|(_, _, paths)| paths.is_none()) {
-        // Only the common folders are closed. Rules can open and not close, so all else is opened.
+        // Only the common folders are closed. Landlock rules allow and do not deny, so every other
+        // folder is allowed.
         for path in without(Path::new("/"), &closed) {
             grant(&path, Access::Write, Asked::ByNobody);
         }
@@ -139,15 +140,16 @@ pub(super) fn grants(policy: &Policy, places: &Places<'_>) -> Vec<Grant> {
     grants
 }
 
-/// A folder, or what is in it beside the closed folders that are below it. A closed folder that is
-/// named itself is meant.
+/// A folder, or the entries in it beside the closed folders that are below it. A closed folder that
+/// is named itself is allowed.
 fn without(path: &Path, closed: &[&Path]) -> Vec<PathBuf> {
     if !closed.iter().any(|closed| *closed != path && closed.starts_with(path)) {
         return vec![path.to_owned()];
     }
     let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
     let entries = entries.flatten().map(|entry| entry.path());
-    // Links are left out: they would open what they lead to, which is met under its own name.
+    // Links are left out: a rule for a link would allow its target, which has an entry under its
+    // own name.
     let entries = entries.filter(|path| !path.is_symlink());
     let open = entries.filter(|path| !closed.contains(&path.as_path()));
     open.flat_map(|path| without(&path, closed)).collect()

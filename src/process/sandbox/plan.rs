@@ -19,7 +19,7 @@ use crate::config::policy::{
 /// every way: older ones do not govern truncation.
 pub const LANDLOCK_WHOLE: u32 = 3;
 
-/// What is not enforced where a confined plugin may call the agent.
+/// What is named as not enforced where a confined plugin may call the agent.
 const AGENT_SOCKETS: &str = "keeping it from the agent's own sockets";
 
 /// Capabilities with which a process can do to the agent, its files or its sockets what root can, or
@@ -35,11 +35,11 @@ const LANDLOCK_SCOPES: u32 = 6;
 /// A confinement that is ready, but for what needs the plugin's files.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    /// The steps for the child.
+    /// The steps that the child carries out.
     pub(crate) orders: Orders,
-    /// Whom the plugin's files belong to.
+    /// The owner that the plugin's files get.
     pub(crate) owner: Owner,
-    /// The home of its user; `None` for the agent's own user.
+    /// The home directory of its user; `None` for the agent's own user.
     pub(crate) home: Option<PathBuf>,
     /// Which system calls are refused.
     pub(crate) filter: Option<Profile>,
@@ -51,7 +51,7 @@ pub(crate) struct Planned {
 #[must_use]
 pub fn wants_landlock(policy: &Policy) -> bool {
     let named = policy.read_only_paths.is_some() || policy.read_write_paths.is_some();
-    // Which is how a plugin undoes what the defaults say.
+    // This is how a plugin's own policy undoes the paths of the defaults.
     let all = policy.read_write_paths.iter().flatten().any(|path| path.parent().is_none());
     policy.private_tmp == Some(true) || (named && !all)
 }
@@ -116,8 +116,8 @@ pub(super) fn plan(policy: &Policy, host: &Host, identity: Option<Identity>) -> 
         look_at_groups(policy, host, filter, &mut missing);
         look_at_neighbours(policy, host, filter, &mut missing);
     }
-    // Without it, both could be used against programs that gain privileges, so the kernel wants it
-    // first.
+    // Landlock and seccomp could be used against programs that gain privileges, so the kernel
+    // requires it first.
     let no_new_privileges =
         policy.no_new_privileges == Some(true) || (landlock && host.landlock > 0) || filtered;
     let kept = kept(policy, host, &owner, no_new_privileges, &mut missing);
@@ -134,7 +134,7 @@ pub(super) fn plan(policy: &Policy, host: &Host, identity: Option<Identity>) -> 
     Planned { orders, owner, home, filter, missing }
 }
 
-/// The identity, unless the agent cannot give it.
+/// The identity, unless the agent lacks the rights to take it.
 fn change_of_user(wanted: Identity, host: &Host, missing: &mut Vec<Shortfall>) -> Option<Identity> {
     if host.may_change_user() {
         return Some(wanted);
@@ -293,7 +293,8 @@ fn kept(
     Some(Kept {
         bits: wanted & host.capabilities,
         bound: may_bound.then_some(host.last_capability),
-        // Programs of root get theirs from the kernel; those of others only by this set.
+        // Programs of root get their capabilities from the kernel; those of other users only from
+        // this set.
         ambient: owner.user != 0,
     })
 }

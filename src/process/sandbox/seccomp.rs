@@ -21,11 +21,11 @@ const REFUSED: [libc::c_long; 53] = [
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
-    // Another kernel, or none.
+    // Another kernel, or a restart of the machine.
     libc::SYS_kexec_load,
     libc::SYS_kexec_file_load,
     libc::SYS_reboot,
-    // What is where in the file system.
+    // Mounts.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -79,7 +79,7 @@ const REFUSED: [libc::c_long; 53] = [
     libc::SYS_fanotify_init,
 ];
 
-/// Those of one processor only.
+/// Calls that only one kind of processor has.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: [libc::c_long; 5] =
     [libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_uselib, libc::SYS__sysctl];
@@ -166,19 +166,19 @@ fn processor() -> Result<TargetArch, seccompiler::Error> {
     Ok(TargetArch::try_from(std::env::consts::ARCH)?)
 }
 
-/// A call's number as the crate wants it.
+/// A call's number in the type that the crate takes.
 fn number_of(call: libc::c_long) -> i64 {
     #[expect(clippy::useless_conversion, reason = "the two are the same type on 64 bits only")]
     i64::from(call)
 }
 
-/// Has every call of x32 not be there.
+/// Makes every call of x32 fail with ENOSYS.
 fn without_x32(program: BpfProgram) -> BpfProgram {
     if !cfg!(target_arch = "x86_64") {
         return program;
     }
     let absent = u32::from(SeccompAction::Errno(libc::ENOSYS.unsigned_abs()));
-    // Jumps are relative, so a program may stand behind others.
+    // Jumps are relative, so other instructions may stand before a program.
     let mut whole = vec![
         sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: OFFSET_OF_NUMBER },
         sock_filter { code: JUMP_IF_NOT_LESS, jt: 0, jf: 1, k: X32 },

@@ -47,7 +47,7 @@ fn ended(life: u64) -> Event {
     Event::Ended { life: ProcessRun(life), how: "exited with code 3".into() }
 }
 
-/// A queue whose plugin process, run 1, has got these checks, asked by askers 0, 1, …
+/// A queue whose plugin process, run 1, has got these checks, from callers 0, 1, …
 fn serving(packages: &[&str]) -> AdmissionQueue {
     let mut queue = queue();
     for (asker, package) in (0..).zip(packages) {
@@ -57,7 +57,7 @@ fn serving(packages: &[&str]) -> AdmissionQueue {
     queue
 }
 
-/// The answer that each asker got, as text.
+/// The answer that each caller got, as text.
 fn told(effects: &[Effect]) -> BTreeMap<u64, String> {
     let told = effects.iter().filter_map(|effect| match effect {
         Effect::Tell { asker, verdict: AdmissionVerdict::Admitted } => {
@@ -118,7 +118,7 @@ fn askers_of_the_same_share_one_check_and_its_answer_is_remembered() {
     assert_eq!(told(&effects), BTreeMap::from([(0, "ok".into()), (1, "ok".into())]));
     let effects = queue.step(asked(2, "a"));
     assert_eq!((told(&effects)[&2].as_str(), effects.len()), ("ok", 1));
-    // Also when the plugin that gave it is gone.
+    // Also when the plugin that gave the answer has ended.
     drop(queue.step(ended(1)));
     assert_eq!(told(&queue.step(asked(3, "a")))[&3], "ok");
 }
@@ -309,7 +309,7 @@ fn a_command_shows_no_argument() {
     assert!(!format!("{:?}", queue()).contains("hunter2"));
 }
 
-/// What may happen, in terms of the lives and packages there are.
+/// The possible inputs, with the runs and packages that exist.
 #[derive(Clone, Debug)]
 enum Step {
     Ask(u8),

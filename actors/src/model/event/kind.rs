@@ -1,7 +1,7 @@
-//! The kinds of plugin events, and what the rest of the agent has to know about each. Pure.
+//! The kinds of plugin events, and their properties for the rest of the agent. Pure.
 //!
-//! Every question about a kind is answered here, by a match without a wildcard: a new kind does not
-//! compile before each of them is answered for it.
+//! Every property of a kind is a match without a wildcard here: a new kind does not compile before
+//! each of them is stated for it.
 
 use crate::ports::OrderKind;
 

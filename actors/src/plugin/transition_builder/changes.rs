@@ -91,7 +91,7 @@ impl TransitionBuilder<'_> {
         self.state.phase = Phase::Running { process, endpoint, change };
     }
 
-    /// A change is cut short by a stop or a crash: the next start does what it was to do.
+    /// A stop or a crash cuts a change short: the next start makes it.
     pub(in crate::plugin) fn keep_config_of(&mut self, change: &Change) {
         let (config, answers) = match change {
             Change::None => return,

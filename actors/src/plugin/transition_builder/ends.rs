@@ -64,7 +64,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Whatever was to follow the current revision no longer does.
+    /// The revision that was to follow the current one no longer does.
     pub(in crate::plugin) fn supersede_next(&mut self, by: &PluginSpec, details: &str) {
         // An order for the same revision takes over the announcement of the one before, unless
         // the current revision has one to give it already.
@@ -73,8 +73,8 @@ impl TransitionBuilder<'_> {
         self.drop_next(Some(details).filter(|_| !is_shared), Some(by));
     }
 
-    /// Takes the next revision back. With `details`, its order ends with them. Files that are
-    /// `wanted` stay.
+    /// Cancels the next revision. With `details`, its order ends with them. Files that are `wanted`
+    /// stay.
     pub(in crate::plugin) fn drop_next(
         &mut self,
         details: Option<&str>,
@@ -140,7 +140,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// An APPLY that has no end yet gets none from the plugin any more: another order takes its
+    /// The plugin gives no outcome any more for an APPLY that has none: another order takes its
     /// place.
     pub(in crate::plugin) fn supersede_apply(&mut self, details: &str) {
         self.supersede_owed_apply(details);
@@ -151,7 +151,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Every order that has no end yet gets it: the plugin is about to be taken down.
+    /// Every order without an outcome gets one: the plugin is about to be removed.
     pub(in crate::plugin) fn supersede_all(&mut self, details: &str) {
         self.supersede_install(details);
         self.drop_next(Some(details), None);

@@ -26,7 +26,7 @@ fn an_archive_is_there_until_everybody_has_installed_it() {
     one.installed(Sha256Digest::of(b"other"));
     one.installed(Sha256Digest::of(b"archive"));
     assert!(files(dir.path()).is_empty());
-    // The next agent process does not know how often.
+    // The next agent process does not know how often the archive was uploaded.
     hand_over(&one, b"archive").expect("taken");
     spool(dir.path()).installed(Sha256Digest::of(b"archive"));
     assert!(files(dir.path()).is_empty());

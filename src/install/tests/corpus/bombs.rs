@@ -35,7 +35,7 @@ pub(super) async fn cases() -> Vec<Case> {
     all.extend(members());
     all.extend(held_in_memory());
     all.extend([
-        // It stays what it is.
+        // The file stays as it is.
         taken(
             "an archive that is a member",
             good().file("inner", 0o644, &[&inner[..3], &b"..."[..]].concat()),
@@ -63,7 +63,7 @@ pub(super) async fn cases() -> Vec<Case> {
     all
 }
 
-/// Too many of everything.
+/// Too many of each kind.
 fn members() -> [Case; 9] {
     let good = Tarball::good;
     let each = |add: fn(Tarball, &str) -> Tarball| {
@@ -92,7 +92,7 @@ fn members() -> [Case; 9] {
     ]
 }
 
-/// Too much of what is held in memory while it is read.
+/// Too much data that the reader holds in memory.
 fn held_in_memory() -> [Case; 6] {
     let good = Tarball::good;
     let file = |tar: Tarball| tar.file("a", 0o644, b"x");
@@ -101,7 +101,7 @@ fn held_in_memory() -> [Case; 6] {
         (0..90).fold(good(), |tar, number| tar.symlink(&format!("{number:090}"), &"t".repeat(90)));
     let claim =
         |kind| good().head(Head { name: b"", kind, target: b"", mode: 0, size: 0o777_7777_7777 });
-    // They compress too well to be asked how large they are.
+    // These compress so well that the ratio would refuse them first.
     let large_one =
         |name, tar| refused(name, tar, "headers").limited(|limits| limits.ratio = 1 << 20);
     [
@@ -116,7 +116,7 @@ fn held_in_memory() -> [Case; 6] {
 
 /// A zstd frame that asks for a window of 2^(10 + exponent) bytes.
 fn window(exponent: u8) -> Vec<u8> {
-    // Magic, no content size, the window, one empty last block.
+    // The magic number, no content size, the window, one empty last block.
     vec![0x28, 0xb5, 0x2f, 0xfd, 0, exponent << 3, 1, 0, 0]
 }
 

@@ -1,7 +1,7 @@
-//! Headers that say two things at once: PAX against ustar, GNU against PAX, one against its double.
+//! Headers that contradict each other: PAX and ustar, GNU and PAX, one and its duplicate.
 //!
-//! Of two readers each may believe another one; a scanner that has seen a harmless archive must
-//! have seen what is installed.
+//! Two readers may each believe another header; a scanner that saw a harmless archive must have
+//! seen what is installed.
 
 use super::super::tarball::{Head, Tarball, record};
 use super::{Case, absolute, refused, taken};
@@ -169,7 +169,7 @@ fn gnu(tar: Tarball) -> Tarball {
     tar.field(257, b"ustar  \0")
 }
 
-/// A header as it would stand in a file's content.
+/// A header as the content of a file.
 fn smuggled() -> Vec<u8> {
     Tarball::default().file("smuggled", 0o644, b"hidden").cut()
 }
@@ -181,7 +181,7 @@ fn odd() -> Vec<Case> {
     let pax = |pairs: &[(&str, &str)]| file(good().pax(b'x', pairs));
     let sized = |size| Head { name: b"a", kind: b'0', target: b"", mode: 0o644, size };
     vec![
-        // What is in a larger file is content, and no member.
+        // If the file is larger, these bytes are content and no member.
         taken(
             "PAX size above that of ustar",
             good().pax(b'x', &[("size", "1024")]).head(sized(0)).raw(&smuggled()),
@@ -189,7 +189,7 @@ fn odd() -> Vec<Case> {
                 "file 644 a 1024 \"smuggled\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\"",
             ],
         ),
-        // And what is behind a smaller one is a member, and no content.
+        // If the file is smaller, these bytes are a member and no content.
         taken(
             "PAX size below that of ustar",
             good().pax(b'x', &[("size", "1")]).head(sized(1536)).data(b"x").raw(&smuggled()),

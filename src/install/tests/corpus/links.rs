@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
         let head = Head { name: b"odd", kind, target: b"run", mode: 0o755, size: 512 };
         good().head(head).data(&[0; 512])
     };
-    // Each doubles the way of the one before.
+    // Each link doubles the number of names of the one before.
     let tangle = (1..60).fold(good().symlink("l0", "."), |tar, number| {
         let before = format!("l{}", number - 1);
         tar.symlink(&format!("l{number}"), &format!("{before}/{before}"))

@@ -1,4 +1,4 @@
-//! Names that lead out, and names that are only odd.
+//! Names that lead out of the folder, and names that are only unusual.
 
 use super::super::tarball::{Head, Tarball, record};
 use super::{Case, Yard, absolute, refused, taken};

@@ -1,9 +1,9 @@
-//! Numbers that lie: sizes above, below and beyond, in octal and in binary.
+//! Wrong numbers: sizes that are too small, too large and too long, in octal and in binary.
 
 use super::super::tarball::{Head, Tarball};
 use super::{Case, refused, refused_bytes, taken};
 
-/// Where a header has its size, mode and time.
+/// The offsets of the size, mode and time in a header.
 const SIZE: usize = 124;
 const MODE: usize = 100;
 const TIME: usize = 136;
@@ -16,7 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         refused("size beyond the archive", many(100_000), "ends early"),
         refused("size of eight gibibytes", many(0o777_7777_7777), "ends early"),
-        // It takes the end marker for content.
+        // This file takes the end marker for its content.
         refused_bytes("size that takes the end marker", many(1025).finish(), "no end marker"),
         refused("size that is too small", good().head(head(1)).data(&[b'x'; 600]), "number"),
         refused("size of nothing", good().head(head(0)).data(b"content"), "number"),

@@ -3,7 +3,7 @@
 use super::super::tarball::{Head, Tarball, gzip, xz, zstd};
 use super::{Case, refused, refused_bytes, taken_bytes};
 
-/// A good archive with every kind of header.
+/// A valid archive with every kind of header.
 pub(super) fn of_everything() -> Vec<u8> {
     Tarball::good()
         .pax(b'g', &[("comment", "harmless")])
@@ -87,7 +87,7 @@ pub(super) async fn cases() -> Vec<Case> {
             "after the end",
         ),
     ];
-    // A plain stream of this age has nothing to know it by.
+    // A stream of this old format has no magic number.
     let ancient = Tarball::good().edit(|block| block[257..].fill(0));
     all.push(refused_bytes("an ancient tar", ancient.clone().finish(), "it begins with"));
     all.push(taken_bytes("an ancient tar in gzip", gzip(&ancient.finish()).await, &[]));

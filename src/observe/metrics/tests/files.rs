@@ -1,4 +1,4 @@
-//! What stands in other files goes by the catalogue: the reference, the dashboard and the alerts.
+//! Other files that follow the catalogue: the reference, the dashboard and the alerts.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn check(of: &str, expressions: &[String], least: usize) {
     }
 }
 
-/// All values of this key, however deep they are.
+/// All values of this key, at any depth.
 fn values_of(document: &serde_json::Value, key: &str, found: &mut Vec<String>) {
     match document {
         serde_json::Value::Object(map) => {

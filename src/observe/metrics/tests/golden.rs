@@ -1,15 +1,15 @@
-//! The whole page of one snapshot stands in a file for each format: what Prometheus scrapes is
+//! The whole page of one snapshot is in a file for each format: the text that Prometheus scrapes is
 //! compared byte for byte.
 
 use std::path::Path;
 
 use super::*;
 
-/// Compares a text with the file that has it, or writes the file where `UPDATE_GENERATED` is set.
+/// Compares a text with a file, or writes the file where `UPDATE_GENERATED` is set.
 #[track_caller]
 pub(crate) fn check(file: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER).join(file);
-    // The file outlives versions of the agent.
+    // The file stays the same over versions of the agent.
     let version = format!("\"{}\"", env!("CARGO_PKG_VERSION"));
     let text = text.replace(&version, "\"VERSION\"");
     if std::env::var_os("UPDATE_GENERATED").is_some() {
@@ -28,7 +28,7 @@ fn whole() -> Snapshot {
     snapshot(vec![plugin("web", "r1"), plugin("db", "r2")], counted("web"))
 }
 
-/// A snapshot in which all that may be unknown is unknown.
+/// A snapshot in which every value that may be unknown is unknown.
 fn unknown() -> Snapshot {
     let mut empty = snapshot(Vec::new(), Counted::default());
     (empty.plugins, empty.backlog, empty.inbox, empty.link_is_up) = (None, None, None, None);

@@ -1,5 +1,4 @@
-//! The OpenMetrics text format as its specification has it, as far as the page uses it; strict
-//! where that is.
+//! The OpenMetrics text format by its specification, as far as the page uses it, and as strict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +25,7 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, Family>, String> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let mut current = String::new();
     let mut seen = BTreeSet::new();
-    // Not `lines`, which takes a carriage return for a part of the line's end.
+    // Not `lines`, which drops a carriage return at the end of a line.
     for line in body.split_terminator('\n') {
         let wrong = |why: &str| format!("{why}: {line:?}");
         if let Some(comment) = line.strip_prefix("# ") {
@@ -124,7 +123,7 @@ fn sample(line: &str) -> Result<Sample, String> {
     Ok(Sample { name: name.to_owned(), labels, value })
 }
 
-/// Where the quote is that ends a value.
+/// The offset of the quote that ends a value.
 fn end_of_value(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.bytes().position(|byte| {
@@ -134,7 +133,7 @@ fn end_of_value(text: &str) -> Option<usize> {
     })
 }
 
-/// The text that an escaped value stands for.
+/// The text that an escaped value means.
 fn unescaped(text: &str) -> Option<String> {
     let mut plain = String::new();
     let mut rest = text.chars();

@@ -1,4 +1,4 @@
-//! What is sent is what the page shows.
+//! The messages have the values of the page.
 
 use std::collections::BTreeSet;
 

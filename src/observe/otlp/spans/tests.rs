@@ -1,4 +1,4 @@
-//! What is handed on, and when.
+//! Which spans are passed on, and when.
 
 use tokio::sync::mpsc::Receiver;
 use tracing::field::Empty;
@@ -42,7 +42,7 @@ fn what_ended_is_told_with_what_it_is_a_part_of() {
         assert_eq!(names(&all), ["verify", "download", "install"]);
         assert_eq!(all[0].parent_span_id, all[1].span_id);
         assert_eq!(all[1].parent_span_id, all[2].span_id);
-        // A connection outlives what it was opened for.
+        // A connection outlives the span in which it was opened.
         drop(error_span!(parent: &download, "late"));
         assert_eq!(names(&spans()), ["late"]);
         order.record("outcome", "ok");

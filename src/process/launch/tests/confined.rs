@@ -12,7 +12,7 @@ const NOBODY: u32 = 65534;
 /// `CAP_NET_BIND_SERVICE`.
 const BIND: u64 = 1 << 10;
 
-/// Whether this test can do anything. Says so where not.
+/// Whether this test can run. Prints a line where it cannot.
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -75,7 +75,7 @@ async fn a_plugin_of_another_user_has_its_files_and_no_privileges() {
     let bed = Bed::with_policies([("p", nobody())]);
     let before = bed.told_by("p", "echo as root").await;
     assert_eq!(before, "as root\n");
-    // The folder is there by now, and root's files are in it.
+    // The folder exists by now, and root's files are in it.
     bed.launcher.use_policies(Policies::default());
     let told = bed.told_by("p", "touch $GUEST_AGENT_STATE_DIR/roots; stat -c owner:%u $0").await;
     assert_eq!(told, "owner:0\n");
@@ -101,7 +101,7 @@ async fn a_plugin_of_another_user_has_its_files_and_no_privileges() {
     assert_eq!(bed.read("log/plugins/p.log"), "line\n", "its output can be opened once more");
     let mode = std::fs::metadata(bed.dir.path().join("run/plugins")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "others' sockets are as closed as they were");
-    // And back.
+    // And back to root.
     bed.launcher.use_policies(Policies::default());
     let told =
         bed.told_by("p", "stat -c %u $GUEST_AGENT_STATE_DIR $GUEST_AGENT_STATE_DIR/roots").await;
@@ -261,13 +261,13 @@ async fn resource_limits_are_those_of_the_policy() {
 
 #[tokio::test]
 async fn a_step_that_the_kernel_refuses_is_named_and_nothing_runs() {
-    // More than any process may have, root or not.
+    // More than any process may have, also one of root.
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").unwrap();
     let most: u64 = most.trim().parse().unwrap();
     let nofile = LimitName::parse("nofile").unwrap();
     let policy = Policy { rlimits: [(nofile, Limit::At(most + 1))].into(), ..Policy::default() };
     let mut bed = Bed::new();
-    // It looks as if it could be done.
+    // The host claims that it can be done.
     on(Host { capabilities: u64::MAX, ..Host::look() }, &mut bed, policy);
     let spec = bed.plugin("p", "touch ../../../ran");
     let text = chain(&bed.launch(&spec).await.unwrap_err());
@@ -375,7 +375,7 @@ async fn a_socket_of_somebody_else_is_not_taken_for_the_plugins() {
         return;
     }
     let bed = Bed::with_policies([("p", nobody())]);
-    // What listens is root's: this very process.
+    // The listener is root: this very process.
     let victim = bed.dir.path().join("victim.sock");
     let answers = Script::default();
     let _server = answers.serve(&victim);
@@ -443,7 +443,7 @@ async fn without_groups_a_confined_plugin_is_known_by_its_mark_and_one_that_ende
     assert_eq!(judge("q", false).await, Some(Ok(())), "no policy confines it");
     let gone = judge("q", true).await.unwrap().unwrap_err();
     assert!(gone.contains("ended"), "{gone}");
-    // Where no plugin is confined nobody is looked at.
+    // Where no policy confines a plugin, no caller is judged.
     bed.launcher.use_policies(Policies::default());
     assert_eq!(judge("p", true).await, Some(Ok(())));
 }

@@ -41,7 +41,7 @@ async fn a_process_of_an_earlier_agent_keeps_its_socket_in_every_form() {
         usual.clone(),
         address::own_socket(&bed.launcher.confined_dir(), &name, &revision),
     ]);
-    // Of an address that no agent gives, nothing is believed.
+    // The launcher does not believe an address that no agent gives.
     let foreign = [(bed.dir.path().join("foreign.sock"), usual)];
     for (said, expected) in possible.map(|path| (path.clone(), path)).chain(foreign) {
         let life = bed.another_life();
@@ -49,7 +49,7 @@ async fn a_process_of_an_earlier_agent_keeps_its_socket_in_every_form() {
         assert_eq!(life.find(&name, None).await.unwrap().unwrap().pid, pid);
         let endpoint = life.newest(&name).unwrap().endpoint.clone().unwrap();
         assert_eq!(endpoint, address::Address::Unix(expected).endpoint());
-        // A stop removes that socket, and no other.
+        // A stop removes that socket and no other.
         drop(std::os::unix::net::UnixListener::bind(&said));
         let stop = StopOrder {
             name: name.clone(),
@@ -75,7 +75,7 @@ async fn the_socket_of_a_process_of_an_earlier_agent_is_given_to_nobody_else() {
     // It does not listen yet, and this agent does not know it.
     let pid = of_an_earlier_agent(&bed, "q_b", "c", &plain).await;
     assert_eq!(bed.launcher.free_socket(&spec).await, hashed);
-    // It has ended when it was taken up and stopped.
+    // It ended while this agent took it over and stopped it.
     let other: PluginName = "q_b".parse().unwrap();
     bed.launcher.find(&other, None).await.unwrap().unwrap();
     let mut stop = order(&spec, None, StopManner::AtOnce);
