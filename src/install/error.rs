@@ -331,6 +331,18 @@ pub enum UnpackError {
         #[source]
         source: io::Error,
     },
+    /// The decoder got no memory from the system.
+    #[error(
+        "failed to allocate memory to expand the {format} stream; free memory or raise the memory \
+         limit of the agent's service, then send the order again"
+    )]
+    Memory {
+        /// The format.
+        format: &'static str,
+        /// The error of its reader.
+        #[source]
+        source: io::Error,
+    },
     /// The thread that expands the archive could not be started.
     #[error(
         "failed to start a thread that expands the archive; too many threads run, or memory is \
@@ -620,6 +632,7 @@ impl UnpackError {
                 | Self::Space(_)
                 | Self::Inodes { .. }
                 | Self::WindowTaken { .. }
+                | Self::Memory { .. }
                 | Self::Abandoned
         )
     }

@@ -54,7 +54,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const EVENTS_KEPT: usize = 100_000;
 
 /// How often a condition is looked at again.
-const BEAT: Duration = Duration::from_millis(10);
+pub(crate) const BEAT: Duration = Duration::from_millis(10);
 
 /// How much of the agent's log is shown with a failure, in lines.
 const LAST_WORDS: usize = 60;

@@ -11,11 +11,13 @@
 
 use std::time::{Duration, Instant};
 
+use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::harness::archive::Compression;
 use crate::harness::processes::{self, ByMapping};
-use crate::harness::{ArchiveSpec, Bed, orders};
+use crate::harness::{ArchiveSpec, BEAT, Bed, PATIENCE, RESOURCE, orders};
 
 /// How many plugins are installed by one message.
 const PLUGINS: usize = 50;
@@ -62,6 +64,94 @@ async fn the_memory_of_a_burst_is_given_back_within_fifteen_seconds() {
     .await;
     settles(&bed, "after the removals", idle + MORE_KIB).await;
     bed.finish().await;
+}
+
+/// How much more address space than it has the agent may get, in bytes, while it gets an order: from
+/// nothing at all to what an installation nearly needs.
+const MARGINS: [u64; 6] = [0, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20];
+
+/// How long the agent is without memory, unless it ends or carries its order out before.
+const WITHOUT: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn an_agent_without_memory_loses_no_order_and_no_process() {
+    let mut bed = Bed::new().await;
+    let echo = bed.archive("plugin.tar.zst", ArchiveSpec::echo().compressed(Compression::Zstd));
+    let echo = echo.await;
+    bed.configure(vec![orders::install("calm", "1", &echo).order()]).await;
+    let calm = bed.running("calm", "1").await;
+    for (number, margin) in MARGINS.into_iter().enumerate() {
+        let name = format!("p{number}");
+        let most = address_space(bed.agent_pid()) + margin;
+        limit_address_space(bed.agent_pid(), Some(most));
+        let states = ConfigurePluginStates {
+            configure_plugins: vec![orders::install(&name, "1", &echo).order()],
+        };
+        let delivery = bed.control_plane.configure(RESOURCE, states).await;
+        let delivery = bed.check("the control plane takes the orders", delivery);
+        let began = Instant::now();
+        let mut ended = None;
+        while ended.is_none() && began.elapsed() < WITHOUT && !is_done(&bed, &name).await {
+            tokio::time::sleep(BEAT).await;
+            ended = bed.agent_ended();
+        }
+        eprintln!("{margin} bytes more: ended as {ended:?} after {:?}", began.elapsed());
+        if ended.is_none() {
+            limit_address_space(bed.agent_pid(), None);
+        }
+        // Whatever ends an agent, the service manager starts the next one.
+        let began = Instant::now();
+        loop {
+            if ended.take().is_some() || bed.agent_ended().is_some() {
+                bed.spawn_agent();
+            }
+            if is_done(&bed, &name).await {
+                break;
+            }
+            if began.elapsed() > PATIENCE {
+                bed.fail(format_args!("the order for {name} has no end, {margin} bytes more"));
+            }
+            tokio::time::sleep(BEAT).await;
+        }
+        bed.check("the agent acknowledges the orders", delivery.wait(PATIENCE).await);
+        let now = bed.running("calm", "1").await;
+        assert_eq!((now.pid, now.restarts), (calm.pid, 0), "{margin} bytes more");
+    }
+    // The standard library panics, and aborts, where a thread gets no memory for its stack: no
+    // panic is expected from here on.
+    std::fs::write(bed.dir().join("agent.log"), "").unwrap();
+    bed.finish().await;
+}
+
+/// Whether the order for a plugin was carried out, or refused for want of memory, by an agent that
+/// answers.
+async fn is_done(bed: &Bed, name: &str) -> bool {
+    let asked = tokio::time::timeout(Duration::from_millis(500), bed.try_status()).await;
+    let Ok(Ok(status)) = asked else { return false };
+    let Some(plugin) = status.plugins.iter().find(|plugin| plugin.name == name) else {
+        return false;
+    };
+    match plugin.state.as_str() {
+        "INSTALL_FAILED" if !plugin.busy => {
+            let why = plugin.reason.as_str();
+            let names_memory = why.contains("memory") && !why.contains("damaged");
+            assert!(names_memory, "the reason does not name memory: {why}");
+            true
+        }
+        state => state == "RUNNING",
+    }
+}
+
+/// The address space of a process, in bytes.
+fn address_space(pid: u32) -> u64 {
+    let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    let pages: u64 = pages.split_whitespace().next().unwrap().parse().unwrap();
+    pages * rustix::param::page_size() as u64
+}
+
+fn limit_address_space(pid: u32, most: Option<u64>) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+    prlimit(pid, Resource::As, Rlimit { current: most, maximum: None }).unwrap();
 }
 
 /// Waits until the agent has no more anonymous memory than this.

@@ -118,10 +118,17 @@ impl Meter {
     }
 
     /// The reason for an error that came back through the parsers: a limit that a reader here
-    /// found, or else damage in the stream.
+    /// found, want of memory, or else damage in the stream.
     pub(crate) fn explain(&self, format: &'static str, error: io::Error) -> UnpackError {
         let verdict = self.verdict.borrow_mut().take();
-        verdict.unwrap_or_else(|| UnpackError::Damaged { format, source: quotable(error) })
+        verdict.unwrap_or_else(|| {
+            let is_short = wants_memory(&error);
+            let source = quotable(error);
+            match is_short {
+                true => UnpackError::Memory { format, source },
+                false => UnpackError::Damaged { format, source },
+            }
+        })
     }
 
     /// Keeps the reason, for an error that goes back through the parsers.
@@ -283,6 +290,17 @@ impl<R: AsyncRead + Unpin> AsyncRead for LimitsReader<R> {
     }
 }
 
+/// Whether a decoder failed because the system gave it no memory. Decoders have no error kind for
+/// it, only these texts, which zstd and xz use for nothing else.
+fn wants_memory(error: &io::Error) -> bool {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    let texts = ["Allocation error : not enough memory", "can't allocate memory"];
+    error.kind() == io::ErrorKind::OutOfMemory || texts.contains(&cause.to_string().as_str())
+}
+
 /// A parser's error text quotes the archive, which can contain any text.
 fn quotable(error: io::Error) -> io::Error {
     const MAX: usize = 300;
@@ -310,5 +328,23 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_memory_is_no_damage_of_the_archive() {
+        let explain = |error| Meter::new(Limits::default()).explain("zstd", error);
+        for text in ["Allocation error : not enough memory", "can't allocate memory"] {
+            let error = explain(io::Error::other(io::Error::other(text)));
+            assert!(matches!(error, UnpackError::Memory { .. }), "{error}");
+            assert!(!error.is_about_content());
+        }
+        // As an archive could quote it.
+        let error = explain(io::Error::other("a member called can't allocate memory"));
+        assert!(error.is_about_content(), "{error}");
     }
 }
