@@ -20,20 +20,20 @@ const VERSION: u32 = 1;
 /// Orders as they wait in the inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboxEntry {
-    /// Number of the first order.
+    /// The number of the first order.
     pub first: Generation,
-    /// What was said.
+    /// The orders.
     pub content: InboxContent,
-    /// Where it came from.
+    /// Their source.
     pub origin: Origin,
-    /// What they are part of; nothing in records of agents that did not know of that.
+    /// Their trace; records of agents that had no traces have none.
     pub trace: Option<Arc<Trace>>,
     /// The orders that were refused and whose refusal is an event already, counted from 0. Agents
     /// that did not know of this recorded none.
     pub refused: Vec<u32>,
 }
 
-/// What was said.
+/// The content of an inbox record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InboxContent {
     /// An encoded `ConfigurePluginStates`.
@@ -51,7 +51,7 @@ pub enum RecordError {
     /// Written by a later agent in a way this one does not know.
     #[error("the record has version {0}, this agent knows {VERSION}")]
     Version(u32),
-    /// Something that every record has is not there, or makes no sense.
+    /// A field that every record has is missing or invalid.
     #[error("the record has no usable {0}")]
     Missing(&'static str),
 }
@@ -130,7 +130,7 @@ impl StoredEvent {
             revision: self.event.revision.to_string(),
             r#type: wire::event_number(self.event.kind),
             details: self.event.details.to_string(),
-            // Only what waits stands for others.
+            // Only a waiting event can stand for others.
             gap: None,
         }
     }
@@ -181,7 +181,7 @@ impl Waiting {
         let gap = record.gap.take();
         let mut recorded = StoredEvent::of_record(seq, record)?;
         let Some(gap) = gap else { return Ok(Self::new(recorded)) };
-        // The text of a gap is made anew whenever it is sent.
+        // The text of a gap is written again whenever it is sent.
         recorded.event.details = "".into();
         let (sent, gap) = (gap.sent, Gap::of_record(&gap, recorded.event.at));
         Ok(Self { recorded, gap: Some(gap), sent })

@@ -1,4 +1,4 @@
-//! What plugins offer each other: who registered what, durable, and in what order it changes.
+//! The registry of what plugins offer each other: durable entries, and the order of their changes.
 //!
 //! ```text
 //!   host socket ── Register, Deregister ─► RegistryActor ─► store (durable) ─► catalogue, events
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! This actor is the only one that changes the [`catalogue::Catalogue`], one change after the
-//! other: decide, save, then show. An entry goes with the process that registered it. After a
-//! restart of the agent entries are there at once, unverified; those whose process has ended
-//! vanish, and the others count as verified again when a process answers on their socket
+//! other: decide, save, then show. An entry is removed with the process that registered it. After a
+//! restart of the agent entries are there at once, unverified; those whose process has ended are
+//! removed, and the others count as verified again when a process answers on their socket
 //! (`docs/decisions/0019-the-plugin-registry.md`).
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use catalogue::{Catalogue, Change, Event, Filter, ProcessRun, Registration};
 use entry::{Entry, Key, Kind, Standing};
 use view::{EVENTS_KEPT, RegistryView};
 
-/// Pauses between two probes of a socket on which nobody answered.
+/// Pauses between two probes of a socket on which no process answered.
 const PROBE_PAUSES: RestartPolicy = RestartPolicy {
     initial: Duration::from_millis(100),
     max: Duration::from_secs(30),
@@ -51,15 +51,15 @@ pub struct RegistryActor {
     launcher: Arc<dyn Launcher>,
     prober: Arc<dyn Prober>,
     clock: Arc<dyn Clock>,
-    /// The processes whose end is waited for.
+    /// The processes whose end the registry waits for.
     watched: BTreeMap<PluginName, (Process, SpawnHandle)>,
 }
 
-/// How the registry makes things durable.
+/// How the registry makes changes durable.
 pub struct RegistryHandles {
-    /// What has to be so, whether the disk takes it now or later.
+    /// A change that happens whether or not the disk takes it now.
     pub store: Recipient<Save>,
-    /// What is refused when the disk does not take it.
+    /// A change that is refused when the disk does not take it.
     pub or_forget: Recipient<SaveOrForget>,
 }
 
@@ -110,7 +110,7 @@ impl RegistryActor {
         writes
     }
 
-    /// Shows what is durable by now.
+    /// Shows the changes that are durable by now.
     fn show(&self, events: Vec<Event>, forgotten: Option<&Kind>) {
         self.catalogue.send_modify(|catalogue| {
             if let Some(kind) = forgotten {
@@ -133,7 +133,7 @@ impl RegistryActor {
         }
     }
 
-    /// Waits for the end of every process that registered something.
+    /// Waits for the end of every process that registered an entry.
     fn watch_lives(&mut self, ctx: &mut Context<Self>) {
         let lives = self.catalogue.borrow().lives().clone();
         for (plugin, ProcessRun { process, .. }) in lives {
@@ -171,7 +171,7 @@ impl RegistryActor {
     }
 
     /// Makes facts durable and shows them, even when they cannot be made durable now: the store
-    /// tries again, and an agent that comes back before finds out the same.
+    /// tries again, and an agent that starts before that finds out the same.
     fn save_and_show(
         &self,
         writes: Vec<Write>,
@@ -189,7 +189,7 @@ impl RegistryActor {
         }));
     }
 
-    /// Finds out whether somebody answers, again and again while the entry is as it was.
+    /// Probes the socket again and again while the entry does not change.
     fn probe(&self, key: Key, order: u64, tries: u32, ctx: &mut Context<Self>) {
         let entry =
             self.catalogue.borrow().find(&key.kind, &key.name, Some(&key.instance)).cloned();
@@ -289,7 +289,7 @@ impl Handler<Deregister> for RegistryActor {
 }
 
 impl RegistryActor {
-    /// Makes a change durable that is refused otherwise.
+    /// Makes a change durable, which is refused otherwise.
     fn save(&self, writes: Vec<Write>) -> impl Future<Output = Result<(), NotRegistered>> + use<> {
         let save = SaveOrForget(Save { writes, events: Vec::new() });
         let saving = self.handles.or_forget.send(save);

@@ -1,17 +1,17 @@
-//! Decides when one-shot plugins run again, and when rules are looked at again.
+//! Decides when one-shot plugins run again, and when rules are evaluated again.
 //!
 //! ```text
 //!   Manager ── Seen(view) ──► Scheduler ── Fire, FactsMoved ──► Manager ──► Plugin
 //! ```
 //!
-//! It remembers nothing that has to survive: what a plugin ran for last is in the plugin's own
-//! state and comes with its view, so a trigger may be fired again and again without harm, and after
-//! a restart of the agent a missed run is fired once. The one fact it keeps is when the instance
+//! It stores nothing about plugins: the occurrences that a plugin ran for are in the plugin's own
+//! state and come with its view, so a trigger may be fired again and again without harm, and after
+//! a restart of the agent a missed run is fired once. The one fact it stores is when the instance
 //! began, because beats of intervals are counted from there.
 //!
-//! The clock on the wall decides which beat it is, so that beats keep their phase over restarts and
-//! while the machine is suspended. Beats that were missed are one run; between two runs lies at
-//! least half an interval of real time, so that a clock which jumps to and fro makes no burst.
+//! The wall clock decides the number of the beat, so that beats keep their phase over restarts and
+//! while the machine is suspended. Beats that were missed are one run; between two runs is at least
+//! half an interval of real time, so that a clock that jumps back and forth makes no burst.
 //!
 //! Rules themselves are in [`rules`]; what a trigger or a fact does to a plugin is in
 //! `plugin/runs.rs`.
@@ -39,10 +39,10 @@ pub mod rules;
 /// Key of the instance and its beginning, among the facts.
 const INSTANCE: &[u8] = b"instance_began";
 
-/// The clock is looked at this often at least: it may have been set.
+/// The longest time between two looks at the clock, which may have been set.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// Changes of facts that follow each other closely are looked at once.
+/// Changes of facts within this time lead to one evaluation.
 const FACTS_PAUSE: Duration = Duration::from_millis(100);
 
 /// The receivers of the scheduler's messages.
@@ -52,7 +52,7 @@ pub struct SchedulerHandles {
     pub store: Recipient<Save>,
     /// Passes triggers on.
     pub fire: Recipient<Fire>,
-    /// Lets rules be looked at again.
+    /// Has rules evaluated again.
     pub facts_moved: Recipient<FactsMoved>,
 }
 
@@ -74,7 +74,7 @@ struct Entry {
     fired: Option<Instant>,
 }
 
-/// What triggers are named after. Pure.
+/// The occurrences of all triggers. Pure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Calendar {
     boot: BootId,
@@ -85,7 +85,7 @@ struct Calendar {
 // === impl Calendar ===
 
 impl Calendar {
-    /// Which beat of an interval it is.
+    /// The number of the current beat of an interval.
     fn beat(&self, interval: Duration, now: SystemTime) -> u64 {
         let since = now.duration_since(self.began).unwrap_or_default();
         let beats = since.as_nanos() / interval.as_nanos().max(1);
@@ -99,7 +99,7 @@ impl Calendar {
         self.began.checked_add(Duration::from_nanos(nanos))
     }
 
-    /// The triggers that a plugin has not heeded yet, beats of its interval apart.
+    /// The triggers for which a plugin has not run yet, beats of its interval apart.
     fn due(&self, triggers: Triggers, marks: &Marks) -> Vec<Firing> {
         let mut due = Vec::new();
         if triggers.startup && marks.startup != Mark::Of(self.boot.clone()) {
@@ -115,14 +115,14 @@ impl Calendar {
 // === impl SchedulerActor ===
 
 impl SchedulerActor {
-    /// A scheduler that has seen no plugin yet.
+    /// A scheduler that knows no plugin yet.
     #[must_use]
     pub fn new(ports: Ports, handles: SchedulerHandles) -> Self {
         let facts = ports.facts.watch();
         Self { ports, facts, handles, calendar: None, plugins: BTreeMap::new(), next_look: None }
     }
 
-    /// Looks up when this instance began. The first agent on it says: now.
+    /// Looks up when this instance began. The first agent of the instance sets it to now.
     fn read_calendar(&mut self, facts: &[(Vec<u8>, Vec<u8>)], ctx: &mut Context<Self>) {
         let machine = &self.ports.machine;
         let (boot, instance) = (machine.boot_id(), Arc::from(machine.instance_id()));
@@ -135,7 +135,7 @@ impl SchedulerActor {
             let write = Write::Put { table: Table::Facts, key: INSTANCE.to_vec(), value };
             let save = self.handles.store.send(Save { writes: vec![write], events: Vec::new() });
             ctx.spawn(save.into_actor(self).map(|result, _, _| {
-                // The next agent process counts from its own beginning then.
+                // The next agent process then counts from its own start.
                 if let Ok(Err(error)) = result {
                     error!(%error, "cannot remember when this instance began");
                 }
@@ -146,7 +146,7 @@ impl SchedulerActor {
         self.look(ctx);
     }
 
-    /// Fires whatever is due, and comes back when the next beat begins.
+    /// Fires all triggers that are due, and runs again when the next beat begins.
     fn look(&mut self, ctx: &mut Context<Self>) {
         let Some(calendar) = &self.calendar else { return };
         let now = self.ports.clock.now();
@@ -332,7 +332,7 @@ mod tests {
         // A clock that was set to before the instance began.
         assert_eq!(calendar.beat(minute, second(5)), 0);
         assert_eq!(calendar.next_beat(minute, second(5)), Some(second(1_060)));
-        // No clock makes it overflow.
+        // No value of the clock makes it overflow.
         let year = Duration::from_secs(366 * 24 * 3600);
         assert_eq!(calendar.next_beat(year, second(1 << 60)), None);
     }

@@ -55,7 +55,7 @@ pub struct StoreActor {
 struct Waiting {
     writes: Vec<Write>,
     events: Vec<StoredEvent>,
-    /// What is not kept when the commit fails, and the events that are not told then.
+    /// Writes that are not kept when the commit fails, and the events that are not sent then.
     passing: Vec<Write>,
     passing_events: Vec<StoredEvent>,
     answers: Vec<oneshot::Sender<Result<(), SaveFailed>>>,
@@ -117,7 +117,7 @@ impl StoreActor {
             events.push(recorded);
         }
         if !events.is_empty() {
-            // A number is used up even when the event that has it is forgotten.
+            // A number is not used again even when the event that has it is forgotten.
             self.waiting.writes.push(Write::Put {
                 table: Table::Facts,
                 key: NEXT_EVENT.to_vec(),
@@ -137,7 +137,7 @@ impl StoreActor {
             answer(batch.answers, &Ok(()));
             return;
         }
-        // Only writes nobody waits for and that were not refused before may be lazy.
+        // Only writes without a waiting sender, and that did not fail before, may be lazy.
         let durability = if batch.answers.is_empty() && self.backlog.is_empty() {
             Durability::Lazy
         } else {
@@ -151,7 +151,7 @@ impl StoreActor {
         let commit = async move {
             let begun_at = Instant::now();
             let committed = storage.commit(writes, durability).await;
-            // A lazy one waits for nothing, and says nothing of the disk.
+            // A lazy commit waits for nothing, and shows nothing about the disk.
             if durability == Durability::Durable {
                 let outcome = Outcome::of(&committed);
                 counters.note(Count::Saved { took: begun_at.elapsed(), outcome });
@@ -204,7 +204,7 @@ impl StoreActor {
         }
     }
 
-    /// What waits is written, and this is the answer.
+    /// The commit has ended, with this result.
     fn answer_when_durable(
         &mut self,
         ctx: &mut Context<Self>,
@@ -238,7 +238,7 @@ impl StoreActor {
         }
     }
 
-    /// What is to be written of a record but is not on the disk yet.
+    /// Writes that are not on the disk yet.
     fn unwritten(&self, table: Table, key: &[u8]) -> Option<Write> {
         let newest = self.waiting.writes.iter().rev().find(|write| address(write) == (table, key));
         newest.or_else(|| self.backlog.get(&(table, key.to_vec()))).cloned()
@@ -310,7 +310,7 @@ impl Handler<LoadSnapshot> for StoreActor {
     }
 }
 
-/// Which record a write is about.
+/// The record that a write is about.
 fn address(write: &Write) -> (Table, &[u8]) {
     match write {
         Write::Put { table, key, .. } | Write::Delete { table, key } => (*table, key),
@@ -319,7 +319,7 @@ fn address(write: &Write) -> (Table, &[u8]) {
 
 fn answer(waiting: Vec<oneshot::Sender<Result<(), SaveFailed>>>, result: &Result<(), SaveFailed>) {
     for sender in waiting {
-        // An asking actor that has stopped does not wait any more, which is no error.
+        // An actor that has stopped does not wait for its answer any more, which is no error.
         drop(sender.send(result.clone()));
     }
 }

@@ -1,14 +1,14 @@
-//! Clears away what nothing refers to: once when all plugins of an earlier agent process are back,
-//! and daily.
+//! Deletes files that nothing refers to: once when all plugins of an earlier agent process are
+//! back, and daily.
 //!
 //! ```text
 //!   timer, local API ─► Sweep ─► Sweeper (port) ─► what must stay, per plugin? ─► Manager
 //! ```
 //!
-//! A run comes earlier when the processes have ended because of which the last one left something.
-//! This actor decides when, never what: the adapter deletes from the reference set that the manager
-//! gives ([`crate::ports::References`]). Nothing is deleted while the store cannot be written,
-//! because then an agent that crashes comes back as it was before, and needs what it needed then.
+//! A run comes earlier when all processes have ended that made the last one leave files. This actor
+//! decides when, never what: the adapter deletes by the reference set that the manager gives
+//! ([`crate::ports::References`]). Nothing is deleted while the store cannot be written, because an
+//! agent that crashes then returns to an earlier state, and needs the files of that state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +31,11 @@ use crate::trace::{self, Trace};
 /// do not sweep together.
 const DAY: Duration = Duration::from_secs(30 * 3600);
 
-/// The same after a run that did not get to its end.
+/// The same after a run that did not complete.
 const AGAIN: Duration = Duration::from_secs(1200);
 
-/// The same after a run that only had to leave out what was in use; it doubles with every further
-/// one. Also the longest pause after the end of processes that a run waited for.
+/// The same after a run that only had to leave files that were in use; it doubles with every
+/// further one. Also the longest pause after the end of processes that a run waited for.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Longest that one run may take.
@@ -52,13 +52,13 @@ pub struct SweepActor {
     references: Recipient<ListReferences>,
     store: Recipient<Save>,
     runs: u32,
-    /// Runs in a row that had to leave something out.
+    /// Runs in a row that had to leave files.
     postponed: u32,
     /// Held while a run deletes.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What must stay: what the manager says now, and what was lost before the run began.
+/// The files that must stay: the manager's answer now, and the losses from before the run.
 struct Roster {
     references: Recipient<ListReferences>,
     losses: Losses,
@@ -89,7 +89,7 @@ impl SweepActor {
         }
     }
 
-    /// One run. It lives by itself, so that it can be part of an answer.
+    /// One run. It owns all that it needs, so that it can be part of an answer.
     fn run(
         &self,
         manner: SweepManner,

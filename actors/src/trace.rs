@@ -35,7 +35,7 @@ pub struct TraceId([u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId([u8; 8]);
 
-/// Whether a trace is exported where traces are.
+/// Whether spans of a trace are exported, where the agent exports any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sampling {
     /// Yes.
@@ -44,7 +44,7 @@ pub enum Sampling {
     Skip,
 }
 
-/// What something is done for.
+/// The request that some work belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The id of the message that ordered it, shortened; empty without an order.
@@ -59,12 +59,12 @@ pub struct Trace {
     pub since: SystemTime,
 }
 
-/// How something ended that was followed.
+/// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// As it was meant to.
+    /// It succeeded.
     Ok,
-    /// It was not possible, for this reason.
+    /// It failed, for this reason.
     Failed(&'a str),
     /// Another order took its place.
     Superseded,
@@ -85,7 +85,7 @@ impl Trace {
         Self { message_id, id, parent, sampling, since }
     }
 
-    /// A trace of something that nobody ordered. `what` and the time make it unlike any other.
+    /// A trace of work that no order caused. `what` and the time make it different from any other.
     #[must_use]
     pub fn of_own(what: &str, about: &str, since: SystemTime) -> Self {
         let nanos = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -93,9 +93,9 @@ impl Trace {
         Self { message_id: "".into(), id, parent: None, sampling: Sampling::Export, since }
     }
 
-    /// The span of an order: around all that is done for it, before and after restarts of the
-    /// agent. It ends when it is dropped after [`conclude`] was called. When it is dropped without
-    /// that call, the span of the order continues under the same id in another place.
+    /// The span of an order: around all work for it, before and after restarts of the agent. It
+    /// ends when it is dropped after [`conclude`] was called. When it is dropped without that call,
+    /// the span of the order continues under the same id in another place.
     #[must_use]
     pub fn order(&self, plugin: &str, revision: &str, order: Generation) -> Span {
         tracing::error_span!(
@@ -114,7 +114,7 @@ impl Trace {
         )
     }
 
-    /// An order that nobody can carry out: its span begins and ends.
+    /// An order that no plugin can carry out: its span begins and ends.
     pub fn refuse(&self, plugin: &str, revision: &str, order: Generation, reason: &str) {
         conclude(&self.order(plugin, revision, order), Outcome::Failed(reason));
     }
@@ -136,7 +136,7 @@ impl Trace {
         )
     }
 
-    /// The span of telling plugins of something that happens to the machine.
+    /// The span of sending an event of the machine to plugins.
     #[must_use]
     pub fn vm_event(&self, event: &str) -> Span {
         tracing::error_span!("vm_event", event, trace_id = %self.id, error = Empty, otel.end = Empty)
@@ -188,7 +188,7 @@ impl Trace {
     }
 }
 
-/// Says on a span how that ended which it is around.
+/// Sets the outcome of the operation on its span.
 pub fn conclude(span: &Span, outcome: Outcome<'_>) {
     match outcome {
         Outcome::Ok => span.record("outcome", "ok"),
@@ -200,7 +200,7 @@ pub fn conclude(span: &Span, outcome: Outcome<'_>) {
     };
 }
 
-/// Says on a span of a part that it failed.
+/// Sets the failure of a part on its span.
 pub fn fail(span: &Span, reason: &str) {
     span.record("error", quoted(reason, REASON_MAX).as_str());
 }
@@ -222,13 +222,13 @@ impl Drop for Ending {
     }
 }
 
-/// What a W3C `traceparent` says; nothing, if it is not one.
+/// The trace that a W3C `traceparent` names; `None` if it is not valid.
 #[must_use]
 pub fn parse_traceparent(text: &str) -> Option<(TraceId, SpanId, Sampling)> {
     let (version, rest) = text.split_once('-')?;
     let (trace, rest) = rest.split_once('-')?;
     let (span, rest) = rest.split_once('-')?;
-    // A later version may say more after its flags.
+    // A later version may have more fields after its flags.
     let (flags, more) =
         rest.split_once('-').map_or((rest, None), |(flags, more)| (flags, Some(more)));
     let [version] = hex::<1>(version)?;

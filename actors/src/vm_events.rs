@@ -58,18 +58,18 @@ pub struct VmEventActor {
     startup: Option<SpawnHandle>,
 }
 
-/// Whom the VM-event actor talks to.
+/// The receivers of the VM-event actor's messages.
 #[derive(Clone)]
 pub struct VmEventHandles {
     /// Makes facts durable.
     pub store: Recipient<Save>,
-    /// Waits for the word to begin.
+    /// Waits for the message to begin.
     pub begin: Recipient<Begin>,
     /// Knows what runs.
     pub list: Recipient<ListPlugins>,
-    /// Tells the plugins' actors that `shutdown` is about to be sent.
+    /// Learns that `shutdown` is about to be sent.
     pub shutdown: Recipient<ShutdownBegins>,
-    /// Moves whenever the roster does.
+    /// Moves whenever the roster changes.
     pub roster: watch::Receiver<u64>,
 }
 
@@ -84,7 +84,7 @@ pub fn forget_boot() -> Write {
 // === impl NotifyVm ===
 
 impl NotifyVm {
-    /// The agent's own word to all plugins.
+    /// The agent's own event for all plugins.
     #[must_use]
     pub fn of(event: VmEvent) -> Self {
         Self { event, request: event.request(), within: NOTIFY_WAIT }

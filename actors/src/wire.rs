@@ -31,7 +31,7 @@ pub use local::decode_local;
 use model::decode_execution;
 pub use states::status_value;
 
-/// The label that says what a message is.
+/// The label that has the type of a message.
 pub const MESSAGE_TYPE: &str = "message_type";
 
 /// Most orders in one message.
@@ -45,14 +45,14 @@ const OS_INFO: &str = "agent_controlplane.OSInfo";
 const STATES: &str = "agent_controlplane.CurrentPluginStates";
 const EVENT: &str = "agent_controlplane.PluginEventMessage";
 
-/// What the control plane wants.
+/// A message of the control plane.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// The identity of the agent.
     AgentInfo,
-    /// What the machine runs.
+    /// The question for the operating system.
     OsInfo,
-    /// What runs.
+    /// The question for the plugins.
     ListStates,
     /// The body is an encoded `ConfigurePluginStates`; see [`decode_orders`].
     Configure(Vec<u8>),
@@ -61,30 +61,30 @@ pub enum Request {
 /// Why a message or a list of orders cannot be understood.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// It does not say what it is.
+    /// It has no type.
     #[error("the message has no label \"{MESSAGE_TYPE}\"")]
     NoType,
-    /// It is something this agent does not know.
+    /// Its type is unknown to this agent.
     #[error("the message type {0:?} is not known")]
     UnknownType(String),
-    /// Its body is not what it says it is.
+    /// Its body is not of the type that its label names.
     #[error("the body is not a valid {what}")]
     Body {
-        /// What it should be.
+        /// The expected type.
         what: &'static str,
         /// Why it is not.
         #[source]
         cause: prost::DecodeError,
     },
-    /// Too much at once.
+    /// It exceeds a limit.
     #[error("the message has {0} orders; the limit is {ORDERS_MAX}")]
     TooManyOrders(usize),
 }
 
-/// One order that was understood, or why it was not.
+/// One order, or why it was refused.
 pub type DecodedOrder = Result<NamedOrder, Refusal>;
 
-/// An order, and what it names.
+/// An order, and the names in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedOrder {
     /// The plugin it is for.
@@ -92,7 +92,7 @@ pub struct NamedOrder {
     /// The revision as it was named, escaped and bounded; empty where none was. REMOVE and APPLY
     /// match by the plugin's name alone: for them it is only repeated in the event of a refusal.
     pub revision: Arc<str>,
-    /// What is wanted.
+    /// The order.
     pub order: Order,
 }
 
@@ -105,11 +105,11 @@ pub struct Refusal {
     pub revision: String,
     /// The kind of the event that reports the refusal.
     pub notice: PluginEventKind,
-    /// What is wrong: the field, the reason, the fix.
+    /// The field, the reason, the fix.
     pub reason: String,
 }
 
-/// What the agent says of itself.
+/// The agent's name and version for `AgentInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentFacts {
     /// Its configured name.
@@ -120,7 +120,7 @@ pub struct AgentFacts {
 
 // === Down: what arrives ===
 
-/// Reads what a message is.
+/// Reads the type of a message.
 ///
 /// # Errors
 /// Says why it cannot be understood. Such a message is acknowledged and logged, no more.
@@ -148,14 +148,14 @@ pub fn decode_orders(bytes: &[u8], origin: Origin) -> Result<Vec<DecodedOrder>, 
     Ok(items.iter().map(|item| decode_item(item, origin)).collect())
 }
 
-/// `ConfigurePluginStates` with its items still encoded, so that a broken one spoils no other.
+/// `ConfigurePluginStates` with its items still encoded, so that a malformed one affects no other.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Items {
     #[prost(bytes = "vec", repeated, tag = "1")]
     items: Vec<Vec<u8>>,
 }
 
-/// The part of a `ConfigurePlugin` that says whose it is.
+/// The part of a `ConfigurePlugin` that names the plugin.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Skeleton {
     #[prost(message, optional, tag = "2")]
@@ -164,7 +164,7 @@ struct Skeleton {
 
 fn decode_item(bytes: &[u8], origin: Origin) -> DecodedOrder {
     let item = cfg::ConfigurePlugin::decode(bytes).map_err(|cause| {
-        // What is wrong may be deep in the manifest; whose it is can be told all the same.
+        // The mistake may be deep in the manifest; the names can be read all the same.
         let plugin = Skeleton::decode(bytes).ok().and_then(|item| item.plugin).unwrap_or_default();
         Refusal {
             name: echoed(&plugin.name, NAME_MAX),

@@ -165,7 +165,7 @@ pub enum LaunchError {
     NotListening {
         /// Where it should have listened.
         endpoint: String,
-        /// How long it was waited for.
+        /// How long the launcher waited for it.
         waited: Duration,
     },
     /// The plugin answered the Start call with an error.
@@ -181,7 +181,7 @@ pub enum LaunchError {
     /// The Start call was not answered in time.
     #[error("the plugin did not answer Start within {}s", waited.as_secs_f32())]
     NoAnswer {
-        /// How long it was waited for.
+        /// How long the launcher waited for it.
         waited: Duration,
     },
 }
@@ -204,7 +204,7 @@ impl std::fmt::Display for Quoted<'_> {
 pub struct StopError {
     /// The process that remains.
     pub pid: u32,
-    /// How long it was waited for.
+    /// How long the launcher waited for its end.
     pub waited: Duration,
 }
 

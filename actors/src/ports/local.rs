@@ -9,24 +9,23 @@ use super::Cause;
 use crate::model::id::PluginName;
 use crate::model::spec::PluginSpec;
 
-/// Knows the folder of local plugins.
+/// Reads the folder of local plugins.
 #[async_trait]
 pub trait LocalPlugins: Send + Sync {
-    /// Reads every manifest, and hashes the entry points. A manifest that cannot be used spoils no
-    /// other one.
+    /// Reads every manifest, and hashes the entry points. An invalid manifest affects no other one.
     async fn scan(&self) -> Result<LocalScan, ScanError>;
 }
 
-/// What the machine says of its own plugins.
+/// The result of reading all manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalScan {
     /// Every plugin that is to run.
     pub plugins: BTreeMap<PluginName, Arc<PluginSpec>>,
-    /// Folders whose manifest cannot be used, by their name as it can be shown, and why not.
+    /// Folders with an invalid manifest, by their name as it can be shown, and the reason.
     pub refused: BTreeMap<String, String>,
 }
 
-/// Why nothing is known of local plugins.
+/// Why the local plugins are unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to read the local plugins")]
 pub struct ScanError {

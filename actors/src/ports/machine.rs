@@ -1,4 +1,4 @@
-//! The machine: what it says of itself, facts for rules, the time, and ids.
+//! The machine: its ids, facts for rules, the time, and message ids.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::model::facts::FactSet;
 use crate::model::id::BootId;
 
-/// What the machine says of itself.
+/// The ids and the operating system of the machine.
 #[async_trait]
 pub trait Machine: Send + Sync {
     /// The current boot.
@@ -41,9 +41,9 @@ pub struct OsFacts {
 
 /// What is known of the machine, for the rules of plugins.
 pub trait Facts: Send + Sync {
-    /// The newest facts, and whether they changed. They are known from the start as far as the
-    /// machine itself tells them; a scope that comes from elsewhere is unavailable until
-    /// it was, with the reason. The sender lives as long as the port.
+    /// The newest facts, and whether they changed. The machine's own facts are known from the
+    /// start; a scope from another source is unavailable, with the reason, until that has answered.
+    /// The sender lives as long as the port.
     fn watch(&self) -> tokio::sync::watch::Receiver<Arc<FactSet>>;
 }
 
@@ -53,13 +53,13 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> std::time::SystemTime;
 }
 
-/// Ids of messages, unlike any that this or another agent ever gave or will give.
+/// Ids of messages, different from any that this or another agent ever gave or will give.
 pub trait Ids: Send + Sync {
-    /// Another one.
+    /// A new id.
     fn message_id(&self) -> String;
 }
 
-/// Ids by chance: version 4 UUIDs.
+/// Random ids: version 4 UUIDs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RandomIds;
 

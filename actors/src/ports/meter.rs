@@ -19,7 +19,7 @@ pub trait Meter: Send + Sync {
 pub struct Usage {
     /// CPU time since the plugin started, all processes of the tree together.
     pub cpu_time: Duration,
-    /// Memory now, in bytes: what cannot simply be dropped, shared memory counted once where that
-    /// can be told.
+    /// Memory now, in bytes: without file cache that the kernel can drop, and shared memory counted
+    /// once where the meter can tell.
     pub memory_bytes: u64,
 }

@@ -20,7 +20,7 @@ pub trait PluginRpc: Send + Sync {
     async fn apply(&self, endpoint: &Endpoint, config: Option<Config>) -> Result<(), RpcError>;
 }
 
-/// What a plugin says of itself.
+/// The health that a plugin reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Zero is healthy.

@@ -31,7 +31,7 @@ pub enum ProbeError {
         socket: String,
         /// The user that listens.
         found: u32,
-        /// The user that should.
+        /// The expected user.
         wanted: u32,
     },
 }

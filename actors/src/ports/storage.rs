@@ -1,4 +1,4 @@
-//! What is kept across restarts of the agent.
+//! Records that survive a restart of the agent.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::Cause;
 
-/// A family of records.
+/// A table of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// One snapshot per plugin, by name.
@@ -19,9 +19,9 @@ pub enum Table {
     Outbox,
     /// Events that are settled, kept for people, by number.
     History,
-    /// What is known of this machine, by key.
+    /// Facts about this machine, by key.
     Facts,
-    /// What plugins offer.
+    /// Entries of the plugin registry.
     Registry,
 }
 
@@ -36,7 +36,7 @@ impl Table {
 pub enum Write {
     /// Sets a record.
     Put {
-        /// The family.
+        /// The table.
         table: Table,
         /// Its key; numbers are big-endian, so that keys sort by number.
         key: Vec<u8>,
@@ -45,14 +45,14 @@ pub enum Write {
     },
     /// Removes a record.
     Delete {
-        /// The family.
+        /// The table.
         table: Table,
         /// Its key.
         key: Vec<u8>,
     },
 }
 
-/// Whether a commit must be on the disk itself before it is answered.
+/// When a commit is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Written with the next commit that must be durable; losing it is harmless.
@@ -70,7 +70,7 @@ pub trait Storage: Send + Sync {
     /// Carries out all writes or none.
     async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError>;
 
-    /// Moves a record that does not make sense to its reader into quarantine, with the reason.
+    /// Moves a record that its reader cannot use into quarantine, with the reason.
     async fn set_aside(
         &self,
         table: Table,
@@ -78,13 +78,13 @@ pub trait Storage: Send + Sync {
         reason: String,
     ) -> Result<(), StorageError>;
 
-    /// What is known to be lost: whatever was set aside and is still kept.
+    /// The known losses: all records in quarantine and all damaged stores that are kept.
     async fn losses(&self) -> Result<Losses, StorageError>;
 
-    /// Forgets the records in quarantine; answers how many there were.
+    /// Deletes the records in quarantine; returns how many there were.
     async fn clear_quarantine(&self) -> Result<u64, StorageError>;
 
-    /// The health of the store, now and from now on. Ends with the store.
+    /// The health of the store, now and later. Ends with the store.
     fn health(&self) -> watch::Receiver<StoreHealth>;
 }
 
@@ -99,27 +99,27 @@ pub struct StoreHealth {
     pub trouble: Option<Arc<str>>,
 }
 
-/// What a store has lost, as far as it is kept for people to look at.
+/// The losses of a store, as far as it keeps them for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Records that were set aside, the oldest first.
+    /// Records in quarantine, the oldest first.
     pub records: Vec<QuarantinedRecord>,
-    /// Whole stores that were set aside: where each is now, the oldest first.
+    /// Damaged stores: the path of each, the oldest first.
     pub stores: Vec<String>,
 }
 
-/// A record that was set aside, without its bytes.
+/// A record in quarantine, without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedRecord {
-    /// Grows with every record that is set aside, also after the others were forgotten.
+    /// Grows with every record in quarantine, also after the others were deleted.
     pub number: u64,
     /// The table it was in.
     pub table: Table,
     /// Its key.
     pub key: Vec<u8>,
-    /// Why it was set aside.
+    /// Why it is in quarantine.
     pub reason: String,
-    /// When, by the wall clock.
+    /// When it was moved there, by the wall clock.
     pub at: SystemTime,
 }
 

@@ -1,9 +1,9 @@
-//! The port that clears away what nothing refers to any more.
+//! The port that deletes files that nothing refers to any more.
 //!
-//! The danger is all on one side: a file that stays is a nuisance, a file that is deleted and was
-//! needed is an outage. So the adapter deletes by a *reference set*, which it asks for again for
-//! every single plugin, after it shut installations of that plugin out. When the set is unknown,
-//! the adapter deletes nothing.
+//! One mistake is much worse than the other: a file that stays is a nuisance, a file that is
+//! deleted and was needed is an outage. So the adapter deletes by a *reference set*, which it asks
+//! for again for every single plugin, after it stopped installations of that plugin. When the set
+//! is unknown, the adapter deletes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,10 +27,10 @@ pub trait Sweeper: Send + Sync {
     }
 }
 
-/// Knows what must stay.
+/// Provides the reference set.
 #[async_trait]
 pub trait ReferenceSet: Send + Sync {
-    /// The files that must stay, as of now. `None` when they are not known, and then no file may be
+    /// The files that must stay, as of now. `None` when they are unknown, and then no file may be
     /// deleted.
     async fn now(&self) -> Option<References>;
 }
@@ -38,21 +38,21 @@ pub trait ReferenceSet: Send + Sync {
 /// Whether a run deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SweepManner {
-    /// It only says what it would do.
+    /// It only reports what it would delete.
     Pretend,
-    /// It does.
+    /// It deletes.
     Delete,
 }
 
-/// What must stay.
+/// The files that must stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
-    /// Every plugin on the roster, with the revisions that run, are current, being installed, about
-    /// to take over, or returned to.
+    /// Every plugin on the roster, with the revisions that run, are current, are being installed,
+    /// are about to take over, or may be returned to.
     pub plugins: BTreeMap<PluginName, BTreeSet<RevisionId>>,
-    /// Plugins whose record could not be read: everything of theirs stays.
+    /// Plugins whose record could not be read: all of their files stay.
     pub lost: BTreeSet<PluginName>,
-    /// Whether these are all plugins there are.
+    /// Whether these are all plugins of the machine.
     pub known: Known,
 }
 
@@ -61,12 +61,12 @@ pub struct References {
 pub enum Known {
     /// All of them: a name that is not here is of a removed plugin.
     All,
-    /// Perhaps not: a name that is not here may be of a plugin whose record was lost.
+    /// Perhaps not: a missing name may belong to a plugin whose record was lost.
     #[default]
     Some,
 }
 
-/// What is known of one plugin's files.
+/// Which files of one plugin are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// Only these revisions are needed.
@@ -77,30 +77,30 @@ pub enum Claim {
     Nothing,
 }
 
-/// What one run found and did.
+/// The result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// Everything worth telling, at most [`SWEEP_ITEMS_MAX`].
+    /// Its items, at most [`SWEEP_ITEMS_MAX`].
     pub items: Vec<SweepItem>,
-    /// Whether a bound ended the run before everything was looked at.
+    /// Whether a bound ended the run before it had looked at every file.
     pub unfinished: bool,
 }
 
 /// Most items of one report.
 pub const SWEEP_ITEMS_MAX: usize = 1000;
 
-/// One thing that was found.
+/// One entry that the run found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweepItem {
-    /// Where it is.
+    /// Its path.
     pub path: String,
-    /// What became of it.
+    /// Its fate.
     pub fate: SweepFate,
     /// Why, as a fragment.
     pub why: String,
 }
 
-/// What became of one thing.
+/// The fate of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SweepFate {
     /// It was deleted.
@@ -109,7 +109,7 @@ pub enum SweepFate {
     WouldDelete,
     /// It stays: it is not the agent's, or the owner is unknown.
     LeftAlone,
-    /// Its turn comes with the next run.
+    /// The next run deals with it.
     Postponed,
     /// Its deletion failed.
     Failed,
@@ -118,7 +118,7 @@ pub enum SweepFate {
 // === impl References ===
 
 impl References {
-    /// What is known of a plugin's files.
+    /// Which files of a plugin are needed.
     #[must_use]
     pub fn of(&self, name: &PluginName) -> Claim {
         if self.lost.contains(name) {
@@ -186,7 +186,7 @@ mod tests {
         references.known = Known::Some;
         assert_eq!(references.of(&name("a")), Claim::Revisions(revisions));
         assert!(matches!(references.of(&name("b")), Claim::Unknown(_)));
-        // Although it was installed anew since: what was lost may refer to other revisions.
+        // Also if it was installed again since: the lost record may refer to other revisions.
         references.lost.insert(name("a"));
         assert!(matches!(references.of(&name("a")), Claim::Unknown(_)));
         assert!(matches!(References::default().of(&name("x")), Claim::Unknown(_)));

@@ -1,4 +1,4 @@
-//! What was to hold of a plugin's process and does not, because this machine cannot enforce it.
+//! Limits and restrictions of a plugin's process that this machine cannot enforce.
 //!
 //! A limit or a restriction that a machine cannot enforce does not keep a plugin from running;
 //! every view of the plugin lists it. Each part of a launch adds its own entries to the list.
@@ -17,26 +17,26 @@ const PART_MAX: usize = 300;
 /// One thing that is not enforced.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shortfall {
-    /// What does not hold: `memory limit of 64 MiB`.
+    /// The limit or restriction: `memory limit of 64 MiB`.
     pub what: Arc<str>,
     /// Why not.
     pub why: Arc<str>,
-    /// What to do about it.
+    /// The fix.
     pub fix: Arc<str>,
-    /// What it is a part of.
+    /// The part of the order that it belongs to.
     pub kind: ShortfallKind,
 }
 
-/// What something that is not enforced is a part of.
+/// The part of an order that an unenforced limit or restriction belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShortfallKind {
-    /// The start of a process: it stays so for as long as the process lives.
+    /// The start of a process: it stays so until the process ends.
     Launch,
-    /// The limits, which may change while it lives.
+    /// The limits, which may change while the process runs.
     Limit,
 }
 
-/// Everything of one launch that is not enforced: at most [`UNENFORCED_MAX`] entries, none twice.
+/// All unenforced parts of one launch: at most [`UNENFORCED_MAX`] entries, all different.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unenforced(Vec<Shortfall>);
 
@@ -51,7 +51,7 @@ impl Shortfall {
         Self { what: part(what), why: part(why), fix: part(fix), kind }
     }
 
-    /// The same of a limit.
+    /// The same for a limit.
     #[must_use]
     pub fn of_limit(what: &str, why: &str, fix: &str) -> Self {
         Self { kind: ShortfallKind::Limit, ..Self::new(what, why, fix) }
@@ -67,14 +67,14 @@ impl fmt::Display for Shortfall {
 // === impl Unenforced ===
 
 impl Unenforced {
-    /// Adds an entry. One that is there already, or one too many, is left out.
+    /// Adds an entry. A duplicate, or one too many, is left out.
     pub fn push(&mut self, shortfall: Shortfall) {
         if self.0.len() < UNENFORCED_MAX && !self.0.contains(&shortfall) {
             self.0.push(shortfall);
         }
     }
 
-    /// The limits were set anew: these take the place of what was said of limits before.
+    /// The limits were set again: these entries replace those about limits.
     #[must_use]
     pub fn with_limits(self, limits: Self) -> Self {
         let of_launch = self.0.into_iter().filter(|entry| entry.kind == ShortfallKind::Launch);

@@ -1,8 +1,8 @@
-//! What is offered at one moment, and how that changes. Pure: no clock, no socket, no actor.
+//! The entries at one moment, and their changes. Pure: no clock, no socket, no actor.
 //!
-//! Every question that changes something is answered with events; [`Catalogue::apply`] carries one
-//! out. So a watcher that has a catalogue and all events after it has the newest catalogue, and a
-//! watcher that missed an event takes a newer catalogue instead.
+//! Every request for a change is answered with events; [`Catalogue::apply`] carries one out. So a
+//! watcher that has a catalogue and all events after it has the newest catalogue, and a watcher
+//! that missed an event takes a newer catalogue instead.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub const ENTRIES_MAX: usize = 4096;
 /// Most types that are known at a time.
 pub const KINDS_MAX: usize = 256;
 
-/// What is offered. Per type and name an ordered list of instances, the newest first.
+/// The entries. For each type and name an ordered list of instances, the newest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalogue {
     kinds: BTreeMap<Kind, BTreeMap<Name, Vec<Arc<Entry>>>>,
@@ -28,7 +28,7 @@ pub struct Catalogue {
     sequence: u64,
 }
 
-/// A life of a plugin that registered something.
+/// A process of a plugin that registered an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessRun {
     /// Its process.
@@ -42,66 +42,66 @@ pub struct ProcessRun {
 pub struct Event {
     /// Its number.
     pub sequence: u64,
-    /// What changed.
+    /// The change.
     pub change: Change,
 }
 
-/// What changed.
+/// A change of the catalogue.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// An entry is there that was not.
+    /// A new entry.
     Registered(Arc<Entry>),
-    /// The same entry says something else, or is verified.
+    /// An entry with new content, or one that is verified now.
     Updated(Arc<Entry>),
-    /// An entry is gone; this is how it was.
+    /// An entry is removed; this was its last state.
     Deregistered(Arc<Entry>, Reason),
 }
 
-/// Why an entry is gone.
+/// Why an entry is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The plugin took it back.
+    /// The plugin deregistered it.
     Asked,
     /// The process that registered it has ended.
     PluginEnded,
 }
 
-/// What became of a registration.
+/// The result of a registration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Registration {
-    /// What changes. Nothing, when everything was so already.
+    /// The changes; none, when the entry is the same already.
     pub events: Vec<Event>,
     /// The entry.
     pub entry: Arc<Entry>,
-    /// A type without entries that makes room for a new one.
+    /// A type without entries that is forgotten in favour of a new one.
     pub forgotten: Option<Kind>,
 }
 
-/// Why something is not changed.
+/// Why a request changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The instance is another plugin's.
+    /// The instance belongs to another plugin.
     #[error("the instance {key} is registered by the plugin {plugin}; choose another instance id")]
     Taken {
         /// The instance.
         key: Key,
-        /// Whose it is.
+        /// Its owner.
         plugin: PluginName,
     },
-    /// To be taken back by another plugin than its own.
+    /// A plugin deregisters an instance of another plugin.
     #[error(
         "the instance {key} belongs to the plugin {plugin}, and only that plugin may deregister it"
     )]
     NotYours {
         /// The instance.
         key: Key,
-        /// Whose it is.
+        /// Its owner.
         plugin: PluginName,
     },
     /// No plugin ever registered an instance of this type.
     #[error("the type {0} is unknown: no instance of it was ever registered")]
     UnknownKind(Kind),
-    /// There is nothing of this name.
+    /// No entry has this name.
     #[error("no {kind} has the name {name}")]
     UnknownName {
         /// The type.
@@ -115,7 +115,7 @@ pub enum Refusal {
     /// The plugin has as many entries as it may have.
     #[error("the plugin {0} has {PLUGIN_ENTRIES_MAX} entries already; deregister some first")]
     TooManyOfPlugin(PluginName),
-    /// All plugins together have.
+    /// All plugins together have as many entries as they may have.
     #[error("there are {ENTRIES_MAX} entries already; no plugin can register more")]
     Full,
     /// There are too many types.
@@ -126,19 +126,19 @@ pub enum Refusal {
     Superseded(PluginName),
 }
 
-/// Which entries are meant.
+/// A filter for entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Only of this type.
+    /// Only entries of this type.
     pub kind: Option<Kind>,
-    /// Only of this name.
+    /// Only entries with this name.
     pub name: Option<Name>,
 }
 
 // === impl Catalogue: coming back ===
 
 impl Catalogue {
-    /// What an earlier agent process left. Nothing of it is verified.
+    /// The entries that an earlier agent process stored. None is verified.
     #[must_use]
     pub fn restore(
         entries: Vec<Entry>,
@@ -170,19 +170,18 @@ impl Catalogue {
         self.sequence
     }
 
-    /// The lives that registered something and have not ended, as far as is known.
+    /// The processes that registered an entry and have not ended, as far as is known.
     #[must_use]
     pub const fn lives(&self) -> &BTreeMap<PluginName, ProcessRun> {
         &self.lives
     }
 
-    /// All entries that a filter lets through, sorted by type and name, the newest of each name
-    /// first.
+    /// All entries that match a filter, sorted by type and name, the newest of each name first.
     pub fn entries<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = &'a Arc<Entry>> {
         self.names(filter).flatten()
     }
 
-    /// The current entry of each name that a filter lets through.
+    /// The current entry of each name that matches a filter.
     pub fn current<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = &'a Arc<Entry>> {
         self.names(filter).filter_map(|instances| instances.first())
     }
@@ -225,11 +224,12 @@ impl Catalogue {
 // === impl Catalogue: changes ===
 
 impl Catalogue {
-    /// What a registration changes. A known instance is updated and keeps its place. What a former
-    /// process of the plugin registered goes first: its end is only not known here yet.
+    /// The changes of a registration. A known instance is updated and keeps its place. Entries of a
+    /// former process of the plugin are removed first: the registry only has not learned of its end
+    /// yet.
     ///
     /// # Errors
-    /// Says why nothing is registered.
+    /// Why nothing is registered.
     pub fn register(
         &self,
         by: &Registrant,
@@ -289,10 +289,10 @@ impl Catalogue {
         Ok(Registration { events: self.number(changes), entry, forgotten })
     }
 
-    /// What taking an instance back changes: nothing when it is not there.
+    /// The changes of a deregistration; none when the instance does not exist.
     ///
     /// # Errors
-    /// The type is unknown, or the instance another plugin's.
+    /// The type is unknown, or the instance belongs to another plugin.
     pub fn deregister(&self, by: &Registrant, key: &Key) -> Result<Vec<Event>, Refusal> {
         if !self.kinds.contains_key(&key.kind) {
             return Err(Refusal::UnknownKind(key.kind.clone()));
@@ -302,14 +302,14 @@ impl Catalogue {
         if *plugin != by.plugin {
             return Err(Refusal::NotYours { key: key.clone(), plugin: plugin.clone() });
         }
-        // Its own is gone; what is there is of a newer process.
+        // The caller's own entry is gone; this one belongs to a newer process.
         if is_older(&by.process, process) {
             return Ok(Vec::new());
         }
         Ok(self.number(vec![Change::Deregistered(entry.clone(), Reason::Asked)]))
     }
 
-    /// What the end of a process changes: everything that it registered is gone.
+    /// The changes at the end of a process: everything that it registered is removed.
     #[must_use]
     pub fn ended(&self, plugin: &PluginName, process: &Process) -> Vec<Event> {
         let entries = self.all().filter(|entry| entry.is_of(plugin, process));
@@ -317,7 +317,7 @@ impl Catalogue {
         self.number(entries.map(gone).collect())
     }
 
-    /// What it changes that somebody answered on the socket of an entry as it was at `order`.
+    /// The changes after a process answered on the socket of an entry that had this `order`.
     #[must_use]
     pub fn answered(&self, key: &Key, order: u64) -> Vec<Event> {
         let entry = self
@@ -342,7 +342,7 @@ impl Catalogue {
             }
             Change::Deregistered(entry, _) => {
                 let Key { kind, name, instance } = entry.key();
-                // The type stays known: taking back what is not there is no error.
+                // The type stays known, so that deregistering an unknown instance is no error.
                 let Some(names) = self.kinds.get_mut(kind) else { return };
                 let Some(instances) = names.get_mut(name) else { return };
                 instances.retain(|entry| entry.key().instance != *instance);
@@ -376,7 +376,7 @@ impl Catalogue {
         numbers.zip(changes).map(|(sequence, change)| Event { sequence, change }).collect()
     }
 
-    /// Puts an entry into its place, in that of the same instance if there is one.
+    /// Puts an entry into its place, or into that of the same instance if there is one.
     fn put(&mut self, entry: &Arc<Entry>) {
         let Key { kind, name, instance } = entry.key();
         let names = self.kinds.entry(kind.clone()).or_default();
@@ -387,7 +387,7 @@ impl Catalogue {
     }
 }
 
-/// Whether a process was started before another one of its plugin, as far as can be told.
+/// Whether a process was started before another one of its plugin, as far as the registry can tell.
 fn is_older(process: &Process, than: &Process) -> bool {
     process.boot == than.boot && process.start_ticks < than.start_ticks
 }
@@ -395,7 +395,7 @@ fn is_older(process: &Process, than: &Process) -> bool {
 // === impl Change ===
 
 impl Change {
-    /// The entry that changed, as it is now or as it last was.
+    /// The entry that changed, in its present or last state.
     #[must_use]
     pub const fn entry(&self) -> &Arc<Entry> {
         match self {
@@ -407,7 +407,7 @@ impl Change {
 // === impl Filter ===
 
 impl Filter {
-    /// Whether it lets an entry through.
+    /// Whether an entry matches.
     #[must_use]
     pub fn matches(&self, entry: &Entry) -> bool {
         let Key { kind, name, .. } = entry.key();

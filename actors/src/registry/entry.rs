@@ -1,4 +1,4 @@
-//! What plugins offer: names, offers and entries, each checked once at the door. Pure data.
+//! What plugins offer: names, offers and entries, each checked once when it arrives. Pure data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +46,7 @@ macro_rules! name_type {
         }
 
         impl $name {
-            /// It as text.
+            /// The name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -68,19 +68,19 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// What kind of thing is offered, such as `csi-node`.
+    /// The type of an entry, such as `csi-node`.
     Kind, "type", KIND_MAX
 );
 name_type!(
-    /// What it is called within its type.
+    /// The name of an entry within its type.
     Name, "name", NAME_MAX
 );
 name_type!(
-    /// Tells instances of a name apart.
+    /// Distinguishes instances of one name.
     Instance, "instance", NAME_MAX
 );
 
-/// What an entry is known by.
+/// The key of an entry.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Its type.
@@ -91,7 +91,7 @@ pub struct Key {
     pub instance: Instance,
 }
 
-/// Something that a plugin offers, as it says itself.
+/// An offer of a plugin, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     key: Key,
@@ -100,7 +100,7 @@ pub struct Offer {
     options: Arc<BTreeMap<String, String>>,
 }
 
-/// An offer in the form in which it came.
+/// An offer in the form in which it arrived.
 #[derive(Clone, Debug, Default)]
 pub struct RawOffer {
     /// Its type.
@@ -111,9 +111,9 @@ pub struct RawOffer {
     pub instance: String,
     /// Its version.
     pub version: String,
-    /// Where it answers.
+    /// The socket on which the plugin answers.
     pub socket: String,
-    /// Whatever consumers should know.
+    /// Options for consumers.
     pub options: BTreeMap<String, String>,
 }
 
@@ -128,7 +128,7 @@ pub enum OfferError {
         "the version {0:?} is longer than {VERSION_MAX} bytes or has control characters; shorten it"
     )]
     Version(String),
-    /// A path on which nobody can listen, or that does not say plainly where.
+    /// A path on which no process can listen, or that is not a plain path.
     #[error(
         "the socket path {0:?} has to be absolute, at most {SOCKET_MAX} bytes, without control \
          characters and without \"..\""
@@ -145,16 +145,17 @@ pub enum OfferError {
     OptionKey(String),
 }
 
-/// One life of a plugin that registered something: a later life of it has a higher number.
+/// The number of a process of a plugin that registered entries: a later process has a higher
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// Whether somebody answered on an entry's socket since this agent started.
+/// Whether a process has answered on an entry's socket since this agent started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Yes.
     Verified,
-    /// Not yet: the entry is what an earlier agent process knew.
+    /// Not yet: an earlier agent process stored the entry.
     Unverified,
 }
 
@@ -165,24 +166,24 @@ pub struct Registrant {
     pub plugin: PluginName,
     /// Its process.
     pub process: Process,
-    /// The user that answers on what it offers.
+    /// The user whose process answers on the offered socket.
     pub uid: u32,
 }
 
-/// Something that is offered.
+/// An entry of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What the plugin says of it.
+    /// The plugin's offer.
     pub offer: Offer,
-    /// Whose it is.
+    /// Its owner.
     pub registrant: Registrant,
-    /// Which life of the plugin that is.
+    /// The number of the owner's process.
     pub epoch: Epoch,
     /// Its place: of the instances of a name the one with the highest number is current.
     pub order: u64,
-    /// When it was registered first, in this life.
+    /// When this process registered it first.
     pub registered_at: SystemTime,
-    /// Whether somebody answers.
+    /// Whether a process answers on its socket.
     pub standing: Standing,
 }
 
@@ -234,7 +235,7 @@ impl Offer {
         Ok(Self { key, version: version.into(), socket: socket.into(), options: options.into() })
     }
 
-    /// What it is known by.
+    /// Its key.
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.key
@@ -252,7 +253,7 @@ impl Offer {
         &self.socket
     }
 
-    /// Whatever consumers should know.
+    /// Options for consumers.
     #[must_use]
     pub fn options(&self) -> &BTreeMap<String, String> {
         &self.options
@@ -262,13 +263,13 @@ impl Offer {
 // === impl Entry ===
 
 impl Entry {
-    /// What it is known by.
+    /// Its key.
     #[must_use]
     pub const fn key(&self) -> &Key {
         self.offer.key()
     }
 
-    /// Whether it is of this life of a plugin.
+    /// Whether this process of a plugin registered it.
     #[must_use]
     pub fn is_of(&self, plugin: &PluginName, process: &Process) -> bool {
         self.registrant.plugin == *plugin && self.registrant.process == *process

@@ -1,4 +1,4 @@
-//! The durable form of what is offered: one record per entry, per life and per type, and the number
+//! The durable form of the registry: one record per entry, per process and per type, and the number
 //! of the newest change.
 
 use std::collections::BTreeMap;
@@ -22,9 +22,9 @@ const SEQUENCE: &[u8] = b"n";
 /// One record, read back.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// Something that is offered.
+    /// An entry.
     Entry(Box<Entry>),
-    /// A life of a plugin.
+    /// A process of a plugin.
     ProcessRun(PluginName, ProcessRun),
     /// A type that is known.
     Kind(Kind),
@@ -66,7 +66,7 @@ pub fn delete_entry(key: &Key) -> Write {
     Write::Delete { table: Table::Registry, key: entry_key(key) }
 }
 
-/// Writes a life.
+/// Writes a process.
 #[must_use]
 pub fn put_life(plugin: &PluginName, life: &ProcessRun) -> Write {
     let record = rec::RegistryLife {
@@ -77,7 +77,7 @@ pub fn put_life(plugin: &PluginName, life: &ProcessRun) -> Write {
     put(life_key(plugin), rec::registry_record::Record::Life(record))
 }
 
-/// Deletes a life.
+/// Deletes a process.
 #[must_use]
 pub fn delete_life(plugin: &PluginName) -> Write {
     Write::Delete { table: Table::Registry, key: life_key(plugin) }
@@ -106,7 +106,7 @@ fn put(key: Vec<u8>, record: rec::registry_record::Record) -> Write {
     Write::Put { table: Table::Registry, key, value: record.encode_to_vec() }
 }
 
-// No part has a zero byte in it.
+// No part contains a zero byte.
 fn entry_key(key: &Key) -> Vec<u8> {
     format!("e\0{}\0{}\0{}", key.kind, key.name, key.instance).into_bytes()
 }
@@ -184,7 +184,7 @@ fn entry_of(record: rec::RegistryEntry) -> Result<Entry, RecordError> {
     })
 }
 
-/// The catalogue that records make up.
+/// The catalogue that these records make up.
 #[must_use]
 pub fn restore(records: Vec<Record>) -> Catalogue {
     let (mut entries, mut lives, mut kinds, mut newest) =

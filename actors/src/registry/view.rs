@@ -1,5 +1,5 @@
-//! How everybody but the registry's actor sees what is offered: at once, without asking it, and
-//! without ever being asked again.
+//! The view of the registry for other parts of the agent: they read it without a message to the
+//! registry's actor.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::entry::{Entry, Instance, Kind, Name, Standing};
 /// snapshot instead.
 pub const EVENTS_KEPT: usize = 256;
 
-/// What is offered, always the newest. Cheap to clone.
+/// The newest catalogue. Cheap to clone.
 #[derive(Debug)]
 pub struct RegistryView {
     catalogue: watch::Receiver<Catalogue>,
@@ -25,21 +25,21 @@ pub struct RegistryView {
 #[error("the agent is stopping")]
 pub struct Closed;
 
-/// What a watcher gets.
+/// What a watcher receives.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegistryUpdate {
-    /// Everything there is, in place of what was known.
+    /// All entries, which replace those that the watcher knew.
     Snapshot {
         /// The entries, sorted by type and name, the newest of each name first.
         entries: Vec<Arc<Entry>>,
-        /// Number of the newest change that is in it.
+        /// Number of the newest change that it contains.
         sequence: u64,
     },
     /// The next change.
     Changed(Event),
 }
 
-/// Follows what is offered, from a snapshot on, without a gap.
+/// Follows the registry, from a snapshot on, without a gap.
 #[derive(Debug)]
 pub struct Watcher {
     filter: Filter,
@@ -51,7 +51,7 @@ pub struct Watcher {
 /// How far a watcher is.
 #[derive(Clone, Copy, Debug)]
 enum At {
-    /// It is owed a snapshot.
+    /// It has to receive a snapshot first.
     Behind,
     /// It knows everything up to this number.
     Sequence(u64),
@@ -73,7 +73,7 @@ impl RegistryView {
         Self { catalogue, events }
     }
 
-    /// Looks at what is offered now. Nothing changes while it looks, so it looks briefly.
+    /// Reads the current catalogue. Nothing can change meanwhile, so `look` has to be brief.
     pub fn look<T>(&self, look: impl FnOnce(&Catalogue) -> T) -> T {
         look(&self.catalogue.borrow())
     }
@@ -91,10 +91,10 @@ impl RegistryView {
         self.look(|catalogue| catalogue.find(kind, name, instance).cloned())
     }
 
-    /// Waits for a verified entry: an instance exactly, or whichever is current.
+    /// Waits for a verified entry: an instance exactly, or the current one.
     ///
     /// # Errors
-    /// When the agent ends.
+    /// The agent ends.
     pub async fn wait(
         &self,
         kind: &Kind,
@@ -113,7 +113,7 @@ impl RegistryView {
         }
     }
 
-    /// Follows whatever the filter lets through.
+    /// Follows the entries that match the filter.
     #[must_use]
     pub fn watch(&self, filter: Filter) -> Watcher {
         let (catalogue, events) = (self.catalogue.clone(), self.events.resubscribe());
@@ -124,15 +124,15 @@ impl RegistryView {
 // === impl Watcher ===
 
 impl Watcher {
-    /// What comes next; first of all a snapshot. May be dropped without losing anything.
+    /// The next update; the first one is a snapshot. May be dropped without losing anything.
     ///
     /// # Errors
-    /// When the agent ends.
+    /// The agent ends.
     pub async fn next(&mut self) -> Result<RegistryUpdate, Closed> {
         loop {
             let At::Sequence(at) = self.at else { return Ok(self.snapshot()) };
             match self.events.recv().await {
-                // What the snapshot had in it already.
+                // The snapshot contained it already.
                 Ok(event) if event.sequence <= at => {}
                 Ok(event) => {
                     self.at = At::Sequence(event.sequence);

@@ -19,34 +19,34 @@ use std::sync::Arc;
 use crate::model::facts::{Attributes, FactSet, Scope, Value};
 use crate::model::spec::{Enablement, MatchPolicy, Operator, Rule, Rules};
 
-/// What rules say about a machine.
+/// The result of rules for a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleVerdict {
     /// The plugin runs here.
     Enabled {
-        /// In words, without any value that was found.
+        /// The reason, without any value from the machine.
         because: Arc<str>,
     },
     /// It is installed here, and does not run.
     Disabled {
-        /// In words, without any value that was found.
+        /// The reason, without any value from the machine.
         because: Arc<str>,
     },
-    /// It cannot be told.
+    /// The rules cannot be decided.
     Unknown {
         /// Why not.
         why: Arc<str>,
     },
 }
 
-/// What one rule finds, and whether it holds.
+/// The value that one rule finds, and whether the rule holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Weighed {
-    /// It holds, or not, by this value; `None` where there is no such attribute.
+    /// The rule holds, or not, with this value; `None` where the attribute does not exist.
     Decided {
         /// Whether it holds.
         holds: bool,
-        /// What was found.
+        /// The value.
         found: Option<Value>,
     },
     /// Its scope cannot be read.
@@ -56,7 +56,7 @@ pub enum Weighed {
     },
 }
 
-/// What `rules` say about a machine of which `facts` are known.
+/// The result of `rules` for a machine with these facts.
 #[must_use]
 pub fn evaluate(rules: &Rules, facts: &FactSet) -> RuleVerdict {
     if rules.all.is_empty() {
@@ -90,7 +90,7 @@ pub fn evaluate(rules: &Rules, facts: &FactSet) -> RuleVerdict {
     }
 }
 
-/// What one rule finds, and whether it holds.
+/// The value that one rule finds, and whether the rule holds.
 #[must_use]
 pub fn weigh(rule: &Rule, facts: &FactSet) -> Weighed {
     let all = match facts.scope(rule.scope) {

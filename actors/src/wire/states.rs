@@ -1,4 +1,4 @@
-//! Writes what runs, as the control plane asks for it: daemons and one-shot plugins in lists of
+//! Writes the list of plugins in the control plane's form: daemons and one-shot plugins in lists of
 //! their own.
 
 use std::time::SystemTime;
@@ -62,7 +62,7 @@ fn one_shot_state(plugin: &Listed) -> cur::OneShotPluginState {
     }
 }
 
-/// The code of a run whose end nobody saw.
+/// The code of a run whose end the agent did not see.
 const UNKNOWN_CODE: i32 = -1;
 
 /// An exit code as a shell has it, where a signal is 128 and its number.

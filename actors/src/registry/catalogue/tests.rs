@@ -1,4 +1,4 @@
-//! Laws of the catalogue, over any sequence of what plugins may do.
+//! Laws of the catalogue, over any sequence of actions of plugins.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::super::entry::RawOffer;
 use super::*;
 use crate::model::id::BootId;
 
-/// Something that happens to a registry.
+/// An input of a registry.
 #[derive(Clone, Debug)]
 enum Deed {
     Register {
@@ -24,7 +24,7 @@ enum Deed {
         name: u8,
         instance: u8,
     },
-    /// The plugin's process ends and another one starts; the registry hears that now or late.
+    /// The plugin's process ends and another one starts; the registry learns of it now or later.
     Restart {
         plugin: u8,
         heard: bool,

@@ -153,7 +153,7 @@ fn all_rules_have_to_hold_or_one() {
     verdict(All, &[yes, no], "disabled: rule 2 (OS ID EQUAL) does not hold");
     verdict(Any, &[no, yes], "enabled: rule 2 (OS ID EQUAL) holds");
     verdict(Any, &[no, no], "disabled: none of its rules holds");
-    // What can be decided decides, where it is enough.
+    // A rule that can be decided decides, where one is enough.
     verdict(All, &[open, no], "disabled: rule 2 (OS ID EQUAL) does not hold");
     verdict(Any, &[open, yes], "enabled: rule 2 (OS ID EQUAL) holds");
     let unknown = "unknown: rule 2 (METADATA role EQUAL) cannot be decided: METADATA: it was not \
