@@ -64,7 +64,7 @@ musl:
     tests/package/build-program
 
 # Measures the program that ships against baselines and writes docs/performance.md, in about half an hour; `just bench
-# --short` takes less than two minutes and writes nothing. Both build it first.
+# --short` makes fewer rounds and writes nothing. Both build it first.
 bench *args:
     cargo bench -p guest-agent --bench whole -- {{args}}
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench -p guest-agent --bench whole                     all of it, and writes docs/performance.md
-//! cargo bench -p guest-agent --bench whole -- --short          under two minutes when all is built, writes nothing
+//! cargo bench -p guest-agent --bench whole -- --short          fewer rounds, writes nothing
 //! cargo bench -p guest-agent --bench whole -- install fleet    these groups only, writes nothing
 //! ```
 //!

@@ -7,7 +7,7 @@ const INTRODUCTION: &str = "\
 # Performance
 
 Written by `cargo bench -p guest-agent --bench whole` (`just bench`), which takes about half an hour on two cores when all is built; `just bench --short`
-takes less than two minutes and writes nothing. Every figure stands beside a baseline from the same machine in the same run: read the ratios. A figure
+makes fewer rounds and writes nothing. Every figure stands beside a baseline from the same machine in the same run: read the ratios. A figure
 is the median of its rounds, with the smallest and the largest. Where installations are measured nothing is deleted between rounds, and the memory that a
 round needs is touched before it, because both would be measured otherwise. Where a target of ours is missed,
 [decision 29](decisions/0029-what-limits-the-figures.md) says why.
