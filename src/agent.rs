@@ -29,6 +29,7 @@
 //! |---|---|
 //! | `args.rs` | what the service is started with; reads the configuration |
 //! | `adapters.rs` · `places.rs` · `link.rs` | makes the adapters · directories · the link |
+//! | `adoption.rs` | adopts the plugins of a store that was lost |
 //! | `settings.rs` | the settings of the actors |
 //! | `service.rs` · `tasks.rs` | starts, runs and stops · the tasks beside the actors |
 //! | `fault.rs` | what ends the service without a signal |
@@ -46,6 +47,7 @@ use crate::config::Config;
 use crate::install::trust::Trust;
 
 mod adapters;
+mod adoption;
 mod args;
 mod attributes;
 mod fault;

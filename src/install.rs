@@ -18,6 +18,7 @@
 //! files are durable. The actors call this through the port; `pack` makes the archives. Admission
 //! and the choice of what to install are done elsewhere.
 
+mod adoption;
 pub mod bundle;
 pub(crate) mod cache;
 pub mod download;

@@ -18,6 +18,7 @@
 //! well, but a power loss in the middle of the commit can damage the store; the next opening then
 //! moves the store away. Smaller records do not have this window.
 
+pub(crate) mod adoption;
 mod compaction;
 mod damage;
 mod engine;

@@ -34,6 +34,7 @@ use crate::trace::Trace;
 use crate::wire::{DecodedOrder, NamedOrder};
 
 mod answers;
+mod forget;
 pub mod local;
 pub mod local_plan;
 pub mod plan;

@@ -271,6 +271,25 @@ pub struct FactsMoved;
 #[rtype(result = "Option<Explanation>")]
 pub struct Explain(pub PluginName);
 
+/// From the local API: end and delete what is there of a plugin that the agent does not know.
+#[derive(Message, Debug)]
+#[rtype(result = "Result<(), NotForgotten>")]
+pub struct Forget(pub PluginName);
+
+/// Why a plugin is not forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotForgotten {
+    /// The plugins of an earlier agent process are not all back.
+    #[error("the agent does not know all of its plugins yet")]
+    NotReady,
+    /// The plugin is no unknown one.
+    #[error("the agent knows this plugin")]
+    Known,
+    /// There is no state for it.
+    #[error("the plugin cannot be removed: {0}")]
+    Unnamed(String),
+}
+
 // === To the scheduler ===
 
 /// From the manager: a one-shot plugin looks like this now.

@@ -22,7 +22,7 @@ use crate::messages::{
 };
 use crate::model::event::NewEvent;
 use crate::model::facts::FactSet;
-use crate::model::id::{Attempt, Process};
+use crate::model::id::{Attempt, Process, RevisionId};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
 use crate::ports::{LAST_OUTPUT, Ports};
@@ -109,6 +109,11 @@ pub struct PluginActor {
     /// Neither do installations and deletions: a revision that is let go may be wanted again at
     /// once.
     files: SerialQueue,
+    /// And writes of the record beside the revision's files.
+    records: SerialQueue,
+    /// The revision and the record that were handed to the installer last; no record where the
+    /// records were to be deleted.
+    beside: Option<(RevisionId, Option<Vec<u8>>)>,
     /// The stop under way. A newer one takes its place.
     stop: Option<SpawnHandle>,
     /// The last output of the process, while the event of its end is being made.
@@ -187,6 +192,8 @@ impl PluginActor {
             launches: BTreeMap::new(),
             processes: SerialQueue::default(),
             files: SerialQueue::default(),
+            records: SerialQueue::default(),
+            beside: None,
             stop: None,
             output: String::new(),
             farewell: Farewell::default(),
@@ -392,6 +399,7 @@ impl PluginActor {
             let name = self.state.name.clone();
             self.handles.taken.do_send(Taken { name, generation });
         }
+        self.keep_beside(ctx);
         for effect in work {
             self.perform(effect, ctx);
         }
@@ -410,14 +418,7 @@ impl PluginActor {
 
     /// The process a snapshot says is this plugin's.
     fn recorded_process(&self) -> Option<Process> {
-        match &self.state.phase {
-            Phase::Running { process, .. } | Phase::Executing { process, .. } => {
-                Some(process.clone())
-            }
-            Phase::Starting { process, .. } => process.clone(),
-            Phase::Stopping { target, .. } => target.process.clone(),
-            _ => None,
-        }
+        self.state.process().cloned()
     }
 }
 

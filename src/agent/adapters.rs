@@ -17,6 +17,7 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
+use super::adoption;
 use super::attributes::Attributes;
 use super::link::{self, Leads, Listener};
 use super::places::{Places, make_directory};
@@ -127,6 +128,7 @@ impl Adapters {
         let prober = Arc::new(SocketProber::default());
         let trust = read_keys(config).await;
         let installer = Arc::new(Pipeline::new(pipeline, trust)?);
+        adoption::adopt_after_loss(&*storage, &installer, config).await;
         let sweeper = DiskSweeper::new(sweep_config(config, &machine, &cgroups), installer.clone());
         let admission = admission(&launcher, &service_url);
         let counts = Arc::new(Counts::default());
@@ -246,14 +248,14 @@ async fn open_store(lock: &StateLock, places: &Places) -> Result<Arc<dyn Storage
         StoreFate::Lost { noted_in, traces } => error!(
             traces,
             noted_in = %noted_in.display(),
-            "THE STORE IS GONE; this agent knows of no plugin until it receives orders again, and \
-             leaves alone what is there"
+            "THE STORE IS GONE; the agent adopts the plugins whose records stand beside their \
+             revisions, and leaves alone the others"
         ),
         StoreFate::SetAside { moved_to, reason } => error!(
             reason,
             moved_to = %moved_to.display(),
-            "THE STORE IS DAMAGED and was set aside; this agent knows of no plugin until it \
-             receives orders again"
+            "THE STORE IS DAMAGED and was set aside; the agent adopts the plugins whose records \
+             stand beside their revisions, and leaves alone the others"
         ),
     }
     Ok(Arc::new(opened.storage))

@@ -10,7 +10,8 @@
 use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::messages::SweepNow;
+use guest_agent_actors::messages::{Forget, ListPlugins, NotForgotten, SweepNow};
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::ports::SweepManner;
 use guest_agent_proto::host::registry_server::RegistryServer;
 use guest_agent_proto::local;
@@ -25,6 +26,7 @@ use crate::net::accept::Acceptor;
 use crate::net::shares::{Most, Shares};
 use crate::net::vetted::{self, VettingListener};
 use crate::process::launch::ProcessLauncher;
+use crate::store::adoption::Adoption;
 
 mod admission;
 mod archives;
@@ -159,7 +161,11 @@ impl LocalAgent for LocalApi {
     ) -> Result<Response<local::ExamineResponse>, Status> {
         let health = self.storage.health().borrow().clone();
         let losses = self.storage.losses().await;
-        Ok(Response::new(health::examined(self.agent().await, &health, losses)))
+        let adoption = Adoption::read(&*self.storage).await.unwrap_or_default();
+        let known = self.manager.send(ListPlugins).await.unwrap_or_default();
+        let mut found = health::examined(self.agent().await, &health, losses);
+        found.left_plugins = health::left(adoption, &known, &self.plugins_dir);
+        Ok(Response::new(found))
     }
 
     async fn place_archive(
@@ -187,6 +193,20 @@ impl LocalAgent for LocalApi {
             .map_err(|_| Status::unavailable("the agent is stopping"))?
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         Ok(Response::new(health::swept(report)))
+    }
+
+    async fn forget_plugin(
+        &self,
+        request: Request<local::ForgetPluginRequest>,
+    ) -> Result<Response<local::ForgetPluginResponse>, Status> {
+        let name = request.into_inner().name;
+        let name: PluginName =
+            name.parse().map_err(|error| Status::invalid_argument(Chain(&error).to_string()))?;
+        let forgotten = self.manager.send(Forget(name)).await;
+        forgotten
+            .map_err(|_| Status::unavailable("the agent is stopping"))?
+            .map_err(|error: NotForgotten| Status::failed_precondition(error.to_string()))?;
+        Ok(Response::new(local::ForgetPluginResponse {}))
     }
 
     async fn clear_quarantine(

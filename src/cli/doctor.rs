@@ -2,8 +2,10 @@
 
 use std::time::SystemTime;
 
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{
-    AgentStatus, ClearQuarantineRequest, ExamineRequest, SweepRequest, SweepResponse,
+    AgentStatus, ClearQuarantineRequest, ExamineRequest, ForgetPluginRequest, LeftPlugin,
+    SweepRequest, SweepResponse,
 };
 use serde_json::json;
 
@@ -19,6 +21,7 @@ use crate::doctor::{self, Agent, Finding, Host, Severity};
 Examples:
   guest-agent doctor
   guest-agent doctor --sweep
+  guest-agent doctor --forget old-plugin
   guest-agent doctor --json | jq .findings")]
 pub(super) struct Flags {
     /// List the files that nothing refers to, without deleting any
@@ -27,6 +30,9 @@ pub(super) struct Flags {
     /// Forget the records that were set aside
     #[arg(long)]
     clear_quarantine: bool,
+    /// End the processes of a plugin that the agent does not know, and delete its files and data
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["sweep", "clear_quarantine"])]
+    forget: Vec<PluginName>,
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -42,6 +48,22 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             context.console.document(&json!({ "records": answer.records }))?;
         } else {
             context.console.line(&format!("{} records forgotten", answer.records))?;
+        }
+        return Ok(());
+    }
+    if !flags.forget.is_empty() {
+        let mut client = context.connect().await?;
+        for name in &flags.forget {
+            client.forget_plugin(ForgetPluginRequest { name: name.to_string() }).await?;
+            if !context.global.json {
+                let line =
+                    format!("{name} is being removed; `guest-agent status` shows it until then");
+                context.console.line(&line)?;
+            }
+        }
+        if context.global.json {
+            let names: Vec<_> = flags.forget.iter().map(ToString::to_string).collect();
+            context.console.document(&json!({ "forgotten": names }))?;
         }
         return Ok(());
     }
@@ -120,7 +142,7 @@ fn as_text(findings: &[Finding], console: &Console<'_>) -> String {
 
 fn as_json(host: &Host<'_>, findings: &[Finding]) -> serde_json::Value {
     let Agent::Answers { itself, .. } = &host.agent else {
-        return json!({ "findings": findings, "agent": null, "lost_records": [], "lost_stores": [] });
+        return json!({ "findings": findings, "agent": null, "lost_records": [], "lost_stores": [], "left_plugins": [] });
     };
     let records: Vec<_> = itself
         .records
@@ -135,7 +157,12 @@ fn as_json(host: &Host<'_>, findings: &[Finding]) -> serde_json::Value {
         "agent": itself.agent.as_ref().map(about),
         "lost_records": records,
         "lost_stores": itself.stores,
+        "left_plugins": itself.left_plugins.iter().map(left).collect::<Vec<_>>(),
     })
+}
+
+fn left(plugin: &LeftPlugin) -> serde_json::Value {
+    json!({ "name": plugin.name, "reason": plugin.reason })
 }
 
 /// The agent as scripts see it; field names never change.

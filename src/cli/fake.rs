@@ -12,9 +12,10 @@ use guest_agent_proto::local::{
     AdmissionVerdict, AskAdmissionRequest, AskAdmissionResponse, AskRequest, AskResponse,
     ClearQuarantineRequest, ClearQuarantineResponse, ConfigureRequest, ConfigureResponse,
     ConfigureResult, Event, ExamineRequest, ExamineResponse, ExplainRequest, ExplainResponse,
-    GetStatusRequest, GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest,
-    NotifyVmEventResponse, PlaceArchiveRequest, PlaceArchiveResponse, PluginStatus, RestartRequest,
-    RestartResponse, StreamEventsRequest, StreamLogsRequest, SweepRequest, SweepResponse,
+    ForgetPluginRequest, ForgetPluginResponse, GetStatusRequest, GetStatusResponse, LogChunk,
+    NotifiedPlugin, NotifyVmEventRequest, NotifyVmEventResponse, PlaceArchiveRequest,
+    PlaceArchiveResponse, PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest,
+    StreamLogsRequest, SweepRequest, SweepResponse,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -59,6 +60,8 @@ pub(super) struct Asked {
     pub(super) logs: Vec<StreamLogsRequest>,
     /// Whether each sweep was to delete.
     pub(super) sweeps: Vec<bool>,
+    /// The plugins that were to be forgotten.
+    pub(super) forgotten: Vec<String>,
 }
 
 /// Ends the agent when dropped.
@@ -277,6 +280,14 @@ impl LocalAgent for Server {
     ) -> Result<Response<SweepResponse>, Status> {
         self.record(|asked| asked.sweeps.push(request.into_inner().delete));
         Ok(Response::new(self.script().sweep))
+    }
+
+    async fn forget_plugin(
+        &self,
+        request: Request<ForgetPluginRequest>,
+    ) -> Result<Response<ForgetPluginResponse>, Status> {
+        self.record(|asked| asked.forgotten.push(request.into_inner().name));
+        Ok(Response::new(ForgetPluginResponse {}))
     }
 
     async fn clear_quarantine(

@@ -23,6 +23,18 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
         ));
     }
     findings.extend(itself.stores.iter().map(|path| set_aside(path)));
+    findings.extend(itself.left_plugins.iter().map(|left| {
+        let name = &left.name;
+        Finding::new(
+            Severity::Warning,
+            format!("the plugin {name} of a lost store is not adopted, so nothing supervises it"),
+            left.reason.as_str(),
+            format!(
+                "order it again, or end its processes and delete its files and data: guest-agent \
+                 doctor --forget {name}"
+            ),
+        )
+    }));
     let count = itself.records.len();
     if count > 0 {
         let named = itself.records.iter().rev().take(NAMED);
@@ -48,8 +60,11 @@ fn set_aside(path: &str) -> Finding {
     Finding::new(
         Severity::Warning,
         format!("a store was damaged or lost; {path} is what is left of it"),
-        "the agent began with an empty one, and files of plugins that it does not know are kept",
-        format!("order the plugins again; when it is not needed any more, `rm -r {path}`"),
+        "the agent began with an empty one, adopted the plugins whose records stand beside their \
+         revisions, and keeps the files of others; orders and events of before are gone",
+        format!(
+            "order again what has changed since; when it is not needed any more, `rm -r {path}`"
+        ),
     )
 }
 

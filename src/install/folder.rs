@@ -4,6 +4,8 @@
 //! ```text
 //! <plugins>/<name>/<revision>/             complete, always: it appears by one rename
 //! <plugins>/<name>/.installed-<revision>   the checksum of the archive it was made from
+//! <plugins>/<name>/.signature-<revision>   the signature of that archive, where one was necessary
+//! <plugins>/<name>/.adopt-<revision>       for an agent that lost its store (`adoption`)
 //! <plugins>/<name>/current                 relative link to the revision that runs
 //! <plugins>/<name>/.staging-… .record-… .current-… .trash-…   of an interrupted step; swept later
 //! ```
@@ -32,6 +34,13 @@ use crate::os::remove::{self, DeleteError, open_folder, remove_below};
 
 pub(super) const CURRENT: &str = "current";
 pub(super) const RECORD: &str = ".installed-";
+pub(super) const SIGNATURE: &str = ".signature-";
+pub(super) const ADOPTION: &str = ".adopt-";
+/// The beginning of such a record's temporary name, and of another file's.
+pub(super) const ADOPTING: &str = ".adopting-";
+pub(super) const DRAFT: &str = ".record-";
+/// The files of a revision outside of its folder. Without the revision they mean nothing.
+pub(super) const BESIDE: [&str; 3] = [RECORD, SIGNATURE, ADOPTION];
 pub(super) const STAGING: &str = ".staging-";
 
 /// A plugin's folder, whether or not it exists.
@@ -189,7 +198,9 @@ impl PluginFolder {
         crash_point::reach("before", "setting aside", self.name.as_str());
         let trash = remove::set_aside(folder.as_fd(), &self.path, name)?;
         crash_point::reach("after", "setting aside", self.name.as_str());
-        self.unlink(&folder, &format!("{RECORD}{name}"))?;
+        for beside in BESIDE {
+            self.unlink(&folder, &format!("{beside}{name}"))?;
+        }
         rustix::fs::fsync(&folder).map_err(|errno| undeleted("sync", errno))?;
         crash_point::reach("before", "destruction", self.name.as_str());
         if let Some(trash) = trash {
@@ -198,6 +209,32 @@ impl PluginFolder {
         remove::sweep_trash_of(folder.as_fd(), &self.path, name)?;
         self.remove_if_empty();
         Ok(())
+    }
+
+    /// Writes the record for an agent that lost its store beside an installed revision, or deletes
+    /// those of all revisions.
+    pub(super) fn keep_adoption(
+        &self,
+        revision: &RevisionId,
+        record: Option<&[u8]>,
+    ) -> Result<(), FolderError> {
+        let _changing = self.lock();
+        let opened = self.open().map_err(|errno| failed("open", &self.path, errno))?;
+        let Some(folder) = opened else { return Ok(()) };
+        let Some(record) = record else {
+            return remove::sweep(folder.as_fd(), &self.path, |name| name.starts_with(ADOPTION))
+                .map_err(from_delete);
+        };
+        if self.installed(&folder, revision)?.is_none() {
+            return Ok(());
+        }
+        let name = format!("{ADOPTION}{revision}");
+        let draft = self
+            .draft(&folder, (ADOPTING, Mode::from_raw_mode(0o600)), |out| out.write_all(record))?;
+        rustix::fs::renameat(&folder, &draft.name, &folder, &name).map_err(|errno| {
+            rustix::fs::unlinkat(&folder, &draft.name, AtFlags::empty()).ok();
+            failed("write", &self.path.join(&name), errno)
+        })
     }
 
     /// Deletes the whole folder.
@@ -222,6 +259,17 @@ impl PluginFolder {
             Ok(folder) => Ok(Some(folder)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
+        }
+    }
+
+    /// The same, of a folder that was not opened yet.
+    pub(super) fn installed_now(
+        &self,
+        revision: &RevisionId,
+    ) -> Result<Option<Sha256Digest>, FolderError> {
+        match self.open().map_err(|errno| failed("open", &self.path, errno))? {
+            Some(folder) => self.installed(&folder, revision),
+            None => Ok(None),
         }
     }
 
@@ -255,14 +303,18 @@ impl PluginFolder {
             .ok_or(FolderError::Foreign { path })
     }
 
-    /// Writes a record under a temporary name, not durable yet.
-    fn draft_record(&self, folder: &OwnedFd, digest: Sha256Digest) -> Result<Draft, FolderError> {
-        let name = format!(".record-{:016x}", rand::random::<u64>());
+    /// Writes a file under a temporary name, not durable yet.
+    fn draft(
+        &self,
+        folder: &OwnedFd,
+        (kind, mode): (&str, Mode),
+        content: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<Draft, FolderError> {
+        let name = format!("{kind}{:016x}", rand::random::<u64>());
         let write = || -> io::Result<File> {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let mode = Mode::from_raw_mode(0o644);
             let mut file: File = rustix::fs::openat(folder, &name, flags, mode)?.into();
-            writeln!(file, "{digest}")?;
+            content(&mut file)?;
             Ok(file)
         };
         match write() {
@@ -282,11 +334,13 @@ impl PluginFolder {
     /// Deletes the files of interrupted steps, and records without a revision.
     fn sweep(&self, folder: &OwnedFd) -> Result<(), DeleteError> {
         remove::sweep(folder.as_fd(), &self.path, |name| {
-            if let Some(revision) = name.strip_prefix(RECORD) {
+            if let Some(revision) = BESIDE.iter().find_map(|kind| name.strip_prefix(kind)) {
                 let found = rustix::fs::statat(folder, revision, AtFlags::SYMLINK_NOFOLLOW);
                 return found.is_err_and(|errno| errno == Errno::NOENT);
             }
-            [STAGING, ".trash-", ".record-", ".current-"].iter().any(|kind| name.starts_with(kind))
+            [STAGING, ".trash-", DRAFT, ADOPTING, ".current-"]
+                .iter()
+                .any(|kind| name.starts_with(kind))
         })
     }
 
@@ -326,7 +380,7 @@ impl Staging {
     pub(super) fn publish(
         mut self,
         revision: &RevisionId,
-        digest: Sha256Digest,
+        (digest, signature): (Sha256Digest, Option<&str>),
         commit: impl FnOnce() -> bool,
     ) -> Result<(), FolderError> {
         let folder = self.folder.clone();
@@ -334,7 +388,8 @@ impl Staging {
         crash_point::reach("after", "unpacking", name);
         rustix::fs::fchmod(self.tree.root(), Mode::from_raw_mode(0o755))
             .map_err(|errno| failed("set the mode of", &self.path(), errno))?;
-        let draft = folder.draft_record(&self.opened, digest)?;
+        let readable = (DRAFT, Mode::from_raw_mode(0o644));
+        let draft = folder.draft(&self.opened, readable, |out| writeln!(out, "{digest}"))?;
         let synced = open_folder(&folder.plugins_dir).map_err(io::Error::from).and_then(|all| {
             // The name of a new plugin's folder is in the folder of all plugins.
             self.tree.sync(&[draft.file.as_fd(), self.opened.as_fd(), all.as_fd()])
@@ -343,7 +398,7 @@ impl Staging {
         let changing = folder.lock();
         let result = match synced {
             Err(source) => Err(self.unsynced(source)),
-            Ok(()) if commit() => self.rename(revision, &draft),
+            Ok(()) if commit() => self.rename(revision, &draft, signature),
             Ok(()) => Err(FolderError::Abandoned),
         };
         if result.is_err() {
@@ -367,9 +422,21 @@ impl Staging {
 
     /// Gives the record its name, then the revision, and makes both durable at once: no file system
     /// that keeps a journal has the second without the first.
-    fn rename(&mut self, revision: &RevisionId, draft: &Draft) -> Result<(), FolderError> {
+    fn rename(
+        &mut self,
+        revision: &RevisionId,
+        draft: &Draft,
+        signature: Option<&str>,
+    ) -> Result<(), FolderError> {
         let folder = &self.folder;
         let opened = self.opened.as_fd();
+        if let Some(signature) = signature {
+            let text = |out: &mut File| out.write_all(signature.as_bytes());
+            let draft = folder.draft(&self.opened, (DRAFT, Mode::from_raw_mode(0o644)), text)?;
+            let name = format!("{SIGNATURE}{revision}");
+            rustix::fs::renameat(opened, &draft.name, opened, &name)
+                .map_err(|errno| failed("write", &folder.path.join(&name), errno))?;
+        }
         let record = format!("{RECORD}{revision}");
         rustix::fs::renameat(opened, &draft.name, opened, &record)
             .map_err(|errno| failed("write", &folder.path.join(&record), errno))?;

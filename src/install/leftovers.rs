@@ -16,7 +16,7 @@ use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::folder::{CURRENT, PluginFolder, RECORD, STAGING, Turn};
+use super::folder::{ADOPTING, BESIDE, CURRENT, DRAFT, PluginFolder, STAGING, Turn};
 use crate::os::remove::{self, DeleteError, open_folder};
 
 /// Most names that are read in one folder.
@@ -33,8 +33,8 @@ pub(crate) struct SweepTurn {
 #[derive(Debug, PartialEq, Eq)]
 enum Kind<'a> {
     Current,
-    /// The record of a revision.
-    Record(&'a str),
+    /// A file beside a revision.
+    Beside(&'a str),
     /// A file of an interrupted step.
     Leftover,
     /// A name that a revision may have.
@@ -116,7 +116,7 @@ impl Found<'_> {
                     remove::destroy(found.folder.as_fd(), found.at, name)
                 });
             }
-            Kind::Record(revision) => {
+            Kind::Beside(revision) => {
                 let there = rustix::fs::statat(self.folder, revision, AtFlags::SYMLINK_NOFOLLOW);
                 if matches!(there, Err(Errno::NOENT)) {
                     self.delete(name, "its revision is missing", |found| {
@@ -204,9 +204,9 @@ fn kind_of(name: &str) -> Kind<'_> {
     if name == CURRENT {
         return Kind::Current;
     }
-    if let Some(revision) = name.strip_prefix(RECORD) {
+    if let Some(revision) = BESIDE.iter().find_map(|kind| name.strip_prefix(kind)) {
         let is_one = revision.parse::<RevisionId>().is_ok();
-        return if is_one { Kind::Record(revision) } else { Kind::Odd };
+        return if is_one { Kind::Beside(revision) } else { Kind::Odd };
     }
     if is_leftover(name) {
         return Kind::Leftover;
@@ -217,7 +217,8 @@ fn kind_of(name: &str) -> Kind<'_> {
 /// Whether a name is one that an interrupted step leaves: a known beginning, and sixteen
 /// hexadecimal digits at its end.
 fn is_leftover(name: &str) -> bool {
-    let random = match name.strip_prefix(".record-").or_else(|| name.strip_prefix(".current-")) {
+    let alone = [DRAFT, ADOPTING, ".current-"];
+    let random = match alone.iter().find_map(|kind| name.strip_prefix(kind)) {
         Some(random) => Some(random),
         None => [STAGING, remove::TRASH].iter().find_map(|kind| {
             let (of, random) = name.strip_prefix(kind)?.rsplit_once('-')?;
@@ -290,6 +291,7 @@ mod tests {
             format!(".staging-1.2-{random}"),
             format!(".trash-1.2-{random}"),
             format!(".record-{random}"),
+            format!(".adopting-{random}"),
             format!(".current-{random}"),
         ] {
             assert_eq!(kind_of(&leftover), Kind::Leftover, "{leftover}");
@@ -309,7 +311,9 @@ mod tests {
             assert_eq!(kind_of(&odd), Kind::Odd, "{odd}");
         }
         assert_eq!(kind_of("current"), Kind::Current);
-        assert_eq!(kind_of(".installed-1"), Kind::Record("1"));
+        for beside in BESIDE {
+            assert_eq!(kind_of(&format!("{beside}1")), Kind::Beside("1"));
+        }
         assert!(matches!(kind_of("1.2"), Kind::Revision(_)));
         assert_eq!(trash_of(&format!(".trash-a-b-{random}")), Some("a-b"));
         assert_eq!(trash_of(&format!(".trash--{random}")), None);

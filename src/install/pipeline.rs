@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use async_trait::async_trait;
 use guest_agent_actors::model::id::{PluginName, RevisionId, Sha256Digest};
 use guest_agent_actors::model::spec::{Artifact, PluginSpec, Source};
+use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::ports::{
     Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
     SweepManner, SweepReport,
@@ -28,7 +29,7 @@ use super::limits::Limits;
 use super::pressure::PressurePolicy;
 use super::trust::Trust;
 use super::unpack::tree::Resolver;
-use super::{local, remove};
+use super::{adoption, local, remove};
 use crate::config::Config;
 use crate::hostinfo::preflight;
 use crate::os::remove::{DeleteError, open_folder};
@@ -180,6 +181,14 @@ impl Pipeline {
         drop(tokio::task::spawn_blocking(move || spool.installed(sha256)));
     }
 
+    /// The plugins whose files are there, with what an agent that lost its store needs to adopt
+    /// them, or why it must not. Blocks.
+    #[must_use]
+    pub fn adoptable(&self) -> Vec<(PluginName, Result<Snapshot, String>)> {
+        let trust = self.downloader.trust();
+        adoption::all(&self.config.plugins_dir, &self.config.state_root, &trust)
+    }
+
     pub(super) fn folder(&self, name: &PluginName) -> (PluginFolder, Arc<PluginLocks>) {
         let locks = self.locks_of(name);
         (PluginFolder::new(&self.config.plugins_dir, name, Arc::clone(&locks)), locks)
@@ -327,6 +336,17 @@ impl Installer for Pipeline {
         let what = format!("revision {revision} of {name}");
         let revision = revision.clone();
         deleting(what, move || folder.discard(&revision)).await
+    }
+
+    async fn keep_record(
+        &self,
+        name: &PluginName,
+        revision: &RevisionId,
+        record: Option<Vec<u8>>,
+    ) -> Result<(), Cause> {
+        let (folder, _) = self.folder(name);
+        let (revision, file) = (revision.clone(), record.as_deref().map(adoption::encode));
+        Ok(in_folder(move || folder.keep_adoption(&revision, file.as_deref())).await?)
     }
 
     async fn remove(&self, name: &PluginName) -> Result<(), RemoveError> {

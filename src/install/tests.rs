@@ -4,6 +4,7 @@
 //! would, `corpus` is full of those, `witness` notices what they change, `server` answers HTTP
 //! badly on purpose.
 
+mod adoption;
 mod archives;
 mod caching;
 mod corpus;

@@ -25,7 +25,7 @@ pub(super) fn move_away(dir: &Path) -> std::io::Result<PathBuf> {
     let mut damaged = damaged_stores(dir)?;
     damaged.sort_unstable_by_key(|(number, _)| *number);
     let number = damaged.last().map_or(1, |(number, _)| number.saturating_add(1));
-    let moved_to = numbered(dir, number);
+    let moved_to = with_number(dir, number);
     fs::rename(dir, &moved_to)?;
     sync_parent(dir)?;
     let excess = (damaged.len() + 1).saturating_sub(DAMAGED_KEPT);
@@ -51,7 +51,7 @@ pub(super) fn note_lost(dir: &Path, traces: &str) -> std::io::Result<PathBuf> {
     if let Some((_, path)) = unfinished {
         return Ok(path.clone());
     }
-    let path = numbered(dir, newest.map_or(1, |(number, _)| number.saturating_add(1)));
+    let path = with_number(dir, newest.map_or(1, |(number, _)| number.saturating_add(1)));
     fs::DirBuilder::new().mode(0o700).create(&path)?;
     fs::write(path.join(LOST), format!("{traces}\n"))?;
     File::open(path.join(LOST))?.sync_all()?;
@@ -88,7 +88,12 @@ pub(super) fn damaged_paths(dir: &Path) -> std::io::Result<Vec<String>> {
     Ok(damaged.into_iter().map(|(_, path)| path.to_string_lossy().into_owned()).collect())
 }
 
-fn numbered(dir: &Path, number: u64) -> PathBuf {
+/// The number of a damaged store.
+pub(super) fn numbered(path: &Path) -> Option<u64> {
+    path.to_str()?.rsplit_once('-')?.1.parse().ok()
+}
+
+fn with_number(dir: &Path, number: u64) -> PathBuf {
     dir.with_file_name(format!("{}.damaged-{number}", file_name(dir)))
 }
 

@@ -109,6 +109,8 @@ impl Survey {
             Mark::Absent if recorded.number > FIRST => {
                 return Err(format!("the file {FILE} beside it is missing"));
             }
+            // Nothing was ever written to it: it may be new, or have lost everything and its mark.
+            Mark::Absent if self.records == 0 => return Ok(Age::New),
             Mark::At(_) | Mark::Absent => {}
         }
         // Unreadable records explain a wrong sum, and each goes into quarantine.
@@ -204,6 +206,9 @@ mod tests {
         check(WHOLE, Mark::Absent, Err("generation beside it is missing"));
         let first = Survey { recorded: Some(Generation { number: FIRST, sum: 7 }), ..WHOLE };
         check(first, Mark::Absent, Ok(Age::Old));
+        let none = Survey { records: 0, sum: 0, ..first };
+        let none = Survey { recorded: Some(Generation { number: FIRST, sum: 0 }), ..none };
+        check(none, Mark::Absent, Ok(Age::New));
         check(WHOLE, Mark::At(2), Ok(Age::Old));
         check(WHOLE, Mark::At(3), Ok(Age::Old));
         check(WHOLE, Mark::At(4), Err("fell back to generation 3 from 4"));

@@ -22,7 +22,8 @@ use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::ports::{Losses, QuarantinedRecord, Storage, Table, Write};
 use tracing::{error, warn};
 
-use super::damage::{DAMAGED, lost_because};
+use super::adoption::Adoption;
+use super::damage::{DAMAGED, lost_because, numbered};
 
 /// The key, in the table of facts, of the note about which losses were reported.
 const TOLD: &[u8] = b"losses_told";
@@ -30,6 +31,9 @@ const TOLD: &[u8] = b"losses_told";
 /// Most records that one look reports each as its own event; one more event reports how many others
 /// there are.
 const EVENTS_MAX: usize = 20;
+
+/// Most plugins that an event names.
+const NAMED: usize = 20;
 
 /// Shortest time between two looks, so that losses that happen together are reported together.
 const CALM: Duration = Duration::from_secs(1);
@@ -86,7 +90,9 @@ impl LossReporter {
                 fact.and_then(|(_, value)| ReportedLosses::from_bytes(value)).unwrap_or_default()
             }
         };
-        let (events, now) = news(&losses, before, &self.agent, SystemTime::now());
+        let adoption = Adoption::read(&*self.storage).await;
+        let adoption = adoption.map_err(|error| Chain(&error).to_string())?;
+        let (events, now) = news((&losses, &adoption), before, &self.agent, SystemTime::now());
         *told = Some(now);
         if events.is_empty() {
             return Ok(());
@@ -104,7 +110,7 @@ impl LossReporter {
 
 /// Returns events for the losses that were not reported yet, and the note to save with them.
 fn news(
-    losses: &Losses,
+    (losses, adoption): (&Losses, &Adoption),
     told: ReportedLosses,
     agent: &str,
     at: SystemTime,
@@ -115,8 +121,10 @@ fn news(
     let mut tell = |plugin: &str, details: String| {
         events.push(NewEvent::new(PluginEventKind::InstallFailed, plugin, "", at, &details));
     };
-    if let Some((path, number)) = losses.stores.last().and_then(|path| numbered(path))
-        && number > told.store
+    if let Some((path, number)) = losses.stores.last().and_then(|path| {
+        let number = numbered(Path::new(path))?;
+        Some((path, number))
+    }) && number > told.store
     {
         now.store = number;
         let what = match lost_because(Path::new(path)) {
@@ -130,8 +138,8 @@ fn news(
             ),
         };
         let details = format!(
-            "{what}: the agent knows of no plugin, order or event from before; processes of plugins \
-             run on and their files are kept; order the plugins again, and see `guest-agent doctor`"
+            "{what}: the agent knows of no order or event from before; {}",
+            outcome(adoption, number)
         );
         tell(agent, details);
     }
@@ -161,10 +169,38 @@ fn news(
     (events, now)
 }
 
-/// A damaged store with its number.
-fn numbered(path: &str) -> Option<(&str, u64)> {
-    let (_, number) = path.rsplit_once('-')?;
-    Some((path, number.parse().ok()?))
+/// What became of the plugins of a lost store, for its event.
+fn outcome(adoption: &Adoption, store: u64) -> String {
+    let named = |names: &mut dyn Iterator<Item = &str>| {
+        let mut text = names.take(NAMED).collect::<Vec<_>>().join(", ");
+        if names.next().is_some() {
+            text.push_str(" and more");
+        }
+        text
+    };
+    let (adopted, left) = match adoption {
+        Adoption { store: of, adopted, left } if *of == store => (&adopted[..], &left[..]),
+        _ => Default::default(),
+    };
+    let mut parts = Vec::new();
+    if !adopted.is_empty() {
+        let names = named(&mut adopted.iter().map(String::as_str));
+        parts.push(format!(
+            "{} of its plugins are adopted as they last ran ({names}), so order what has changed since",
+            adopted.len()
+        ));
+    }
+    if !left.is_empty() {
+        let names = named(&mut left.iter().map(|(name, _)| name.as_str()));
+        parts.push(format!(
+            "{} are not adopted ({names}): their processes run on and their files are kept",
+            left.len()
+        ));
+    }
+    if parts.is_empty() {
+        parts.push("no plugin of it was found".to_owned());
+    }
+    format!("{}; see `guest-agent doctor`", parts.join("; "))
 }
 
 /// The name of a table in events and in answers of the local API.
@@ -264,7 +300,13 @@ mod tests {
     }
 
     fn told_of(losses: &Losses, told: ReportedLosses) -> (Vec<(String, String)>, ReportedLosses) {
-        let (events, now) = news(losses, told, "guest-agent", SystemTime::UNIX_EPOCH);
+        let adoption = Adoption {
+            store: 3,
+            adopted: vec!["web".to_owned()],
+            left: vec![("db".to_owned(), "its digest does not match".to_owned())],
+        };
+        let at = SystemTime::UNIX_EPOCH;
+        let (events, now) = news((losses, &adoption), told, "guest-agent", at);
         let short = |event: NewEvent| (event.plugin.to_string(), event.details.to_string());
         (events.into_iter().map(short).collect(), now)
     }
@@ -310,7 +352,9 @@ mod tests {
         let losses = Losses { records: Vec::new(), stores };
         let (events, now) = told_of(&losses, ReportedLosses::default());
         assert_eq!(events.len(), 1);
-        assert!(events[0].1.contains("/s/store.damaged-3"), "{}", events[0].1);
+        for said in ["/s/store.damaged-3", "adopted as they last ran (web)", "not adopted (db)"] {
+            assert!(events[0].1.contains(said), "{}", events[0].1);
+        }
         assert_eq!(told_of(&losses, now).0, []);
     }
 

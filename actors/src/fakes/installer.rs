@@ -9,7 +9,9 @@ use crate::fakes::fate::{Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
 use crate::model::id::{PluginName, RevisionId, Sha256Digest};
 use crate::model::spec::PluginSpec;
-use crate::ports::{InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError};
+use crate::ports::{
+    Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
+};
 
 /// An installer whose disk is a set of names.
 pub struct FakeInstaller(InstallerHandle);
@@ -28,6 +30,7 @@ struct Disk {
     /// Local revisions that were looked at. No order takes them away.
     local: BTreeSet<(String, String)>,
     current: BTreeMap<String, String>,
+    records: BTreeMap<(String, String), Vec<u8>>,
     replaced: BTreeMap<String, Sha256Digest>,
     downloads: Vec<(String, String)>,
     under_way: BTreeMap<String, u32>,
@@ -106,6 +109,13 @@ impl InstallerHandle {
     #[must_use]
     pub fn current(&self, name: &str) -> Option<String> {
         self.disk.with(|disk| disk.current.get(name).cloned())
+    }
+
+    /// The record beside a plugin's revision.
+    #[must_use]
+    pub fn record(&self, name: &str, revision: &str) -> Option<Vec<u8>> {
+        let key = (name.to_owned(), revision.to_owned());
+        self.disk.with(|disk| disk.records.get(&key).cloned())
     }
 
     /// Calls that no agent should have made.
@@ -206,8 +216,24 @@ impl Installer for FakeInstaller {
         let what = format!("{name} {revision}");
         let failed = |cause| RemoveError { what, cause };
         script.answer("discard", name.as_str()).await.map_err(failed)?;
-        disk.with(|disk| disk.installed.remove(&(name.to_string(), revision.to_string())));
+        let key = (name.to_string(), revision.to_string());
+        disk.with(|disk| (disk.installed.remove(&key), disk.records.remove(&key)));
         self.0.fate().happened(Fact::Deleted(name.as_str(), Some(revision.as_str())));
+        Ok(())
+    }
+
+    async fn keep_record(
+        &self,
+        name: &PluginName,
+        revision: &RevisionId,
+        record: Option<Vec<u8>>,
+    ) -> Result<(), Cause> {
+        let key = (name.to_string(), revision.to_string());
+        self.0.disk.with(|disk| match record {
+            Some(record) if disk.installed.contains(&key) => drop(disk.records.insert(key, record)),
+            Some(_) => {}
+            None => disk.records.retain(|(plugin, _), _| *plugin != key.0),
+        });
         Ok(())
     }
 
@@ -218,6 +244,7 @@ impl Installer for FakeInstaller {
         script.answer("remove", name.as_str()).await.map_err(failed)?;
         disk.with(|disk| {
             disk.installed.retain(|(plugin, _)| plugin != name.as_str());
+            disk.records.retain(|(plugin, _), _| plugin != name.as_str());
             disk.current.remove(name.as_str());
         });
         self.0.fate().happened(Fact::Deleted(name.as_str(), None));

@@ -143,6 +143,32 @@ pub enum Difference {
 // === impl PluginSpec ===
 
 impl PluginSpec {
+    /// A daemon of which an order says nothing but what it is: everything else is as the protocol's
+    /// defaults have it.
+    #[must_use]
+    pub fn plain(
+        name: PluginName,
+        revision: RevisionId,
+        source: Source,
+        entry_point: EntryPoint,
+    ) -> Self {
+        Self {
+            name,
+            revision,
+            source,
+            entry_point,
+            arguments: Vec::new(),
+            limits: Limits::default(),
+            download: Tries { attempts: 5, timeout: Duration::from_secs(60) },
+            start: Tries { attempts: 3, timeout: Duration::from_secs(30) },
+            stop_timeout: Duration::from_secs(30),
+            metrics: MetricsPolicy { interval: Duration::from_secs(10), points: 60 },
+            backoff_factor: 2,
+            config: None,
+            execution: Execution::default(),
+        }
+    }
+
     /// What differs between this spec and `other` of the same revision, the weightiest first.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Difference {

@@ -10,10 +10,11 @@ use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::field::Empty;
-use tracing::{Span, error_span, warn};
+use tracing::{Span, debug, error_span, warn};
 
 use super::PluginActor;
 use super::event::{ApplyFailure, Effect, Event};
+use super::snapshot::Beside;
 use super::state::{Phase, Target};
 use crate::admission::{self, AdmissionVerdict, Ask, Denied, Question};
 use crate::crash_point;
@@ -149,6 +150,38 @@ impl PluginActor {
             // Sent together with the save.
             Effect::Announce(_) => {}
         }
+    }
+
+    /// Keeps beside the files of the current revision what an agent without a store needs to adopt
+    /// the plugin. The store is what counts, so nothing waits for this and a failure is only logged.
+    pub(super) fn keep_beside(&mut self, ctx: &mut Context<Self>) {
+        let revision = &self.state.spec.revision;
+        let before = self.beside.as_ref().filter(|(of, _)| of == revision);
+        let record = match Beside::of(&self.shown.snapshot(&self.state)) {
+            Beside::Keep(record) => Some(record),
+            Beside::KeepFirst(record) if before.is_none() => Some(record),
+            Beside::Delete => None,
+            Beside::KeepFirst(_) | Beside::Unchanged => return,
+        };
+        if before.is_some_and(|(_, before)| *before == record) {
+            return;
+        }
+        self.beside = Some((revision.clone(), record.clone()));
+        let (installer, turn) = (self.ports.installer.clone(), self.records.take());
+        let (name, revision) = (self.state.name.clone(), revision.clone());
+        let keep = async move {
+            let _turn = turn.await;
+            tokio::time::timeout(FILES_WAIT, installer.keep_record(&name, &revision, record)).await
+        };
+        ctx.spawn(keep.into_actor(self).map(|kept, this, _| {
+            let reason = match kept {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => Chain(&*error).to_string(),
+                Err(_) => "it took too long".to_owned(),
+            };
+            this.beside = None;
+            debug!(plugin = %this.state.name, reason, "the record beside the revision is not written");
+        }));
     }
 
     /// From now on the process is measured, and held to its memory limit where nothing else does

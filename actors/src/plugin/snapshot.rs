@@ -23,10 +23,12 @@ use crate::plugin::state::{
 };
 use crate::plugin::transition_log::TransitionLog;
 
+mod beside;
 mod error;
 mod runs;
 mod spec;
 
+pub use beside::Beside;
 pub use error::SnapshotError;
 
 use runs::{

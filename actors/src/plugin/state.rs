@@ -405,6 +405,17 @@ impl Default for Policy {
 // === impl State ===
 
 impl State {
+    /// The process that is the plugin's, as far as the state knows one.
+    #[must_use]
+    pub fn process(&self) -> Option<&Process> {
+        match &self.phase {
+            Phase::Running { process, .. } | Phase::Executing { process, .. } => Some(process),
+            Phase::Starting { process, .. } => process.as_ref(),
+            Phase::Stopping { target, .. } => target.process.as_ref(),
+            _ => None,
+        }
+    }
+
     /// All deadlines of this state. A state without one rests.
     #[must_use]
     pub fn deadlines(&self, policy: &Policy) -> Vec<Deadline> {

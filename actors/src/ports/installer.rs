@@ -30,6 +30,17 @@ pub trait Installer: Send + Sync {
     /// Deletes one revision's folder. Succeeds when it is not there.
     async fn discard(&self, name: &PluginName, revision: &RevisionId) -> Result<(), RemoveError>;
 
+    /// Writes the record that stands beside an installed revision, or, without a record, deletes
+    /// those beside all revisions of the plugin. It is for an agent that has lost its store, readable
+    /// by the agent's own user alone, and need not survive a power loss. Does nothing when the
+    /// revision is not there.
+    async fn keep_record(
+        &self,
+        name: &PluginName,
+        revision: &RevisionId,
+        record: Option<Vec<u8>>,
+    ) -> Result<(), Cause>;
+
     /// Deletes everything of a plugin: revisions, link, state and logs. Succeeds when nothing is
     /// there.
     async fn remove(&self, name: &PluginName) -> Result<(), RemoveError>;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use guest_agent_actors::fakes::{Answer, Harness};
 use guest_agent_actors::messages::Submission;
+use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::ports::Table;
 
 use super::support::*;
@@ -212,4 +214,53 @@ async fn processes_of_a_lost_plugin_are_ended_until_they_have() {
             listed.is_empty() && world.launcher.alive("a").is_empty()
         })
         .await;
+}
+
+/// What stands beside the revision of a plugin.
+fn beside(agent: &Harness, name: &str, revision: &str) -> Option<Snapshot> {
+    let record = agent.world.installer.record(name, revision)?;
+    Some(Snapshot::decode(&record).expect("a snapshot"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_beside_a_revision_follows_its_process_and_goes_before_its_files() {
+    let mut agent = agent_with("a", "1").await;
+    let told_of = |agent: &Harness, revision: &str| {
+        let record = beside(agent, "a", revision)?;
+        record.state.process().map(|process| process.pid)
+    };
+    let is_told = |agent: &Harness, revision: &str| {
+        let alive = agent.world.launcher.alive("a");
+        alive.len() == 1 && told_of(agent, revision) == Some(alive[0].0)
+    };
+    agent.pass(SOON).await;
+    assert!(is_told(&agent, "1"), "{:?}", beside(&agent, "a", "1"));
+
+    let before = agent.world.launcher.alive("a");
+    assert!(agent.world.launcher.exit("a", ExitCause::Exited(1)));
+    agent
+        .until("it runs again", MINUTE, |world, listed| {
+            runs(listed, "a", "1") && world.launcher.alive("a") != before
+        })
+        .await;
+    agent.pass(SOON).await;
+    assert!(is_told(&agent, "1"), "{:?}", beside(&agent, "a", "1"));
+
+    order(&agent, "2", &[install("a", "2")]).await;
+    until_runs(&agent, "a", "2").await;
+    agent.pass(SOON).await;
+    assert!(is_told(&agent, "2"), "{:?}", beside(&agent, "a", "2"));
+
+    // Also an agent that did not write them deletes them.
+    agent.crash();
+    agent.wake().await;
+    agent.connect().await;
+    until_runs(&agent, "a", "2").await;
+    agent.world.installer.removals("a", &[Answer::Never]);
+    order(&agent, "3", &[remove("a")]).await;
+    agent.pass(SOON).await;
+    assert_eq!(agent.world.installer.on_disk("a").last().map(String::as_str), Some("2"));
+    for revision in ["1", "2"] {
+        assert!(beside(&agent, "a", revision).is_none(), "it must not come back");
+    }
 }

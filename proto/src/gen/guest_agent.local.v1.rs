@@ -500,6 +500,18 @@ pub struct ExamineResponse {
     /// Why the store cannot be read or written; empty when it can.
     #[prost(string, tag = "4")]
     pub store_trouble: ::prost::alloc::string::String,
+    /// Plugins of a lost store that the agent did not adopt and does not know.
+    #[prost(message, repeated, tag = "5")]
+    pub left_plugins: ::prost::alloc::vec::Vec<LeftPlugin>,
+}
+/// A plugin of a lost store that the agent did not adopt.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeftPlugin {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Why not.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
 }
 /// A record that was set aside.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -561,6 +573,13 @@ pub struct SweepItem {
     #[prost(enumeration = "SweepFate", tag = "4")]
     pub fate_value: i32,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetPluginRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetPluginResponse {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClearQuarantineRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1210,6 +1229,34 @@ pub mod local_agent_client {
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Sweep"));
             self.inner.unary(req, path, codec).await
         }
+        /// Ends the processes and deletes the files, data and logs of a plugin that the agent does not
+        /// know.
+        pub async fn forget_plugin(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForgetPluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ForgetPluginResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/ForgetPlugin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("guest_agent.local.v1.LocalAgent", "ForgetPlugin"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// Forgets the records that were set aside.
         pub async fn clear_quarantine(
             &mut self,
@@ -1373,6 +1420,15 @@ pub mod local_agent_server {
             &self,
             request: tonic::Request<super::SweepRequest>,
         ) -> std::result::Result<tonic::Response<super::SweepResponse>, tonic::Status>;
+        /// Ends the processes and deletes the files, data and logs of a plugin that the agent does not
+        /// know.
+        async fn forget_plugin(
+            &self,
+            request: tonic::Request<super::ForgetPluginRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ForgetPluginResponse>,
+            tonic::Status,
+        >;
         /// Forgets the records that were set aside.
         async fn clear_quarantine(
             &self,
@@ -2031,6 +2087,51 @@ pub mod local_agent_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SweepSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/ForgetPlugin" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForgetPluginSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<
+                        T: LocalAgent,
+                    > tonic::server::UnaryService<super::ForgetPluginRequest>
+                    for ForgetPluginSvc<T> {
+                        type Response = super::ForgetPluginResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ForgetPluginRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::forget_plugin(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForgetPluginSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

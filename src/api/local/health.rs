@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::manager::readiness::Readiness;
+use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::ports::{Losses, StorageError, StoreHealth, SweepReport};
 use guest_agent_proto::local;
 
 use super::values;
 use crate::display::values::Named;
+use crate::store::adoption::Adoption;
 use crate::store::loss_reporter::{shown_key, table_name};
 
 /// The state of the HTTP server.
@@ -92,7 +95,23 @@ pub(super) fn examined(
         records: records.collect(),
         stores: losses.stores,
         store_trouble,
+        left_plugins: Vec::new(),
     }
+}
+
+/// The plugins of a lost store that were not adopted, and of which files or data are still there.
+pub(super) fn left(
+    adoption: Adoption,
+    known: &[Listed],
+    plugins_dir: &Path,
+) -> Vec<local::LeftPlugin> {
+    let data_dir = plugins_dir.with_file_name("state");
+    let is_known = |name: &str| known.iter().any(|it| it.view.name.as_str() == name);
+    let is_there = |name: &str| [plugins_dir, &data_dir].iter().any(|dir| dir.join(name).exists());
+    let left = adoption.left.into_iter();
+    left.filter(|(name, _)| !is_known(name) && is_there(name))
+        .map(|(name, reason)| local::LeftPlugin { name, reason })
+        .collect()
 }
 
 /// What a sweep found.

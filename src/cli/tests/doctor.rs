@@ -1,6 +1,8 @@
 //! What `doctor` prints.
 
-use guest_agent_proto::local::{ExamineResponse, LostRecord, SweepFate, SweepItem, SweepResponse};
+use guest_agent_proto::local::{
+    ExamineResponse, LeftPlugin, LostRecord, SweepFate, SweepItem, SweepResponse,
+};
 
 use super::*;
 use crate::display::values::Named;
@@ -50,6 +52,10 @@ fn ailing() -> Script {
         lost("plugins", "web", "damaged on disk: the record's checksum does not match"),
     ];
     examine.stores = vec!["/s/i/store.damaged-1".to_owned()];
+    examine.left_plugins = vec![LeftPlugin {
+        name: "db".to_owned(),
+        reason: "it has no record to be adopted by".to_owned(),
+    }];
     examine.store_trouble = "failed to write the store: No space left on device".to_owned();
     let item = |path: &str, fate: &str, why: &str| SweepItem {
         path: path.to_owned(),
@@ -71,7 +77,7 @@ fn findings_come_with_their_reasons_and_fixes_the_worst_first() {
     let agent = FakeAgent::start(ailing());
     let ran = doctor(Some(&agent), &[]);
     assert_eq!(ran.exit, Exit::Failed);
-    assert_eq!(ran.err, "guest-agent: 6 problems were found\n");
+    assert_eq!(ran.err, "guest-agent: 7 problems were found\n");
     assert_snapshot!(ran.out);
 }
 
@@ -84,7 +90,7 @@ fn the_field_names_of_the_findings_never_change() {
     let names = |value: &serde_json::Value| -> Vec<String> {
         value.as_object().expect("an object").keys().cloned().collect()
     };
-    assert_eq!(names(&found), ["agent", "findings", "lost_records", "lost_stores"]);
+    assert_eq!(names(&found), ["agent", "findings", "left_plugins", "lost_records", "lost_stores"]);
     for finding in found["findings"].as_array().expect("an array") {
         assert_eq!(names(finding), ["fix", "severity", "what", "why"]);
     }
@@ -125,6 +131,20 @@ fn a_rehearsed_sweep_names_everything() {
 fn the_quarantine_can_be_cleared() {
     let agent = FakeAgent::start(ailing());
     assert_eq!(doctor(Some(&agent), &["--clear-quarantine"]).out, "2 records forgotten\n");
+}
+
+#[test]
+fn plugins_that_the_agent_does_not_know_are_forgotten_by_name() {
+    let agent = FakeAgent::start(ailing());
+    let ran = doctor(Some(&agent), &["--forget", "db", "--forget", "web"]);
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    assert!(ran.out.starts_with("db is being removed"), "{}", ran.out);
+    assert_eq!(agent.asked().forgotten, ["db", "web"]);
+    let ran = doctor(Some(&agent), &["--forget", "db", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&ran.out).expect("one JSON document");
+    assert_eq!(told, serde_json::json!({ "forgotten": ["db"] }));
+    assert_ne!(doctor(Some(&agent), &["--forget", "../db"]).exit, Exit::Done);
+    assert_eq!(agent.asked().forgotten, ["db", "web", "db"], "no name, no deletion");
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Downloader {
         *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
     }
 
-    fn trust(&self) -> Arc<Trust> {
+    pub(in crate::install) fn trust(&self) -> Arc<Trust> {
         Arc::clone(&self.trust.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -170,6 +170,7 @@ impl<H: Send + 'static> Transfer<'_, H> {
             resolver: self.resolver,
             spec,
             artifact,
+            signature: self.check.as_ref().map(|check| check.signature().text().to_owned()),
             windows: Arc::clone(&self.windows),
         };
         let mut feed = Feed {
@@ -218,6 +219,7 @@ struct Parts<'a> {
     resolver: Resolver,
     spec: &'a Arc<PluginSpec>,
     artifact: &'a Artifact,
+    signature: Option<String>,
     windows: Arc<Hold>,
 }
 
@@ -232,7 +234,7 @@ impl Parts<'_> {
         let dry_run_for = self.dry_run_for.map(Path::to_owned);
         let resolver = self.resolver;
         let decision = Arc::clone(&fate);
-        let windows = self.windows;
+        let (windows, signature) = (self.windows, self.signature);
         let span = tracing::error_span!("unpack");
         let thread = tokio::task::spawn_blocking(move || {
             let _inside = span.enter();
@@ -260,7 +262,7 @@ impl Parts<'_> {
             }
             let _publishing = tracing::error_span!("publish").entered();
             staging
-                .publish(&spec.revision, sha256, || decision.commit())
+                .publish(&spec.revision, (sha256, signature.as_deref()), || decision.commit())
                 .map_err(|error| Failure::Folder(InstallStep::Publish, error))
         });
         Worker { pieces: Some(pieces), thread: Some(thread), queued: None, fate }

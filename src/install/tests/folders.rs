@@ -110,7 +110,7 @@ async fn what_nobody_wants_any_more_is_not_published() {
     let (folder, _) = rig.pipeline.folder(&name());
     let id = revision("r1");
     let staging = folder.stage(&id, None, Resolver::Kernel).expect("a staging folder");
-    let result = staging.publish(&id, Sha256Digest::of(b""), || false);
+    let result = staging.publish(&id, (Sha256Digest::of(b""), None), || false);
     assert!(matches!(result, Err(FolderError::Abandoned)), "{result:?}");
     rig.assert_untouched();
 }
@@ -122,7 +122,7 @@ async fn a_revision_that_appeared_meanwhile_is_not_replaced() {
     let id = revision("r1");
     let staging = folder.stage(&id, None, Resolver::Kernel).expect("a staging folder");
     fs::create_dir(rig.plugins().join("sample/r1")).expect("folder");
-    staging.publish(&id, Sha256Digest::of(b""), || true).expect_err("it is in the way");
+    staging.publish(&id, (Sha256Digest::of(b""), None), || true).expect_err("it is in the way");
     assert_eq!(listing(&rig.plugins().join("sample")), ["r1"]);
 }
 

@@ -46,7 +46,7 @@ pub(super) fn trust(keys: &[&Pair]) -> Trust {
 }
 
 /// A rig with an archive at a URL, and its digest.
-async fn rig() -> (Rig, String, Sha256Digest) {
+pub(super) async fn rig() -> (Rig, String, Sha256Digest) {
     let rig = Rig::new();
     let bytes = gzip(&Tarball::good().finish()).await;
     let url = rig.archive(&bytes);

@@ -389,6 +389,36 @@ proptest! {
         prop_assert!(before.iter().all(kept), "{:?} became {:?}", before, after);
     }
 
+    /// What stands beside a revision is less than the snapshot, and as much after it came back.
+    #[test]
+    fn law_a_record_beside_a_revision_gives_back_the_plugin_and_nothing_under_way(
+        state in any_state(), started_at in any_time(), story in any_story()
+    ) {
+        let snapshot = Snapshot { state, last_exit_at: None, started_at, story };
+        let removal = matches!(
+            snapshot.state.phase,
+            Phase::Removing { .. } | Phase::Gone | Phase::Stopping { then: Then::Remove, .. }
+        );
+        match Beside::of(&snapshot) {
+            Beside::Keep(record) => {
+                let back = Snapshot::decode(&record).unwrap();
+                prop_assert_eq!(&back.state.spec, &snapshot.state.spec);
+                prop_assert_eq!(back.state.generation, snapshot.state.generation);
+                prop_assert_eq!(back.state.process(), snapshot.state.process());
+                prop_assert_eq!(&back.state.next, &Next::Nothing);
+                prop_assert!(back.state.trial.is_none() && back.state.owed == Owed::default());
+                prop_assert_eq!(Beside::of(&back), Beside::Keep(record));
+            }
+            Beside::KeepFirst(record) => {
+                let back = Snapshot::decode(&record).unwrap();
+                prop_assert_eq!(&back.state.spec, &snapshot.state.spec);
+                prop_assert!(back.state.process().is_none(), "it is started anew");
+            }
+            Beside::Delete => prop_assert!(removal),
+            Beside::Unchanged => prop_assert!(!removal || snapshot.state.spec.is_local()),
+        }
+    }
+
     #[test]
     fn law_arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         drop(Snapshot::decode(&bytes));
