@@ -22,6 +22,9 @@ const BYTES_MAX: u64 = 1024 * 1024;
 /// (`PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
+/// Most threads of a process that are asked for its memory: the first that lives knows it.
+const THREADS_MAX: usize = 64;
+
 /// The flag of a thread that ends (`PF_EXITING`).
 const EXITING: u64 = 0x0000_0004;
 
@@ -32,7 +35,8 @@ pub(crate) struct Stat {
     pub(crate) pid: u32,
     /// Whether it waits for a device or a lock and cannot be interrupted.
     pub(crate) stuck: bool,
-    /// Whether it has ended and only waits to be reaped.
+    /// Whether it has ended and only waits to be reaped. A process whose main thread has ended is
+    /// not, as long as it has others.
     pub(crate) dead: bool,
     /// Whether it is a thread of the kernel.
     pub(crate) of_kernel: bool,
@@ -66,7 +70,23 @@ fn read_stat(dir: impl AsFd, path: impl rustix::path::Arg, pid: u32) -> Option<S
     // Numbers and a name of at most 64 bytes. The kernel writes it in one piece.
     let mut text = [0; STAT_MAX];
     let length = rustix::io::read(&file, &mut text).ok()?;
-    parse(pid, &text[..length])
+    let mut stat = parse(pid, &text[..length])?;
+    if stat.exiting && !stat.dead {
+        // The main thread has given the memory up; the other threads have it.
+        stat.resident_pages = resident_pages_of_threads(pid).unwrap_or(stat.resident_pages);
+    }
+    Some(stat)
+}
+
+/// The resident memory of a process, in pages, as one of its threads has it.
+fn resident_pages_of_threads(pid: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().take(THREADS_MAX);
+    threads
+        .filter_map(|thread| {
+            let text = fs::read(thread.path().join("stat")).ok()?;
+            parse(pid, &text).map(|thread| thread.resident_pages)
+        })
+        .find(|pages| *pages > 0)
 }
 
 /// Reads all processes. One that vanishes meanwhile is missing in the answer; `None` when even this
@@ -151,7 +171,7 @@ fn parse(pid: u32, text: &[u8]) -> Option<Stat> {
     Some(Stat {
         pid,
         stuck: field(3)? == "D",
-        dead: matches!(field(3)?, "Z" | "X"),
+        dead: matches!(field(3)?, "Z" | "X") && ticks(20)? < 2,
         of_kernel: ticks(9)? & KERNEL_THREAD != 0,
         exiting: ticks(9)? & EXITING != 0,
         parent: field(4)?.parse().ok()?,
@@ -201,6 +221,32 @@ mod tests {
         let memory = proportional_memory(me.pid).expect("one may look at oneself");
         assert!(memory > 0 && memory.is_multiple_of(1024));
         assert_eq!(proportional_memory(0), None);
+    }
+
+    #[test]
+    fn a_process_whose_main_thread_has_ended_lives_and_has_memory() {
+        let zombie = "7 (x) Z 1 7 7 0 -1 4 0 0 0 0 5 6 0 0 20 0 1 0 990 0 0";
+        assert!(parse(7, zombie.as_bytes()).expect("fields").dead);
+        let script = "import ctypes, threading, time\n\
+            threading.Thread(target=time.sleep, args=(60,)).start()\n\
+            ctypes.CDLL(None).syscall(60 if __import__('platform').machine() == 'x86_64' else 93, 0)";
+        let spawned = std::process::Command::new("python3").args(["-c", script]).spawn();
+        let Ok(mut child) = spawned else {
+            eprintln!("skipped: no python3, whose main thread could end before another");
+            return;
+        };
+        let give_up = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let found = loop {
+            let found = stat(child.id()).expect("it was not reaped");
+            if found.exiting || std::time::Instant::now() > give_up {
+                break found;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
+        child.kill().expect("a signal to our child");
+        child.wait().expect("our child");
+        assert!(found.exiting && !found.dead, "{found:?}");
+        assert!(found.resident_pages > 0, "{found:?}");
     }
 
     #[test]
