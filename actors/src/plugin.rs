@@ -22,7 +22,7 @@ use crate::messages::{
 };
 use crate::model::event::NewEvent;
 use crate::model::facts::FactSet;
-use crate::model::id::{Attempt, Process, RevisionId};
+use crate::model::id::{Attempt, Process, RevisionId, Sha256Digest};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
 use crate::ports::{LAST_OUTPUT, Ports};
@@ -111,9 +111,9 @@ pub struct PluginActor {
     files: SerialQueue,
     /// And writes of the record beside the revision's files.
     records: SerialQueue,
-    /// The revision and the record that were handed to the installer last; no record where the
-    /// records were to be deleted.
-    beside: Option<(RevisionId, Option<Vec<u8>>)>,
+    /// The revision and the digest of the record that were handed to the installer last; no digest
+    /// where the records were to be deleted.
+    beside: Option<(RevisionId, Option<Sha256Digest>)>,
     /// The stop under way. A newer one takes its place.
     stop: Option<SpawnHandle>,
     /// The last output of the process, while the event of its end is being made.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::os::procfs;
+use crate::process::launch::variables::STATE_DIR_VARIABLE;
 
 /// Why the service could not start.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +62,7 @@ impl Places {
         let processes = procfs::all()?.into_iter().take(PROCESSES_MAX);
         let mut of_plugins = processes.filter(|process| !process.stuck).filter(|process| {
             let environ = procfs::environ(process.pid).unwrap_or_default();
-            let state = procfs::variable(&environ, "GUEST_AGENT_STATE_DIR");
+            let state = procfs::variable(&environ, STATE_DIR_VARIABLE);
             state.is_some_and(|dir| Path::new(OsStr::from_bytes(dir)).starts_with(&self.state))
         });
         let process = of_plugins.next()?;

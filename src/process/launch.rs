@@ -74,7 +74,7 @@ pub(crate) mod start;
 mod stop;
 pub(crate) mod ticket;
 mod tree;
-mod variables;
+pub(crate) mod variables;
 mod watch;
 
 /// How long the kernel may take to set limits: it looks for memory that can be dropped first.

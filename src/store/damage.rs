@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 /// written.
 pub(crate) const DAMAGED: &str = "damaged on disk: ";
 
+/// The file of the database.
+pub(super) const DATABASE: &str = "db";
+
 /// The file in the folder that stands for a store that did not exist.
 const LOST: &str = "LOST";
 
@@ -47,7 +50,7 @@ pub(super) fn note_lost(dir: &Path, traces: &str) -> std::io::Result<PathBuf> {
     damaged.sort_unstable_by_key(|(number, _)| *number);
     let newest = damaged.last();
     let unfinished =
-        newest.filter(|(_, path)| path.join(LOST).exists() && !dir.join("db").exists());
+        newest.filter(|(_, path)| path.join(LOST).exists() && !dir.join(DATABASE).exists());
     if let Some((_, path)) = unfinished {
         return Ok(path.clone());
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use guest_agent_actors::ports::StorageError;
 
-use super::damage::{move_away, note_lost, sync_parent};
+use super::damage::{DATABASE, move_away, note_lost, sync_parent};
 use super::engine::Engine;
 use super::generation::{self, Age};
 use super::{panics, reserve};
@@ -26,9 +26,6 @@ pub(super) const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The pages sled keeps in memory, in bytes: the whole of an ordinary agent's store.
 const CACHE_BYTES: u64 = 4 << 20;
-
-/// The file of the database.
-const DATABASE: &str = "db";
 
 /// How long `open_sled` waits for the database's lock. Only an earlier opening in this process can
 /// hold it; its threads release the lock a moment after the database was closed.

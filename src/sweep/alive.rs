@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::os::procfs;
+use crate::process::launch::variables::{PLUGIN_VARIABLE, STATE_DIR_VARIABLE};
 
 /// Processes, as far as a sweep cares.
 #[derive(Debug, Default)]
@@ -36,10 +37,10 @@ impl Alive {
                 continue;
             }
             let Some(environ) = procfs::environ(process.pid) else { continue };
-            if let Some(name) = procfs::variable(&environ, "GUEST_AGENT_PLUGIN") {
+            if let Some(name) = procfs::variable(&environ, PLUGIN_VARIABLE) {
                 alive.plugins.insert(String::from_utf8_lossy(name).into_owned());
             }
-            if let Some(dir) = procfs::variable(&environ, "GUEST_AGENT_STATE_DIR") {
+            if let Some(dir) = procfs::variable(&environ, STATE_DIR_VARIABLE) {
                 let dir = String::from_utf8_lossy(dir).into_owned().into();
                 alive.places.push((process.pid, dir));
             }
@@ -84,8 +85,8 @@ mod tests {
         let mut child = Command::new("sleep")
             .arg("60")
             .current_dir(dir.path())
-            .env("GUEST_AGENT_PLUGIN", "alive-test")
-            .env("GUEST_AGENT_STATE_DIR", "/somewhere/state/alive-test")
+            .env(PLUGIN_VARIABLE, "alive-test")
+            .env(STATE_DIR_VARIABLE, "/somewhere/state/alive-test")
             .stdin(Stdio::null())
             .spawn()
             .expect("sleep can be run");

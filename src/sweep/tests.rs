@@ -210,13 +210,15 @@ async fn leftovers_of_interrupted_steps_go() {
     }
     let record = format!("state/me/plugins/a/.record-{RANDOM}");
     rig.write(&record);
-    rig.write("state/me/plugins/a/.installed-9");
+    let beside =
+        [".installed-", ".signature-", ".adopt-"].map(|kind| format!("state/me/plugins/a/{kind}9"));
+    beside.iter().for_each(|path| rig.write(path));
     let link = format!("state/me/plugins/a/.current-{RANDOM}");
     symlink(rig.path("outside"), rig.path(&link)).unwrap();
     let mut expected: Vec<(&str, SweepFate)> =
         leftovers.iter().map(|path| (path.as_str(), Deleted)).collect();
     expected.extend([(record.as_str(), Deleted), (link.as_str(), Deleted)]);
-    expected.push(("state/me/plugins/a/.installed-9", Deleted));
+    expected.extend(beside.iter().map(|path| (path.as_str(), Deleted)));
     Rig::check(&rig.swept().await, &expected);
     Rig::check(&rig.swept().await, &[]);
 }

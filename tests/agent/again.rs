@@ -18,7 +18,8 @@ impl Bed {
     pub(crate) fn revisions(&self, plugin: &str) -> Vec<String> {
         let all = self.plugin_files(plugin);
         let is_record = |file: &String| {
-            file.strip_prefix(".installed-").is_some_and(|it| all.iter().any(|name| name == it))
+            let of = [".installed-", ".signature-"].iter().find_map(|kind| file.strip_prefix(kind));
+            of.is_some_and(|it| all.iter().any(|name| name == it))
         };
         all.iter().filter(|file| !is_record(file)).cloned().collect()
     }

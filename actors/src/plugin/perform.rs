@@ -21,7 +21,7 @@ use crate::crash_point;
 use crate::error::Chain;
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::model::event;
-use crate::model::id::{Attempt, Process, RevisionId};
+use crate::model::id::{Attempt, Process, RevisionId, Sha256Digest};
 use crate::model::runs::Due;
 use crate::model::spec::{Limits, PluginSpec};
 use crate::ports::{
@@ -163,10 +163,12 @@ impl PluginActor {
             Beside::Delete => None,
             Beside::KeepFirst(_) | Beside::Unchanged => return,
         };
-        if before.is_some_and(|(_, before)| *before == record) {
+        // A configuration may be large, so the record itself is not kept.
+        let digest = record.as_deref().map(Sha256Digest::of);
+        if before.is_some_and(|(_, before)| *before == digest) {
             return;
         }
-        self.beside = Some((revision.clone(), record.clone()));
+        self.beside = Some((revision.clone(), digest));
         let (installer, turn) = (self.ports.installer.clone(), self.records.take());
         let (name, revision) = (self.state.name.clone(), revision.clone());
         let keep = async move {
