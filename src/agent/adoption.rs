@@ -113,3 +113,55 @@ fn judge(
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use guest_agent_actors::model::id::{BootId, Endpoint, Generation, Process, Sha256Digest};
+    use guest_agent_actors::model::spec::{Artifact, ArtifactUrl, EntryPoint, PluginSpec, Source};
+    use guest_agent_actors::plugin::machine;
+    use guest_agent_actors::plugin::state::{Change, Phase};
+    use guest_agent_actors::plugin::transition_log::TransitionLog;
+
+    use super::*;
+    use crate::config::policy::{Account, Policy};
+
+    /// A plugin that runs as this process, or as one of its pid that has ended.
+    fn running(start_ticks: u64) -> Snapshot {
+        let artifact = Artifact { url: ArtifactUrl::new(""), sha256: Sha256Digest::of(b"") };
+        let spec = PluginSpec::plain(
+            "web".parse().expect("a name"),
+            "1".parse().expect("a revision"),
+            Source::Archive(artifact),
+            EntryPoint::parse("run").expect("a path"),
+        );
+        let mut state = machine::begin(Generation(1), Arc::new(spec)).next;
+        let boot = BootId("this".into());
+        state.phase = Phase::Running {
+            process: Process { pid: std::process::id(), start_ticks, boot },
+            endpoint: Endpoint::from_stored("unix:/run/web.sock"),
+            change: Change::None,
+        };
+        let story = TransitionLog::default();
+        Snapshot { state, last_exit_at: None, started_at: None, story }
+    }
+
+    #[test]
+    fn a_process_of_another_user_than_the_policy_says_is_not_adopted() {
+        let me = procfs::stat(std::process::id()).expect("this process");
+        let (own, _) = procfs::users(me.pid).expect("this process");
+        let (name, host) = ("web".parse().expect("a name"), Host::look());
+        let judged = |user: Option<u32>, start_ticks| {
+            let user = user.map(Account::Id);
+            let group = user.is_some().then_some(Account::Id(own));
+            let defaults = Policy { user, group, ..Policy::default() };
+            let policies = Policies { defaults, ..Policies::default() };
+            judge(&name, &running(start_ticks), &policies, &host)
+        };
+        assert_eq!(judged(None, me.start_ticks), Ok(()));
+        assert_eq!(judged(Some(own), me.start_ticks), Ok(()));
+        let why = judged(Some(own + 1), me.start_ticks).expect_err("another user");
+        assert!(why.contains(&format!("runs as user {own}")), "{why}");
+        // Whatever has the pid now is not the plugin, which the next start runs as its user.
+        assert_eq!(judged(Some(own + 1), me.start_ticks + 1), Ok(()));
+    }
+}
