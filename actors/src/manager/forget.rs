@@ -12,13 +12,11 @@ use super::{Lists, ManagerActor};
 use crate::error::Chain;
 use crate::messages::{Forget, NotForgotten};
 use crate::model::id::{Attempt, Generation, PluginName, Sha256Digest};
-use crate::model::runs::Runs;
 use crate::model::spec::{Artifact, ArtifactUrl, EntryPoint, PluginSpec, Source};
 use crate::plugin::Beginning;
 use crate::plugin::event::Boot;
-use crate::plugin::restart::Restarts;
 use crate::plugin::snapshot::Snapshot;
-use crate::plugin::state::{Next, Owed, Phase, Shutdown, Standing, State, Target, Then};
+use crate::plugin::state::{Phase, State, Target, Then};
 use crate::plugin::transition_log::TransitionLog;
 use crate::ports::Cause;
 
@@ -53,27 +51,8 @@ fn being_removed(name: PluginName) -> Result<State, Cause> {
     let artifact = Artifact { url: ArtifactUrl::new(""), sha256: Sha256Digest::of(b"") };
     let revision = REVISION.parse()?;
     let source = Source::Archive(artifact);
-    let spec = PluginSpec::plain(name.clone(), revision, source, EntryPoint::parse(REVISION)?);
-    Ok(State {
-        name,
-        generation: Generation::default(),
-        spec: Arc::new(spec),
-        phase: Phase::Stopping {
-            attempt: Attempt::default(),
-            target: Target { process: None, endpoint: None },
-            then: Then::Remove,
-        },
-        next: Next::Nothing,
-        trial: None,
-        standing: Standing::Unproven,
-        owed: Owed::default(),
-        apply_of: None,
-        attempt: Attempt::default(),
-        restarts: Restarts::default(),
-        last_exit: None,
-        runs: Runs::default(),
-        local: None,
-        shutdown: Shutdown::default(),
-        removal_trouble: None,
-    })
+    let spec = PluginSpec::plain(name, revision, source, EntryPoint::parse(REVISION)?);
+    let target = Target { process: None, endpoint: None };
+    let phase = Phase::Stopping { attempt: Attempt::default(), target, then: Then::Remove };
+    Ok(State::of(Generation::default(), Arc::new(spec), phase))
 }

@@ -16,14 +16,10 @@ use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Generation, Process};
-use crate::model::runs::Runs;
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::{ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, Transition};
 use crate::plugin::live::Live;
-use crate::plugin::restart::Restarts;
-use crate::plugin::state::{
-    Change, Next, Owed, Phase, Resume, Shutdown, Standing, State, Target, Then, Wait,
-};
+use crate::plugin::state::{Change, Next, Phase, Resume, Shutdown, State, Target, Then, Wait};
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::{StopManner, Stopped};
 
@@ -45,27 +41,8 @@ fn first(
 ) -> Transition {
     // Nothing is started yet, so no fact about the machine is needed.
     let facts = FactSet::default();
-    let mut draft = TransitionBuilder::of(
-        State {
-            name: spec.name.clone(),
-            generation,
-            spec,
-            phase: Phase::Gone,
-            next: Next::Nothing,
-            trial: None,
-            standing: Standing::Unproven,
-            owed: Owed::default(),
-            apply_of: None,
-            attempt: Attempt::default(),
-            restarts: Restarts::default(),
-            last_exit: None,
-            runs: Runs::default(),
-            local,
-            shutdown: Shutdown::default(),
-            removal_trouble: None,
-        },
-        &facts,
-    );
+    let mut draft =
+        TransitionBuilder::of(State { local, ..State::of(generation, spec, Phase::Gone) }, &facts);
     draft.announce(PluginEventKind::InstallRequested, "");
     draft.install();
     draft.finish()

@@ -405,6 +405,29 @@ impl Default for Policy {
 // === impl State ===
 
 impl State {
+    /// A revision in this phase, of a plugin that never ran and of which nothing else is known.
+    #[must_use]
+    pub fn of(generation: Generation, spec: Arc<PluginSpec>, phase: Phase) -> Self {
+        Self {
+            name: spec.name.clone(),
+            generation,
+            spec,
+            phase,
+            next: Next::Nothing,
+            trial: None,
+            standing: Standing::Unproven,
+            owed: Owed::default(),
+            apply_of: None,
+            attempt: Attempt::default(),
+            restarts: Restarts::default(),
+            last_exit: None,
+            runs: Runs::default(),
+            local: None,
+            shutdown: Shutdown::default(),
+            removal_trouble: None,
+        }
+    }
+
     /// The process that is the plugin's, as far as the state knows one.
     #[must_use]
     pub fn process(&self) -> Option<&Process> {
