@@ -22,7 +22,7 @@ use crate::messages::{
 };
 use crate::model::event::NewEvent;
 use crate::model::facts::FactSet;
-use crate::model::id::{Attempt, Process, RevisionId, Sha256Digest};
+use crate::model::id::{Attempt, Process};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
 use crate::ports::{LAST_OUTPUT, Ports};
@@ -30,6 +30,7 @@ use crate::records;
 use crate::trace::{self, Outcome, Trace};
 use crate::wire;
 
+mod adoption;
 mod deadlines;
 pub mod describe;
 pub mod event;
@@ -52,6 +53,7 @@ mod transition_builder;
 pub mod transition_log;
 
 use crate::model::event::PluginEventKind;
+use adoption::RecordBeside;
 use event::{Boot, Effect, Event, Found, Transition};
 use explain::{Explanation, Waiting};
 pub use handles::PluginHandles;
@@ -109,11 +111,7 @@ pub struct PluginActor {
     /// Neither do installations and deletions: a revision that is let go may be wanted again at
     /// once.
     files: SerialQueue,
-    /// And writes of the record beside the revision's files.
-    records: SerialQueue,
-    /// The revision and the digest of the record that were handed to the installer last; no digest
-    /// where the records were to be deleted.
-    beside: Option<(RevisionId, Option<Sha256Digest>)>,
+    beside: RecordBeside,
     /// The stop under way. A newer one takes its place.
     stop: Option<SpawnHandle>,
     /// The last output of the process, while the event of its end is being made.
@@ -192,8 +190,7 @@ impl PluginActor {
             launches: BTreeMap::new(),
             processes: SerialQueue::default(),
             files: SerialQueue::default(),
-            records: SerialQueue::default(),
-            beside: None,
+            beside: RecordBeside::default(),
             stop: None,
             output: String::new(),
             farewell: Farewell::default(),

@@ -238,11 +238,13 @@ fn decode_spec(
 ) -> Result<PluginSpec, String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
     let execution = decode_execution(manifest.plugin_type, manifest.execution_model)?;
+    let revision = plugin.revision_id.parse().map_err(|e| text(&e))?;
+    let plain = PluginSpec::plain(name.clone(), revision, source, entry_point);
     Ok(PluginSpec {
-        name: name.clone(),
-        revision: plugin.revision_id.parse().map_err(|e| text(&e))?,
-        source,
-        entry_point,
+        name: plain.name,
+        revision: plain.revision,
+        source: plain.source,
+        entry_point: plain.entry_point,
         arguments: decode_arguments(&plugin.arguments)?,
         limits: Limits {
             memory_bytes: nothing_is_unlimited(
@@ -255,25 +257,44 @@ fn decode_spec(
             )?,
         },
         download: Tries {
-            attempts: count(manifest.download_attempt_count, 5, 100, "download_attempt_count")?,
-            timeout: duration(manifest.download_timeout, 60, "download_timeout")?,
+            attempts: count(
+                manifest.download_attempt_count,
+                plain.download.attempts,
+                100,
+                "download_attempt_count",
+            )?,
+            timeout: duration(
+                manifest.download_timeout,
+                plain.download.timeout,
+                "download_timeout",
+            )?,
         },
         start: Tries {
-            attempts: count(manifest.start_attempt_count, 3, 100, "start_attempt_count")?,
-            timeout: duration(manifest.start_timeout, 30, "start_timeout")?,
+            attempts: count(
+                manifest.start_attempt_count,
+                plain.start.attempts,
+                100,
+                "start_attempt_count",
+            )?,
+            timeout: duration(manifest.start_timeout, plain.start.timeout, "start_timeout")?,
         },
-        stop_timeout: duration(manifest.stop_timeout, 30, "stop_timeout")?,
+        stop_timeout: duration(manifest.stop_timeout, plain.stop_timeout, "stop_timeout")?,
         metrics: MetricsPolicy {
-            interval: duration_from(SECOND, manifest.metrics_interval, 10, "metrics_interval")?,
+            interval: duration_from(
+                SECOND,
+                manifest.metrics_interval,
+                plain.metrics.interval,
+                "metrics_interval",
+            )?,
             points: match manifest.max_metric_datapoints {
-                0 => 60,
-                n if n <= 10_000 => usize::try_from(n).unwrap_or(60),
+                0 => plain.metrics.points,
+                n if n <= 10_000 => usize::try_from(n).unwrap_or(plain.metrics.points),
                 n => return Err(format!("max_metric_datapoints is {n}; at most 10000 are kept")),
             },
         },
         backoff_factor: count(
             manifest.start_exp_backoff_factor,
-            2,
+            plain.backoff_factor,
             10,
             "start_exp_backoff_factor",
         )?,
@@ -305,30 +326,30 @@ fn count(value: i32, default: u32, max: u32, field: &str) -> Result<u32, String>
 
 fn duration(
     value: Option<prost_types::Duration>,
-    default_secs: u64,
+    default: Duration,
     field: &str,
 ) -> Result<Duration, String> {
-    duration_from(Duration::from_millis(100), value, default_secs, field)
+    duration_from(Duration::from_millis(100), value, default, field)
 }
 
 fn duration_from(
     min: Duration,
     value: Option<prost_types::Duration>,
-    default_secs: u64,
+    default: Duration,
     field: &str,
 ) -> Result<Duration, String> {
     const MAX: Duration = Duration::from_secs(3600);
-    let default = Duration::from_secs(default_secs);
     let Some(value) = value else { return Ok(default) };
     if value.seconds == 0 && value.nanos == 0 {
         return Ok(default);
     }
     let wrong = || {
         format!(
-            "{field} is {}.{:09}s; it has to be between {}s and 3600s, or 0 for {default_secs}s",
+            "{field} is {}.{:09}s; it has to be between {}s and 3600s, or 0 for {}s",
             value.seconds,
             value.nanos,
-            min.as_secs_f32()
+            min.as_secs_f32(),
+            default.as_secs()
         )
     };
     let nanos = u32::try_from(value.nanos).ok().filter(|n| *n < 1_000_000_000);

@@ -13,7 +13,6 @@ use guest_agent_actors::plugin::event::{Boot, Effect, Event, HealthVerdict, Orde
 use guest_agent_actors::plugin::machine::{begin_local, transition};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{Next, PROBATION_SLICES, Phase, Policy, State, Wait};
-use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::Cleanup;
 use proptest::prelude::*;
 
@@ -228,8 +227,7 @@ fn law_one_install_and_one_launch_at_most(step: &Step) -> Verdicts {
 
 fn law_records_give_back_the_state(step: &Step) -> Verdicts {
     let state = step.after.next.clone();
-    let snapshot =
-        Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() };
+    let snapshot = Snapshot::of(state);
     let read =
         Snapshot::decode(&snapshot.encode()).map_err(|e| TestCaseError::fail(e.to_string()))?;
     prop_assert_eq!(&read.state.local, &snapshot.state.local);

@@ -393,7 +393,7 @@ fn process() -> Process {
 }
 
 fn plain(state: State) -> Snapshot {
-    Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() }
+    Snapshot::of(state)
 }
 
 fn state(phase: Phase) -> State {

@@ -120,7 +120,6 @@ mod tests {
     use guest_agent_actors::model::spec::{Artifact, ArtifactUrl, EntryPoint, PluginSpec, Source};
     use guest_agent_actors::plugin::machine;
     use guest_agent_actors::plugin::state::{Change, Phase};
-    use guest_agent_actors::plugin::transition_log::TransitionLog;
 
     use super::*;
     use crate::config::policy::{Account, Policy};
@@ -141,8 +140,7 @@ mod tests {
             endpoint: Endpoint::from_stored("unix:/run/web.sock"),
             change: Change::None,
         };
-        let story = TransitionLog::default();
-        Snapshot { state, last_exit_at: None, started_at: None, story }
+        Snapshot::of(state)
     }
 
     #[test]

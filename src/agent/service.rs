@@ -114,6 +114,7 @@ impl Service {
             http: http_health.subscribe(),
             logs: logs.clone(),
             plugins_dir: adapters.places.plugins,
+            data_dir: adapters.places.state,
             instance_id: adapters.machine.instance_id(),
             started_at,
         };

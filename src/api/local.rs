@@ -10,8 +10,7 @@
 use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::messages::{Forget, ListPlugins, NotForgotten, SweepNow};
-use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::messages::{Forget, NotForgotten, SweepNow};
 use guest_agent_actors::ports::SweepManner;
 use guest_agent_proto::host::registry_server::RegistryServer;
 use guest_agent_proto::local;
@@ -162,10 +161,8 @@ impl LocalAgent for LocalApi {
         let health = self.storage.health().borrow().clone();
         let losses = self.storage.losses().await;
         let adoption = Adoption::read(&*self.storage).await.unwrap_or_default();
-        let known = self.manager.send(ListPlugins).await.unwrap_or_default();
-        let mut found = health::examined(self.agent().await, &health, losses);
-        found.left_plugins = health::left(adoption, &known, &self.plugins_dir);
-        Ok(Response::new(found))
+        let left = health::left(adoption, &self.list().await?, [&self.plugins_dir, &self.data_dir]);
+        Ok(Response::new(health::examined(self.agent().await, &health, losses, left)))
     }
 
     async fn place_archive(
@@ -199,9 +196,7 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::ForgetPluginRequest>,
     ) -> Result<Response<local::ForgetPluginResponse>, Status> {
-        let name = request.into_inner().name;
-        let name: PluginName =
-            name.parse().map_err(|error| Status::invalid_argument(Chain(&error).to_string()))?;
+        let name = reach::parse_name(&request.into_inner().name)?;
         let forgotten = self.manager.send(Forget(name)).await;
         forgotten
             .map_err(|_| Status::unavailable("the agent is stopping"))?

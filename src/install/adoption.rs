@@ -18,15 +18,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::id::{PluginName, RevisionId, Sha256Digest};
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use rustix::fs::{Mode, OFlags};
 
-use super::folder::{ADOPTION, CURRENT, PluginFolder, PluginLocks, SIGNATURE};
-use super::leftovers::NAMES_MAX;
+use super::folder::{ADOPTION, CURRENT, PluginFolder, SIGNATURE};
+use super::leftovers;
 use super::trust::{SIGNATURE_MAX, Signature, Trust};
 
 /// Most bytes of a record: an order may have 4 MiB.
@@ -40,40 +39,33 @@ pub(super) fn encode(record: &[u8]) -> Vec<u8> {
     [Sha256Digest::of(record).as_bytes(), record].concat()
 }
 
-/// Every plugin that has files or data here, by name, with its record or the reason why it has none
-/// that can be used.
-pub(super) fn all(
-    plugins_dir: &Path,
-    state_root: &Path,
+/// Every plugin that has files or data here.
+pub(super) fn names(plugins_dir: &Path, state_root: &Path) -> BTreeSet<PluginName> {
+    let all = [plugins_dir, state_root].into_iter().flat_map(listed);
+    all.filter_map(|name| name.parse().ok()).collect()
+}
+
+/// The names in a folder; none in one that cannot be read.
+fn listed(dir: &Path) -> Vec<String> {
+    let listed = leftovers::open(dir).ok().and_then(|folder| leftovers::names(&folder, dir).ok());
+    listed.map(|(names, _)| names).unwrap_or_default()
+}
+
+/// The plugin's record, or the reason why it has none that can be used. It is that of the newest
+/// order. After a rollback both revisions have one of the same order, and the link says which of
+/// them ran last.
+pub(super) fn of_plugin(
+    folder: &PluginFolder,
+    name: &PluginName,
     trust: &Trust,
-) -> Vec<(PluginName, Result<Snapshot, String>)> {
-    let mut names = names_in(plugins_dir);
-    names.extend(names_in(state_root));
-    let judged = |name: PluginName| {
-        let record = of_plugin(plugins_dir, &name, trust);
-        (name, record)
-    };
-    names.into_iter().map(judged).collect()
-}
-
-fn names_in(dir: &Path) -> BTreeSet<PluginName> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().take(NAMES_MAX);
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// The record of the newest order. After a rollback both revisions have one of the same order, and
-/// the link says which of them ran last.
-fn of_plugin(plugins_dir: &Path, name: &PluginName, trust: &Trust) -> Result<Snapshot, String> {
-    let folder = PluginFolder::new(plugins_dir, name, Arc::new(PluginLocks::default()));
-    let entries = std::fs::read_dir(folder.path()).into_iter().flatten().flatten();
-    let of_record = |file: std::ffi::OsString| file.to_str()?.strip_prefix(ADOPTION)?.parse().ok();
-    let revisions: BTreeSet<RevisionId> =
-        entries.take(NAMES_MAX).filter_map(|entry| of_record(entry.file_name())).collect();
+) -> Result<Snapshot, String> {
+    let of_record = |file: &String| file.strip_prefix(ADOPTION)?.parse::<RevisionId>().ok();
+    let revisions: Vec<_> = listed(folder.path()).iter().filter_map(of_record).collect();
     let current = std::fs::read_link(folder.path().join(CURRENT)).ok();
     let mut best: Option<Snapshot> = None;
     let mut refused = None;
     for revision in revisions {
-        match of_revision(&folder, name, &revision, trust) {
+        match of_revision(folder, name, &revision, trust) {
             Ok(record) => {
                 let is_current = current.as_deref() == Some(Path::new(revision.as_str()));
                 let rank = |record: &Snapshot| record.state.generation;

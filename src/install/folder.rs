@@ -36,9 +36,12 @@ pub(super) const CURRENT: &str = "current";
 pub(super) const RECORD: &str = ".installed-";
 pub(super) const SIGNATURE: &str = ".signature-";
 pub(super) const ADOPTION: &str = ".adopt-";
-/// The beginning of such a record's temporary name, and of another file's.
-pub(super) const ADOPTING: &str = ".adopting-";
-pub(super) const DRAFT: &str = ".record-";
+/// The beginnings of temporary names: of such a record, of the files beside a new revision, of the
+/// link. A random number follows.
+const ADOPTING: &str = ".adopting-";
+const DRAFT: &str = ".record-";
+const SWITCHING: &str = ".current-";
+pub(super) const TEMPORARY: [&str; 3] = [ADOPTING, DRAFT, SWITCHING];
 /// The files of a revision outside of its folder. Without the revision they mean nothing.
 pub(super) const BESIDE: [&str; 3] = [RECORD, SIGNATURE, ADOPTION];
 pub(super) const STAGING: &str = ".staging-";
@@ -174,7 +177,7 @@ impl PluginFolder {
             return Ok(());
         }
         let link = self.path.join(CURRENT);
-        let temporary = format!(".current-{:016x}", rand::random::<u64>());
+        let temporary = format!("{SWITCHING}{:016x}", rand::random::<u64>());
         rustix::fs::symlinkat(revision.as_str(), &folder, &temporary)
             .map_err(|errno| failed("make a link in", &self.path, errno))?;
         crash_point::reach("before", "current swap", self.name.as_str());
@@ -228,13 +231,8 @@ impl PluginFolder {
         if self.installed(&folder, revision)?.is_none() {
             return Ok(());
         }
-        let name = format!("{ADOPTION}{revision}");
-        let draft = self
-            .draft(&folder, (ADOPTING, Mode::from_raw_mode(0o600)), |out| out.write_all(record))?;
-        rustix::fs::renameat(&folder, &draft.name, &folder, &name).map_err(|errno| {
-            rustix::fs::unlinkat(&folder, &draft.name, AtFlags::empty()).ok();
-            failed("write", &self.path.join(&name), errno)
-        })
+        let (name, private) = (format!("{ADOPTION}{revision}"), Mode::from_raw_mode(0o600));
+        self.replace(&folder, &name, (ADOPTING, private), record)
     }
 
     /// Deletes the whole folder.
@@ -326,6 +324,21 @@ impl PluginFolder {
         }
     }
 
+    /// Writes a whole file in the place of one that may be there, not durable yet.
+    fn replace(
+        &self,
+        folder: &OwnedFd,
+        name: &str,
+        temporary: (&str, Mode),
+        content: &[u8],
+    ) -> Result<(), FolderError> {
+        let draft = self.draft(folder, temporary, |out| out.write_all(content))?;
+        rustix::fs::renameat(folder, &draft.name, folder, name).map_err(|errno| {
+            rustix::fs::unlinkat(folder, &draft.name, AtFlags::empty()).ok();
+            failed("write", &self.path.join(name), errno)
+        })
+    }
+
     fn current(&self, folder: &OwnedFd) -> Option<String> {
         let target = rustix::fs::readlinkat(folder, CURRENT, Vec::new()).ok()?;
         target.into_string().ok()
@@ -338,9 +351,7 @@ impl PluginFolder {
                 let found = rustix::fs::statat(folder, revision, AtFlags::SYMLINK_NOFOLLOW);
                 return found.is_err_and(|errno| errno == Errno::NOENT);
             }
-            [STAGING, ".trash-", DRAFT, ADOPTING, ".current-"]
-                .iter()
-                .any(|kind| name.starts_with(kind))
+            [STAGING, remove::TRASH].iter().chain(&TEMPORARY).any(|kind| name.starts_with(kind))
         })
     }
 
@@ -431,11 +442,8 @@ impl Staging {
         let folder = &self.folder;
         let opened = self.opened.as_fd();
         if let Some(signature) = signature {
-            let text = |out: &mut File| out.write_all(signature.as_bytes());
-            let draft = folder.draft(&self.opened, (DRAFT, Mode::from_raw_mode(0o644)), text)?;
-            let name = format!("{SIGNATURE}{revision}");
-            rustix::fs::renameat(opened, &draft.name, opened, &name)
-                .map_err(|errno| failed("write", &folder.path.join(&name), errno))?;
+            let (name, readable) = (format!("{SIGNATURE}{revision}"), Mode::from_raw_mode(0o644));
+            folder.replace(&self.opened, &name, (DRAFT, readable), signature.as_bytes())?;
         }
         let record = format!("{RECORD}{revision}");
         rustix::fs::renameat(opened, &draft.name, opened, &record)

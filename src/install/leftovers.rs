@@ -16,7 +16,7 @@ use guest_agent_actors::ports::{Claim, SweepFate, SweepManner, SweepReport};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::folder::{ADOPTING, BESIDE, CURRENT, DRAFT, PluginFolder, STAGING, Turn};
+use super::folder::{BESIDE, CURRENT, PluginFolder, STAGING, TEMPORARY, Turn};
 use crate::os::remove::{self, DeleteError, open_folder};
 
 /// Most names that are read in one folder.
@@ -217,8 +217,7 @@ fn kind_of(name: &str) -> Kind<'_> {
 /// Whether a name is one that an interrupted step leaves: a known beginning, and sixteen
 /// hexadecimal digits at its end.
 fn is_leftover(name: &str) -> bool {
-    let alone = [DRAFT, ADOPTING, ".current-"];
-    let random = match alone.iter().find_map(|kind| name.strip_prefix(kind)) {
+    let random = match TEMPORARY.iter().find_map(|kind| name.strip_prefix(kind)) {
         Some(random) => Some(random),
         None => [STAGING, remove::TRASH].iter().find_map(|kind| {
             let (of, random) = name.strip_prefix(kind)?.rsplit_once('-')?;

@@ -186,7 +186,12 @@ impl Pipeline {
     #[must_use]
     pub fn adoptable(&self) -> Vec<(PluginName, Result<Snapshot, String>)> {
         let trust = self.downloader.trust();
-        adoption::all(&self.config.plugins_dir, &self.config.state_root, &trust)
+        let names = adoption::names(&self.config.plugins_dir, &self.config.state_root);
+        let judged = |name: PluginName| {
+            let record = adoption::of_plugin(&self.folder(&name).0, &name, &trust);
+            (name, record)
+        };
+        names.into_iter().map(judged).collect()
     }
 
     pub(super) fn folder(&self, name: &PluginName) -> (PluginFolder, Arc<PluginLocks>) {

@@ -36,10 +36,13 @@ impl Adoption {
     /// # Errors
     /// The store cannot be read.
     pub(crate) async fn read(storage: &dyn Storage) -> Result<Self, StorageError> {
-        let facts = storage.load(Table::Facts).await?;
+        Ok(Self::among(&storage.load(Table::Facts).await?))
+    }
+
+    /// The same, among facts that were loaded.
+    pub(crate) fn among(facts: &[(Vec<u8>, Vec<u8>)]) -> Self {
         let fact = facts.iter().find(|(key, _)| key == ADOPTED);
-        let fact = fact.and_then(|(_, value)| serde_json::from_slice(value).ok());
-        Ok(fact.unwrap_or_default())
+        fact.and_then(|(_, value)| serde_json::from_slice(value).ok()).unwrap_or_default()
     }
 
     /// The number of the newest loss, if its plugins were not adopted yet.

@@ -79,21 +79,22 @@ impl LossReporter {
         }
     }
 
-    async fn look(&self, told: &mut Option<ReportedLosses>) -> Result<(), String> {
+    /// `told` has what was reported before, and what became of the plugins of a lost store, which was
+    /// written before this agent began. Both are read once.
+    async fn look(&self, told: &mut Option<(ReportedLosses, Adoption)>) -> Result<(), String> {
         let losses = self.storage.losses().await.map_err(|error| Chain(&error).to_string())?;
-        let before = match *told {
+        let (told, adoption) = match told {
             Some(told) => told,
             None => {
                 let facts = self.storage.load(Table::Facts).await;
                 let facts = facts.map_err(|error| Chain(&error).to_string())?;
                 let fact = facts.iter().find(|(key, _)| key == TOLD);
-                fact.and_then(|(_, value)| ReportedLosses::from_bytes(value)).unwrap_or_default()
+                let before = fact.and_then(|(_, value)| ReportedLosses::from_bytes(value));
+                told.insert((before.unwrap_or_default(), Adoption::among(&facts)))
             }
         };
-        let adoption = Adoption::read(&*self.storage).await;
-        let adoption = adoption.map_err(|error| Chain(&error).to_string())?;
-        let (events, now) = news((&losses, &adoption), before, &self.agent, SystemTime::now());
-        *told = Some(now);
+        let (events, now) = news((&losses, adoption), *told, &self.agent, SystemTime::now());
+        *told = now;
         if events.is_empty() {
             return Ok(());
         }

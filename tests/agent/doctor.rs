@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use guest_agent::store::{self, StateLock};
 use guest_agent_actors::ports::{Durability, Storage, Table, Write};
+use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::harness::{Bed, INSTANCE, Said, listing, orders};
+use crate::harness::{Bed, INSTANCE, Said, listing, orders, signal};
 
 /// Runs `doctor` with the agent's own configuration.
 async fn doctor(bed: &Bed, more: &[&str]) -> Said {
@@ -189,7 +190,7 @@ async fn plugins_of_a_lost_store_are_adopted_and_the_others_are_offered_to_be_fo
     bed.kill_agent().await;
     fs::remove_dir_all(bed.state_root().join("store")).unwrap();
     fs::write(bed.plugin_dir("bad").join(".adopt-1"), vec![0x5a; 200]).unwrap();
-    kill(killed);
+    signal(killed, Signal::SIGKILL);
     bed.start_agent().await;
 
     assert_eq!(bed.running("good", "1").await.pid, Some(good), "it was started again");
@@ -207,7 +208,7 @@ async fn plugins_of_a_lost_store_are_adopted_and_the_others_are_offered_to_be_fo
     assert!(found.stdout.contains("doctor --forget bad"), "{found:?}");
 
     // It is supervised: what crashes comes back, and what is ordered is done.
-    kill(good);
+    signal(good, Signal::SIGKILL);
     bed.status_where("good", "it runs again", |it| {
         it.state == "RUNNING" && it.pid.is_some_and(|pid| pid != good)
     })
@@ -234,11 +235,6 @@ async fn plugins_of_a_lost_store_are_adopted_and_the_others_are_offered_to_be_fo
     let found = doctor(&bed, &[]).await;
     assert!(!found.stdout.contains("is not adopted"), "{found:?}");
     bed.finish().await;
-}
-
-fn kill(pid: u32) {
-    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
 }
 
 /// Whatever of the agent's own files is damaged together: it starts, and either knows the plugin or

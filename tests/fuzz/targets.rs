@@ -145,7 +145,7 @@ pub(crate) fn records(data: &[u8]) {
 
 /// What is kept of a plugin that was just ordered.
 fn first(state: State) -> Snapshot {
-    Snapshot { state, last_exit_at: None, started_at: None, story: Default::default() }
+    Snapshot::of(state)
 }
 
 fn same_again(snapshot: &Snapshot) {

@@ -17,7 +17,6 @@ use crate::plugin::Beginning;
 use crate::plugin::event::Boot;
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::{Phase, State, Target, Then};
-use crate::plugin::transition_log::TransitionLog;
 use crate::ports::Cause;
 
 /// The revision under which the removal of an unknown plugin is reported.
@@ -36,9 +35,7 @@ impl Handler<Forget> for ManagerActor {
         let state = being_removed(name.clone())
             .map_err(|cause| NotForgotten::Unnamed(Chain(&*cause).to_string()))?;
         info!(plugin = %name, "forgets a plugin that it does not know");
-        let (started_at, last_exit_at) = (None, None);
-        let story = TransitionLog::default();
-        let snapshot = Box::new(Snapshot { state, last_exit_at, started_at, story });
+        let snapshot = Box::new(Snapshot::of(state));
         let beginning = Beginning::Recovered { snapshot, boot: Boot::Same };
         self.start(name, Generation::default(), beginning, ctx);
         self.moved();

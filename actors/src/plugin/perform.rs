@@ -21,7 +21,7 @@ use crate::crash_point;
 use crate::error::Chain;
 use crate::messages::{Measure, Retired, Unmeasure, Unwatch, Watch};
 use crate::model::event;
-use crate::model::id::{Attempt, Process, RevisionId, Sha256Digest};
+use crate::model::id::{Attempt, Process, RevisionId};
 use crate::model::runs::Due;
 use crate::model::spec::{Limits, PluginSpec};
 use crate::ports::{
@@ -155,22 +155,11 @@ impl PluginActor {
     /// Keeps beside the files of the current revision what an agent without a store needs to adopt
     /// the plugin. The store is what counts, so nothing waits for this and a failure is only logged.
     pub(super) fn keep_beside(&mut self, ctx: &mut Context<Self>) {
-        let revision = &self.state.spec.revision;
-        let before = self.beside.as_ref().filter(|(of, _)| of == revision);
-        let record = match Beside::of(&self.shown.snapshot(&self.state)) {
-            Beside::Keep(record) => Some(record),
-            Beside::KeepFirst(record) if before.is_none() => Some(record),
-            Beside::Delete => None,
-            Beside::KeepFirst(_) | Beside::Unchanged => return,
-        };
-        // A configuration may be large, so the record itself is not kept.
-        let digest = record.as_deref().map(Sha256Digest::of);
-        if before.is_some_and(|(_, before)| *before == digest) {
-            return;
-        }
-        self.beside = Some((revision.clone(), digest));
-        let (installer, turn) = (self.ports.installer.clone(), self.records.take());
-        let (name, revision) = (self.state.name.clone(), revision.clone());
+        let times = (self.shown.started_at, self.shown.last_exit_at);
+        let (beside, revision) = (Beside::of(&self.state, times), self.state.spec.revision.clone());
+        let Some(record) = self.beside.change(&revision, beside) else { return };
+        let (installer, turn) = (self.ports.installer.clone(), self.beside.turns.take());
+        let name = self.state.name.clone();
         let keep = async move {
             let _turn = turn.await;
             tokio::time::timeout(FILES_WAIT, installer.keep_record(&name, &revision, record)).await
@@ -181,7 +170,7 @@ impl PluginActor {
                 Ok(Err(error)) => Chain(&*error).to_string(),
                 Err(_) => "it took too long".to_owned(),
             };
-            this.beside = None;
+            this.beside.failed();
             debug!(plugin = %this.state.name, reason, "the record beside the revision is not written");
         }));
     }

@@ -60,6 +60,12 @@ pub fn recover(snapshot: &Snapshot, found: Found) -> Transition {
 // === impl Snapshot ===
 
 impl Snapshot {
+    /// A state of which nothing is remembered for people.
+    #[must_use]
+    pub fn of(state: State) -> Self {
+        Self { state, last_exit_at: None, started_at: None, story: TransitionLog::default() }
+    }
+
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -12,7 +12,6 @@ use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::plugin::machine::begin;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::Phase;
-use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::records::{InboxContent, InboxEntry};
 use guest_agent_actors::wire::{NamedOrder, decode_orders};
@@ -341,6 +340,5 @@ fn gone(name: &str, generation: u64) -> Vec<u8> {
     let mut state = begin(Generation(1), spec).next;
     state.generation = Generation(generation);
     state.phase = Phase::Gone;
-    Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() }
-        .encode()
+    Snapshot::of(state).encode()
 }

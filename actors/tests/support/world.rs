@@ -15,7 +15,7 @@ use guest_agent_actors::model::id::{Attempt, BootId, Endpoint, Generation, Proce
 use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Config, Enablement, EntryPoint, Execution, Kind, Limits, LocalFiles,
-    MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source, Tries, Triggers,
+    OneShot, Operator, PluginSpec, Rule, Rules, Source, Tries, Triggers,
 };
 use guest_agent_actors::plugin::event::{
     ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, Order, PluginEvent, Transition,
@@ -28,24 +28,17 @@ use guest_agent_actors::ports::Stopped;
 
 /// A spec of revision `revision`, with two launches per start.
 pub(crate) fn spec(revision: &str) -> PluginSpec {
-    PluginSpec {
-        name: "demo".parse().expect("a plugin name"),
-        revision: revision.parse().expect("a revision"),
-        source: Source::Archive(Artifact {
-            url: ArtifactUrl::new("http://127.0.0.1/demo.tar.gz"),
-            sha256: Sha256Digest::of(revision.as_bytes()),
-        }),
-        entry_point: EntryPoint::parse("bin/demo").expect("an entry point"),
-        arguments: Vec::new(),
-        limits: Limits::default(),
-        download: Tries { attempts: 5, timeout: Duration::from_secs(60) },
-        start: Tries { attempts: 2, timeout: Duration::from_secs(30) },
-        stop_timeout: Duration::from_secs(30),
-        metrics: MetricsPolicy { interval: Duration::from_secs(10), points: 60 },
-        backoff_factor: 2,
-        config: None,
-        execution: Execution::default(),
-    }
+    let source = Source::Archive(Artifact {
+        url: ArtifactUrl::new("http://127.0.0.1/demo.tar.gz"),
+        sha256: Sha256Digest::of(revision.as_bytes()),
+    });
+    let plain = PluginSpec::plain(
+        "demo".parse().expect("a plugin name"),
+        revision.parse().expect("a revision"),
+        source,
+        EntryPoint::parse("bin/demo").expect("an entry point"),
+    );
+    PluginSpec { start: Tries { attempts: 2, timeout: Duration::from_secs(30) }, ..plain }
 }
 
 /// The local version of the plugin.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::manager::readiness::Readiness;
@@ -76,6 +76,7 @@ pub(super) fn examined(
     agent: local::AgentStatus,
     health: &StoreHealth,
     losses: Result<Losses, StorageError>,
+    left_plugins: Vec<local::LeftPlugin>,
 ) -> local::ExamineResponse {
     let mut store_trouble = health.trouble.as_deref().unwrap_or_default().to_owned();
     let losses = losses.unwrap_or_else(|error| {
@@ -95,7 +96,7 @@ pub(super) fn examined(
         records: records.collect(),
         stores: losses.stores,
         store_trouble,
-        left_plugins: Vec::new(),
+        left_plugins,
     }
 }
 
@@ -103,11 +104,10 @@ pub(super) fn examined(
 pub(super) fn left(
     adoption: Adoption,
     known: &[Listed],
-    plugins_dir: &Path,
+    places: [&PathBuf; 2],
 ) -> Vec<local::LeftPlugin> {
-    let data_dir = plugins_dir.with_file_name("state");
     let is_known = |name: &str| known.iter().any(|it| it.view.name.as_str() == name);
-    let is_there = |name: &str| [plugins_dir, &data_dir].iter().any(|dir| dir.join(name).exists());
+    let is_there = |name: &str| places.iter().any(|dir| dir.join(name).exists());
     let left = adoption.left.into_iter();
     left.filter(|(name, _)| !is_known(name) && is_there(name))
         .map(|(name, reason)| local::LeftPlugin { name, reason })

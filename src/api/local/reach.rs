@@ -64,6 +64,8 @@ pub struct LocalApi {
     pub logs: PluginLogs,
     /// Where revisions are.
     pub plugins_dir: PathBuf,
+    /// Where the data of plugins is.
+    pub data_dir: PathBuf,
     /// Instance this agent runs for.
     pub instance_id: String,
     /// When this agent was started.

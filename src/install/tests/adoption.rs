@@ -8,9 +8,8 @@ use std::sync::Arc;
 use guest_agent_actors::model::id::{Generation, PluginName, RevisionId};
 use guest_agent_actors::model::spec::PluginSpec;
 use guest_agent_actors::plugin::machine;
-use guest_agent_actors::plugin::snapshot::{Beside, Snapshot};
+use guest_agent_actors::plugin::snapshot::Beside;
 use guest_agent_actors::plugin::state::Phase;
-use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::Installer;
 
 use super::rig::{Rig, listing, spec};
@@ -25,8 +24,7 @@ fn name() -> PluginName {
 fn record(spec: PluginSpec, generation: u64) -> Vec<u8> {
     let mut state = machine::begin(Generation(generation), Arc::new(spec)).next;
     state.phase = Phase::Idle;
-    let story = TransitionLog::default();
-    match Beside::of(&Snapshot { state, last_exit_at: None, started_at: None, story }) {
+    match Beside::of(&state, (None, None)) {
         Beside::Keep(record) => record,
         other => panic!("{other:?}"),
     }

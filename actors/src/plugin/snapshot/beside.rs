@@ -5,9 +5,10 @@
 //! it: what an agent without a store could not carry on, such as an upgrade half way or the outcome
 //! that an order still waits for, is left out, and so is what changes while a plugin only runs.
 
+use std::time::SystemTime;
+
 use super::Snapshot;
 use crate::plugin::state::{Change, EXECUTION_SLICES, Next, Owed, Phase, State, Then};
-use crate::plugin::transition_log::TransitionLog;
 
 /// What is to become of the record beside a plugin's current revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +24,9 @@ pub enum Beside {
 }
 
 impl Beside {
-    /// What follows from this state.
+    /// What follows from this state, and from when its process was started and its last one ended.
     #[must_use]
-    pub fn of(snapshot: &Snapshot) -> Self {
-        let state = &snapshot.state;
+    pub fn of(state: &State, times: (Option<SystemTime>, Option<SystemTime>)) -> Self {
         if state.spec.is_local() {
             // It comes back from its own folder.
             return Self::Unchanged;
@@ -43,7 +43,7 @@ impl Beside {
             Phase::Idle | Phase::Disabled { .. } | Phase::Crashed { .. } => state.phase.clone(),
             Phase::Starting { attempt, .. } => {
                 let phase = Phase::Starting { attempt: *attempt, tries: 1, process: None };
-                return Self::KeepFirst(record(snapshot, phase));
+                return Self::KeepFirst(record(state, phase, times));
             }
             Phase::Stopping { then: Then::Remove, .. } | Phase::Removing { .. } | Phase::Gone => {
                 return Self::Delete;
@@ -55,11 +55,15 @@ impl Beside {
             | Phase::Stopping { .. }
             | Phase::Stopped { .. } => return Self::Unchanged,
         };
-        Self::Keep(record(snapshot, phase))
+        Self::Keep(record(state, phase, times))
     }
 }
 
-fn record(snapshot: &Snapshot, phase: Phase) -> Vec<u8> {
+fn record(
+    state: &State,
+    phase: Phase,
+    (started_at, last_exit_at): (Option<SystemTime>, Option<SystemTime>),
+) -> Vec<u8> {
     let state = State {
         phase,
         next: Next::Nothing,
@@ -67,13 +71,7 @@ fn record(snapshot: &Snapshot, phase: Phase) -> Vec<u8> {
         owed: Owed::default(),
         apply_of: None,
         removal_trouble: None,
-        ..snapshot.state.clone()
+        ..state.clone()
     };
-    Snapshot {
-        state,
-        last_exit_at: snapshot.last_exit_at,
-        started_at: snapshot.started_at,
-        story: TransitionLog::default(),
-    }
-    .encode()
+    Snapshot { started_at, last_exit_at, ..Snapshot::of(state) }.encode()
 }

@@ -358,7 +358,7 @@ proptest! {
         state in any_state(), same_boot in any::<bool>(), process in proptest::option::of(any_process())
     ) {
         let boot = if same_boot { Boot::Same } else { Boot::New };
-        let snapshot = Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() };
+        let snapshot = Snapshot::of(state);
         let decoded = Snapshot::decode(&snapshot.encode()).unwrap();
         let found = Found { boot, process };
         let recovered = recover(&decoded, found.clone());
@@ -392,30 +392,31 @@ proptest! {
     /// What stands beside a revision is less than the snapshot, and as much after it came back.
     #[test]
     fn law_a_record_beside_a_revision_gives_back_the_plugin_and_nothing_under_way(
-        state in any_state(), started_at in any_time(), story in any_story()
+        state in any_state(), started_at in any_time(), last_exit_at in any_time()
     ) {
-        let snapshot = Snapshot { state, last_exit_at: None, started_at, story };
+        let times = (started_at, last_exit_at);
         let removal = matches!(
-            snapshot.state.phase,
+            state.phase,
             Phase::Removing { .. } | Phase::Gone | Phase::Stopping { then: Then::Remove, .. }
         );
-        match Beside::of(&snapshot) {
+        match Beside::of(&state, times) {
             Beside::Keep(record) => {
                 let back = Snapshot::decode(&record).unwrap();
-                prop_assert_eq!(&back.state.spec, &snapshot.state.spec);
-                prop_assert_eq!(back.state.generation, snapshot.state.generation);
-                prop_assert_eq!(back.state.process(), snapshot.state.process());
+                prop_assert_eq!(&back.state.spec, &state.spec);
+                prop_assert_eq!(back.state.generation, state.generation);
+                prop_assert_eq!((back.started_at, back.last_exit_at), times);
+                prop_assert_eq!(back.state.process(), state.process());
                 prop_assert_eq!(&back.state.next, &Next::Nothing);
                 prop_assert!(back.state.trial.is_none() && back.state.owed == Owed::default());
-                prop_assert_eq!(Beside::of(&back), Beside::Keep(record));
+                prop_assert_eq!(Beside::of(&back.state, times), Beside::Keep(record));
             }
             Beside::KeepFirst(record) => {
                 let back = Snapshot::decode(&record).unwrap();
-                prop_assert_eq!(&back.state.spec, &snapshot.state.spec);
+                prop_assert_eq!(&back.state.spec, &state.spec);
                 prop_assert!(back.state.process().is_none(), "it is started anew");
             }
             Beside::Delete => prop_assert!(removal),
-            Beside::Unchanged => prop_assert!(!removal || snapshot.state.spec.is_local()),
+            Beside::Unchanged => prop_assert!(!removal || state.spec.is_local()),
         }
     }
 
@@ -430,7 +431,7 @@ proptest! {
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),
     ) {
-        let snapshot = Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() };
+        let snapshot = Snapshot::of(state);
         let mut bytes = snapshot.encode();
         for (at, byte) in damage {
             let at = at.index(bytes.len());
@@ -448,9 +449,7 @@ proptest! {
 
 fn record() -> rec::PluginRecord {
     let state = crate::plugin::machine::begin(Generation(1), spec("a", "1")).next;
-    let bytes =
-        Snapshot { state, last_exit_at: None, started_at: None, story: TransitionLog::default() }
-            .encode();
+    let bytes = Snapshot::of(state).encode();
     rec::PluginRecord::decode(&*bytes).unwrap()
 }
 
