@@ -180,6 +180,8 @@ mod tests {
         let listener = tokio::net::UnixListener::bind(&path).expect("a socket");
         let own = nix::unistd::getuid().as_raw();
         assert_eq!(prober.probe(&socket).await.expect("somebody listens"), own);
+        // A process that another test forks has the socket, too, until it executes its program.
+        rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("a socket");
         drop(listener);
         let error = prober.probe(&socket).await.expect_err("nobody listens any more");
         assert!(error.to_string().contains("x.sock"), "{error}");
