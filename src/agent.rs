@@ -7,7 +7,7 @@
 //!  identity, traces          host socket             or reload        plugins notified
 //!  local socket (bound)      metrics, HTTP         a fault:           helper tasks
 //!  control groups            local socket            an actor,        link (at most 3 s)
-//!  cache, store              command socket          local socket,    HTTP (a bound of its own)
+//!  cache, store or standby   command socket          local socket,    HTTP (a bound of its own)
 //!  launcher, plugins' logs   link                    link,            host socket
 //!  link (not connected)      start report            another machine  local socket
 //!  keys, installer           attributes                               gate, admission
@@ -29,6 +29,7 @@
 //! |---|---|
 //! | `args.rs` | what the service is started with; reads the configuration |
 //! | `adapters.rs` · `places.rs` · `link.rs` | makes the adapters · directories · the link |
+//! | `ground.rs` | the lock and the store, or what stands in for them |
 //! | `adoption.rs` | adopts the plugins of a store that was lost |
 //! | `settings.rs` | the settings of the actors |
 //! | `service.rs` · `tasks.rs` | starts, runs and stops · the tasks beside the actors |
@@ -52,6 +53,7 @@ mod args;
 mod attributes;
 mod fault;
 mod goodbye;
+mod ground;
 mod link;
 mod memory;
 mod places;

@@ -30,10 +30,12 @@ mod opening;
 mod panics;
 mod quarantine;
 mod reserve;
+mod standby;
 mod table;
 mod worker;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -50,6 +52,7 @@ use opening::OPEN_DEADLINE;
 pub(crate) use generation::{FILE as MARK, is_mark};
 pub use lock::{LockError, StateLock};
 pub use opening::{OpenError, StoreFate};
+pub use standby::{Prepared, Returned, Standby};
 
 /// The store of one agent. Dropping it makes lazy writes durable too; [`SledStorage::close`] does
 /// the same and waits for it.
@@ -77,7 +80,7 @@ pub struct Opened {
 ///
 /// When neither the old store nor an empty one can be used; the error says why.
 pub async fn open(lock: &StateLock, dir: &Path) -> Result<Opened, OpenError> {
-    open_within(lock, dir, OPEN_DEADLINE, None).await
+    open_within(lock, dir, OPEN_DEADLINE, Beside::default()).await
 }
 
 /// The same, on a machine that has traces of a store: `traces` says which, after "there". A store
@@ -92,14 +95,37 @@ pub async fn open_beside(
     dir: &Path,
     traces: Option<String>,
 ) -> Result<Opened, OpenError> {
-    open_within(lock, dir, OPEN_DEADLINE, traces).await
+    open_within(lock, dir, OPEN_DEADLINE, Beside { traces, trouble: None }).await
+}
+
+/// The same for a standby: its health says why it stands in, for as long as it is open.
+///
+/// # Errors
+///
+/// As [`open`].
+pub async fn open_standby(
+    lock: &StateLock,
+    dir: &Path,
+    traces: Option<String>,
+    trouble: Arc<str>,
+) -> Result<Opened, OpenError> {
+    open_within(lock, dir, OPEN_DEADLINE, Beside { traces, trouble: Some(trouble) }).await
+}
+
+/// What is known of a store before it is opened.
+#[derive(Default)]
+struct Beside {
+    /// What the machine has of an earlier store.
+    traces: Option<String>,
+    /// Why the store is not what it should be, however well it works.
+    trouble: Option<Arc<str>>,
 }
 
 async fn open_within(
     _held: &StateLock,
     dir: &Path,
     deadline: Duration,
-    traces: Option<String>,
+    Beside { traces, trouble }: Beside,
 ) -> Result<Opened, OpenError> {
     let path = dir.to_owned();
     let unusable = {
@@ -111,7 +137,7 @@ async fn open_within(
     })
     .await
     .map_err(unusable)??;
-    let worker = worker::Worker::start(engine).map_err(|cause| OpenError::Unusable {
+    let worker = worker::Worker::start(engine, trouble).map_err(|cause| OpenError::Unusable {
         path: dir.to_owned(),
         reason: format!("its thread could not be started: {cause}"),
     })?;

@@ -78,6 +78,8 @@ pub struct ControlPlaneActor {
     delivered: Recipient<MetricsDelivered>,
     next: Generation,
     remembered: Remembered,
+    /// Why orders are refused, if they are.
+    refusing: Option<Arc<str>>,
     /// Messages whose orders are being made durable, each with the receipts of its repetitions.
     taking: BTreeMap<MessageKey, Vec<Receipt>>,
     /// Orders that are being made durable or wait to be carried out, by the number of the first.
@@ -132,10 +134,24 @@ impl ControlPlaneActor {
             delivered,
             next,
             remembered,
+            refusing: None,
             taking: BTreeMap::new(),
             given: BTreeMap::new(),
             answering: 0,
             unanswered: 0,
+        }
+    }
+
+    /// Refuses all orders but restarts, where there is a reason.
+    #[must_use]
+    pub fn refusing(self, reason: Option<Arc<str>>) -> Self {
+        Self { refusing: reason, ..self }
+    }
+
+    fn or_refused(&self, decoded: Vec<DecodedOrder>) -> Vec<DecodedOrder> {
+        match &self.refusing {
+            Some(reason) => wire::refuse_orders(decoded, reason),
+            None => decoded,
         }
     }
 
@@ -256,7 +272,7 @@ impl ControlPlaneActor {
         let traceparent = message.labels.get(TRACEPARENT).map(String::as_str);
         let trace = Arc::new(Trace::of_message(&receipt.message_id, traceparent, at));
         let decoded = match wire::decode_orders(&bytes, Origin::ControlPlane) {
-            Ok(decoded) => decoded,
+            Ok(decoded) => self.or_refused(decoded),
             Err(error @ WireError::TooManyOrders(_)) => {
                 warn!(message_id = %trace.message_id, %error, "refuses orders");
                 return self.refuse(message.receipt, error.to_string());
@@ -459,7 +475,7 @@ impl Handler<Submit> for ControlPlaneActor {
     fn handle(&mut self, submit: Submit, _: &mut Self::Context) -> Self::Result {
         let Submit(submission, traceparent) = submit;
         let (content, decoded) = match decode_submission(submission) {
-            Ok(decoded) => decoded,
+            Ok((content, decoded)) => (content, self.or_refused(decoded)),
             Err(error) => return Box::pin(async { Err(error) }.into_actor(self)),
         };
         let given = self.next;

@@ -67,6 +67,8 @@ pub struct Settings {
     pub gate: Gate,
     /// The name of the control plane in admission requests; it may become known later.
     pub service_url: watch::Receiver<Arc<str>>,
+    /// Why all orders but restarts are refused, if they are.
+    pub refusing: Option<Arc<str>>,
 }
 
 /// The actors that the rest of the agent talks to. They stop when the arbiter does.
@@ -125,7 +127,8 @@ struct Left {
 pub async fn start(ports: Ports, settings: Settings) -> System {
     let left = Left::load(&*ports.storage).await;
     crash_point::reach("end", "load", "system");
-    let Settings { policy, health, agent, destination, outbox, gate, service_url } = settings;
+    let Settings { policy, health, agent, destination, outbox, gate, service_url, refusing } =
+        settings;
 
     let (outbox, events) = OutboxActor::new(
         (ports.link.clone(), ports.ids.clone()),
@@ -210,6 +213,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         left.next_generation,
         Remembered::from_facts(left.taken),
     )
+    .refusing(refusing)
     .start();
 
     pulses.push(("manager", pulse(&manager)));

@@ -148,6 +148,23 @@ pub fn decode_orders(bytes: &[u8], origin: Origin) -> Result<Vec<DecodedOrder>, 
     Ok(items.iter().map(|item| decode_item(item, origin)).collect())
 }
 
+/// The same orders, refused for a reason that is the agent's: only a restart is left, which changes
+/// nothing on the disk.
+#[must_use]
+pub fn refuse_orders(decoded: Vec<DecodedOrder>, reason: &str) -> Vec<DecodedOrder> {
+    let refuse = |NamedOrder { name, revision, order }: NamedOrder| {
+        let notice = match order {
+            Order::Restart => return Ok(NamedOrder { name, revision, order }),
+            Order::Install(_) => PluginEventKind::InstallFailed,
+            Order::Remove => PluginEventKind::RemoveFailed,
+            Order::Apply(_) => PluginEventKind::ApplyFailed,
+        };
+        let (name, revision) = (name.to_string(), revision.to_string());
+        Err(Refusal { name, revision, notice, reason: reason.to_owned() })
+    };
+    decoded.into_iter().map(|order| order.and_then(refuse)).collect()
+}
+
 /// `ConfigurePluginStates` with its items still encoded, so that a malformed one affects no other.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Items {

@@ -12,13 +12,14 @@ use std::time::Duration;
 use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::outbox::Destination;
-use guest_agent_actors::ports::{Cause, Machine, Ports, RandomIds, Storage};
+use guest_agent_actors::ports::{Cause, Machine, Ports, RandomIds, Storage, Sweeper};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::adoption;
 use super::attributes::Attributes;
+use super::ground::{Degraded, Footing, Ground, NoSweep};
 use super::link::{self, Leads, Listener};
 use super::places::{Places, make_directory};
 use crate::api::host::SocketProber;
@@ -42,7 +43,7 @@ use crate::process::logs::PluginLogs;
 use crate::process::meter::SystemMeter;
 use crate::process::rpc::GrpcPluginRpc;
 use crate::process::sandbox::Host;
-use crate::store::{self, StateLock, StoreFate};
+use crate::store::StateLock;
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
 
 /// How long the agent runs under a detected instance id before it deletes the files of other
@@ -79,6 +80,8 @@ pub(super) struct Adapters {
     pub(super) listener: Arc<Listener>,
     /// The name of the control plane in admission requests.
     pub(super) service_url: watch::Receiver<Arc<str>>,
+    /// Set when the state directory cannot be used.
+    pub(super) degraded: Option<Degraded>,
     /// Held until the agent has ended.
     pub(super) lock: StateLock,
 }
@@ -92,17 +95,14 @@ impl Adapters {
     /// Another agent uses the state directory, a directory cannot be made, or the store or the
     /// socket cannot be used.
     pub(super) async fn make(config: &Config) -> Result<Self, Cause> {
-        make_directory(&config.agent.state_dir, 0o755)?;
-        let lock = StateLock::acquire(&config.agent.state_dir)?;
+        let footing = Footing::take(config)?;
         let metadata = metadata_client(config)?;
         let mut memory = Memory::load(&config.agent.state_dir);
         let identity = identify(config, &mut memory, metadata.as_ref()).await;
         let machine = Arc::new(LocalMachine::read(identity)?);
-        let places = Places::of(config, &machine.instance_id());
         let telemetry =
             Telemetry::start(config, &machine.instance_id(), &machine.boot_id(), log::export_spans);
         make_directory(&config.agent.runtime_dir, 0o755)?;
-        make_directory(&places.plugins, 0o755)?;
 
         // This comes first, because another agent may answer on the socket.
         let local_socket = config.agent.socket();
@@ -110,11 +110,14 @@ impl Adapters {
         crash_point::reach("after", "bind", "agent.sock");
 
         let cgroups = find_cgroups(config);
+        let settled = pipeline(config, &Places::of(config, &machine.instance_id()), &cgroups);
+        if footing.trouble.is_none() {
+            // The store needs some free disk space to be opened.
+            drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
+        }
+        let ground = Ground::open(config, &machine.instance_id(), &footing).await?;
+        let Ground { storage, places, degraded } = ground;
         let pipeline = pipeline(config, &places, &cgroups);
-        let settled = pipeline.clone();
-        // The store needs some free disk space to be opened.
-        drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
-        let storage = open_store(&lock, &places).await?;
         let rpc = Arc::new(GrpcPluginRpc::new());
         let log_max = config.plugins.log_max_bytes;
         let logs = PluginLogs::new(places.logs.clone(), Some(places.state.clone()), log_max);
@@ -129,7 +132,13 @@ impl Adapters {
         let trust = read_keys(config).await;
         let installer = Arc::new(Pipeline::new(pipeline, trust)?);
         adoption::adopt_after_loss(&*storage, &installer, config).await;
-        let sweeper = DiskSweeper::new(sweep_config(config, &machine, &cgroups), installer.clone());
+        let sweeper: Arc<dyn Sweeper> = match &degraded {
+            Some(_) => Arc::new(NoSweep),
+            None => {
+                let config = sweep_config(config, &machine, &cgroups);
+                Arc::new(DiskSweeper::new(config, installer.clone()))
+            }
+        };
         let admission = admission(&launcher, &service_url);
         let counts = Arc::new(Counts::default());
         let ports = Ports {
@@ -138,7 +147,7 @@ impl Adapters {
             rpc: rpc.clone(),
             meter: Arc::new(SystemMeter::new(cgroups.clone())),
             storage: storage.clone(),
-            sweeper: Arc::new(sweeper),
+            sweeper,
             admission: Arc::new(admission.clone()),
             local: Arc::new(PluginFolders::new(config.agent.local_plugin_dir.clone())),
             prober: prober.clone(),
@@ -173,7 +182,8 @@ impl Adapters {
             link_task: opened.task,
             listener,
             service_url,
-            lock,
+            degraded,
+            lock: footing.lock,
         })
     }
 }
@@ -236,29 +246,6 @@ async fn identify(
     let identity = memory.identify(&config.instance.id, ask).await;
     info!(id = identity.id, source = ?identity.source, "this machine");
     identity
-}
-
-async fn open_store(lock: &StateLock, places: &Places) -> Result<Arc<dyn Storage>, Cause> {
-    let (dir, of) = (&places.store, places.clone());
-    let traces = tokio::task::spawn_blocking(move || of.traces()).await?;
-    let opened = store::open_beside(lock, dir, traces).await?;
-    match &opened.fate {
-        StoreFate::Fresh => info!(store = %dir.display(), "the store is new and empty"),
-        StoreFate::Existing => info!(store = %dir.display(), "the store is open"),
-        StoreFate::Lost { noted_in, traces } => error!(
-            traces,
-            noted_in = %noted_in.display(),
-            "THE STORE IS GONE; the agent adopts the plugins whose records stand beside their \
-             revisions, and leaves alone the others"
-        ),
-        StoreFate::SetAside { moved_to, reason } => error!(
-            reason,
-            moved_to = %moved_to.display(),
-            "THE STORE IS DAMAGED and was set aside; the agent adopts the plugins whose records \
-             stand beside their revisions, and leaves alone the others"
-        ),
-    }
-    Ok(Arc::new(opened.storage))
 }
 
 /// Finds the control groups for plugins. On a machine without usable control groups, plugins run

@@ -14,4 +14,6 @@ pub(super) enum Fault {
         "the metadata server gives another instance id than the one that this agent started with"
     )]
     AnotherMachine,
+    #[error("the state directory can be used again")]
+    StateDirectoryIsBack,
 }

@@ -49,6 +49,17 @@ impl Places {
         }
     }
 
+    /// The same, for a state directory that cannot be written: `home` has what the agent writes for
+    /// itself. The plugins and their data stay where they are, if they are anywhere.
+    pub(super) fn degraded(self, home: &Path, store: PathBuf) -> Self {
+        let (cache, spool) = (home.join("cache"), home.join("spool"));
+        if self.plugins.is_dir() {
+            return Self { store, cache, spool, ..self };
+        }
+        let (plugins, state) = (home.join("plugins"), home.join("state"));
+        Self { store, plugins, state, cache, spool, ..self }
+    }
+
     /// What is there that only an agent with a store leaves: files or data of plugins, or a process
     /// of one. `None` on a machine that is new to this agent. Blocks.
     pub(super) fn traces(&self) -> Option<String> {

@@ -9,7 +9,8 @@ use std::time::SystemTime;
 
 use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::ports::{Machine, Storage};
+use guest_agent_actors::messages::Save;
+use guest_agent_actors::ports::{Machine, Storage, StoreHealth};
 use guest_agent_actors::system::{self, System};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -77,7 +78,13 @@ impl Service {
     /// made is left out, with an error in the log: plugins run without it.
     pub(super) async fn start(args: RunArgs, adapters: Adapters, started_at: SystemTime) -> Self {
         let config = &args.config;
-        let settings = settings::settings(config, adapters.destination, adapters.service_url);
+        let degraded = adapters.degraded;
+        let settings = settings::settings(
+            config,
+            adapters.destination,
+            adapters.service_url,
+            degraded.as_ref(),
+        );
         let core_begun_at = SystemTime::now();
         let system = system::start(adapters.ports, settings).await;
         let mut modules = Modules::default();
@@ -161,13 +168,18 @@ impl Service {
         let keeping = Keeping::ByThisProgram { cgroups: adapters.cgroups.clone() };
         tasks.start(Task::LogTrimming, logs.watch(keeping));
         let notifier = Notifier::from_environment(&ProcessEnvironment);
-        inform(&notifier, &system, &link, &mut tasks);
+        inform(&notifier, &system, (&link, adapters.storage.health()), &mut tasks);
         let reporter = LossReporter {
             storage: adapters.storage.clone(),
             store: system.store.clone().recipient(),
             agent: config.agent.name.clone(),
         };
         tasks.start(Task::LossReport, reporter.run());
+        if let Some(degraded) = degraded {
+            let events = degraded.event(&config.agent.name).into_iter().collect();
+            system.store.do_send(Save { writes: Vec::new(), events });
+            tasks.start(Task::StateDirectory, degraded.until_usable());
+        }
         tasks.start(Task::LogLossReport, log::report_unwritten());
         if heap::KEEPS_FREED {
             let giving_back = memory::give_back_after_bursts(system.events.events.subscribe());
@@ -243,6 +255,7 @@ impl Service {
             Task::LossReport,
             Task::LogLossReport,
             Task::GivingMemoryBack,
+            Task::StateDirectory,
         ] {
             self.tasks.end(task).await;
         }
@@ -279,18 +292,26 @@ impl Service {
         match fault {
             None => self.args.stop_plugins,
             Some(Fault::AnotherMachine) => true,
-            Some(Fault::Actor(_) | Fault::LocalSocket | Fault::Link) => false,
+            Some(
+                Fault::Actor(_) | Fault::LocalSocket | Fault::Link | Fault::StateDirectoryIsBack,
+            ) => false,
         }
     }
 }
 
 /// Keeps the service manager informed, where there is one.
-fn inform(notifier: &Notifier, system: &System, link: &Link, tasks: &mut Tasks) {
+fn inform(
+    notifier: &Notifier,
+    system: &System,
+    (link, store): (&Link, watch::Receiver<StoreHealth>),
+    tasks: &mut Tasks,
+) {
     let beat = systemd::watchdog_beat(&ProcessEnvironment);
     let watched = Watched {
         list: system.manager.clone().recipient(),
         roster: system.roster.clone(),
         link: link.watch_state(),
+        store,
         readiness: system.readiness.clone(),
     };
     let notifier = notifier.clone();

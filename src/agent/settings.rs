@@ -12,12 +12,14 @@ use guest_agent_actors::system::Settings;
 use guest_agent_actors::wire::AgentFacts;
 use tokio::sync::watch;
 
+use super::ground::Degraded;
 use crate::config::Config;
 
 pub(super) fn settings(
     config: &Config,
     destination: Destination,
     service_url: watch::Receiver<Arc<str>>,
+    degraded: Option<&Degraded>,
 ) -> Settings {
     let (policy, health) = policies(config);
     Settings {
@@ -31,6 +33,7 @@ pub(super) fn settings(
         outbox: Bounds::default(),
         gate: gate(config),
         service_url,
+        refusing: degraded.map(|degraded| degraded.why.clone()),
     }
 }
 

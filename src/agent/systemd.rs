@@ -24,6 +24,7 @@ use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::ListPlugins;
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::model::view::Reported;
+use guest_agent_actors::ports::StoreHealth;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -60,6 +61,8 @@ pub struct Watched {
     pub roster: watch::Receiver<u64>,
     /// State of the control-plane link.
     pub link: watch::Receiver<LinkState>,
+    /// Health of the store.
+    pub store: watch::Receiver<StoreHealth>,
     /// Whether the agent counts as ready.
     pub readiness: watch::Receiver<Readiness>,
 }
@@ -171,7 +174,7 @@ pub fn watchdog_beat(environment: &dyn Environment) -> Option<Duration> {
 /// Reports to systemd when the agent is ready, its status and, periodically, that it is alive. Runs
 /// until the future is dropped.
 pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: Watched) {
-    let Watched { list, mut roster, mut link, mut readiness } = watched;
+    let Watched { list, mut roster, mut link, mut store, mut readiness } = watched;
     // The manager answers this only after it has loaded its plugins.
     if list.send(ListPlugins).await.is_err() {
         return;
@@ -203,7 +206,7 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
                 roster.mark_unchanged();
                 is_news = false;
                 next_status = Instant::now() + STATUS_PAUSE;
-                let Ok(status) = status(&list, &mut link).await else { continue };
+                let Ok(status) = status(&list, &mut link, &mut store).await else { continue };
                 if status != said {
                     notifier.send(&[NotifyState::Status(&status)]).await;
                     said = status;
@@ -214,6 +217,8 @@ pub async fn keep_informed(notifier: Notifier, beat: Option<Duration>, watched: 
                 // The manager has ended, and the agent will end soon.
                 Err(_) => return,
             },
+            // The store outlives this task.
+            Ok(()) = store.changed() => is_news = true,
             changed = link.changed() => match changed {
                 Ok(()) => is_news = true,
                 Err(_) => return,
@@ -258,6 +263,7 @@ async fn answers(list: &Recipient<ListPlugins>, within: Duration) -> bool {
 async fn status(
     list: &Recipient<ListPlugins>,
     link: &mut watch::Receiver<LinkState>,
+    store: &mut watch::Receiver<StoreHealth>,
 ) -> Result<String, ()> {
     let listed = tokio::time::timeout(STATUS_PAUSE, list.send(ListPlugins)).await;
     let plugins = listed.map_err(drop)?.map_err(drop)?;
@@ -267,7 +273,9 @@ async fn status(
         LinkState::Connecting | LinkState::Waiting { .. } => "not connected to the control plane",
         LinkState::Disabled => "no control plane",
     };
-    Ok(format!("{running} of {} plugins running; {link}", plugins.len()))
+    let trouble = store.borrow_and_update().trouble.as_ref().map(|why| format!("; {why}"));
+    let trouble = trouble.unwrap_or_default();
+    Ok(format!("{running} of {} plugins running; {link}{trouble}", plugins.len()))
 }
 
 #[cfg(test)]
@@ -341,12 +349,13 @@ mod tests {
         let (answers, may_answer) = watch::channel(false);
         let (_roster, roster) = watch::channel(0);
         let (_link, link) = watch::channel(LinkState::Disabled);
+        let (_store, store) = watch::channel(StoreHealth::default());
         let critical = "critical".parse().expect("a name");
         let (ready, readiness) = watch::channel(Readiness::Waiting { on: vec![critical] });
         let beat = Duration::from_secs(5);
         let actors = tokio::task::LocalSet::new();
         let list = actors.run_until(async { Manager(may_answer).start().recipient() }).await;
-        let watched = Watched { list, roster, link, readiness };
+        let watched = Watched { list, roster, link, store, readiness };
         let informing = actors.spawn_local(keep_informed(notifier.clone(), Some(beat), watched));
         let pass = async |seconds| {
             actors.run_until(tokio::time::sleep(Duration::from_secs(seconds))).await;

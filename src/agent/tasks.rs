@@ -33,6 +33,8 @@ pub(super) enum Task {
     LogLossReport,
     /// Gives memory back after a burst of work.
     GivingMemoryBack,
+    /// Waits for a state directory that cannot be used.
+    StateDirectory,
 }
 
 /// What the end of a task means while the service runs.
@@ -65,6 +67,7 @@ impl Task {
             Self::LocalApi => Meaning::Fault(Fault::LocalSocket),
             Self::Link => Meaning::Fault(Fault::Link),
             Self::Attributes => Meaning::FaultIfReturned(Fault::AnotherMachine),
+            Self::StateDirectory => Meaning::FaultIfReturned(Fault::StateDirectoryIsBack),
             Self::CommandSocket
             | Self::Http
             | Self::StartReport
@@ -88,7 +91,8 @@ impl Task {
             | Self::ServiceManager
             | Self::LossReport
             | Self::LogLossReport
-            | Self::GivingMemoryBack => Ending::Abort,
+            | Self::GivingMemoryBack
+            | Self::StateDirectory => Ending::Abort,
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const FILE: &str = "generation";
 const FIRST: u64 = 1;
 
 /// More bytes than a mark has.
-const MARK_BYTES_MAX: u64 = 1024;
+pub(super) const MARK_BYTES_MAX: u64 = 1024;
 
 /// The database's record about itself as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -78,18 +78,34 @@ impl StateLock {
             .mode(0o600)
             .open(&path)
             .map_err(failed)?;
-        match take(&file) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(LockError::Held { dir: dir.to_owned(), pid: read_pid(&mut file) });
-            }
-            Err(errno) => return Err(failed(errno.into())),
-        }
+        hold(&mut file, dir, &path)?;
         // The pid only helps people, so a full disk must not keep the agent from starting.
         if let Err(error) = write_pid(&mut file) {
             tracing::debug!(path = %path.display(), %error, "the lock file does not name its holder");
         }
         Ok(Self { _file: file })
+    }
+
+    /// Takes the lock of a folder that cannot be written, through its file as it is. Blocks as
+    /// [`Self::acquire`] does.
+    ///
+    /// # Errors
+    ///
+    /// Another process holds the lock, or there is no lock file that can be read.
+    pub fn acquire_read_only(dir: &Path) -> Result<Self, LockError> {
+        let path = dir.join("lock");
+        let mut file =
+            File::open(&path).map_err(|cause| LockError::Io { path: path.clone(), cause })?;
+        hold(&mut file, dir, &path)?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn hold(file: &mut File, dir: &Path, path: &Path) -> Result<(), LockError> {
+    match take(file) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(LockError::Held { dir: dir.to_owned(), pid: read_pid(file) }),
+        Err(errno) => Err(LockError::Io { path: path.to_owned(), cause: errno.into() }),
     }
 }
 
@@ -128,7 +144,11 @@ mod tests {
             Err(LockError::Held { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
             other => panic!("expected a refusal, got {other:?}"),
         }
+        assert!(matches!(StateLock::acquire_read_only(dir.path()), Err(LockError::Held { .. })));
         drop(first);
+        let reading = StateLock::acquire_read_only(dir.path()).expect("free again");
+        assert!(matches!(StateLock::acquire(dir.path()), Err(LockError::Held { .. })));
+        drop(reading);
         StateLock::acquire(dir.path()).expect("free again");
     }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::FallocateFlags;
 
 /// Name of the file. sled ignores files that it does not know.
-const FILE: &str = "reserve";
+pub(super) const FILE: &str = "reserve";
 
 /// Eight times what sled writes at once.
 const BYTES: u64 = 4 << 20;

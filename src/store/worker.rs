@@ -6,6 +6,7 @@
 //! writes are in it again, the others are as if never written.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guest_agent_actors::ports::{StorageError, StoreHealth};
@@ -48,15 +49,15 @@ enum State {
 // === impl Worker ===
 
 impl Worker {
-    /// Starts the thread.
-    pub(super) fn start(engine: Engine) -> std::io::Result<Self> {
+    /// Starts the thread. `trouble` is what the health says as long as nothing else is wrong.
+    pub(super) fn start(engine: Engine, trouble: Option<Arc<str>>) -> std::io::Result<Self> {
         let (calls, queue) = mpsc::channel(QUEUE);
         let (close, closed) = oneshot::channel();
         let state = State::Working(Box::new(engine));
-        let (shown, health) = watch::channel(state.health());
+        let (shown, health) = watch::channel(state.health(trouble.as_ref()));
         std::thread::Builder::new()
             .name(panics::THREAD_NAME.to_owned())
-            .spawn(move || run(state, queue, close, &shown))?;
+            .spawn(move || run(state, queue, close, (&shown, trouble.as_ref())))?;
         Ok(Self { calls, closed, health })
     }
 
@@ -119,9 +120,9 @@ impl State {
         result
     }
 
-    fn health(&self) -> StoreHealth {
+    fn health(&self, standing: Option<&Arc<str>>) -> StoreHealth {
         let ((records, stores), trouble) = match self {
-            Self::Working(engine) => (engine.lost(), None),
+            Self::Working(engine) => (engine.lost(), standing.cloned()),
             Self::Failed { lost, reason, .. } => (*lost, Some(reason.as_str().into())),
         };
         StoreHealth { records, stores, trouble }
@@ -169,11 +170,11 @@ fn run(
     mut state: State,
     mut queue: mpsc::Receiver<Call>,
     close: oneshot::Sender<Result<(), StorageError>>,
-    shown: &watch::Sender<StoreHealth>,
+    (shown, standing): (&watch::Sender<StoreHealth>, Option<&Arc<str>>),
 ) {
     while let Some(call) = queue.blocking_recv() {
         call(&mut state);
-        let health = state.health();
+        let health = state.health(standing);
         shown.send_if_modified(|shown| {
             let moved = *shown != health;
             *shown = health;

@@ -18,6 +18,7 @@ mod conformance;
 mod console;
 mod crash;
 mod crash_points;
+mod degraded;
 mod doctor;
 mod download;
 mod escape;

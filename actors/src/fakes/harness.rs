@@ -175,6 +175,7 @@ impl Harness {
             outbox: Bounds::default(),
             gate: Gate::default(),
             service_url: tokio::sync::watch::channel("https://control.example".into()).1,
+            refusing: None,
         };
         Self { world: World::new(), settings, life: None }
     }

@@ -399,6 +399,33 @@ async fn somebody_on_the_machine_is_told_what_became_of_each_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_that_cannot_keep_orders_refuses_them_and_restarts_plugins() {
+    const WHY: &str = "the disk is read-only";
+    let mut agent = agent_with("a", "1").await;
+    until_told(&agent, "a", &[1, 4, 3]).await;
+    agent.settings.refusing = Some(WHY.into());
+    agent.crash_and_wake().await;
+    agent.connect().await;
+    until_runs(&agent, "a", "1").await;
+    assert_eq!(agent.world.launcher.launched("a").len(), 1, "it is adopted");
+    // The control plane is told in an event of the kind that such an order ends with.
+    order(&agent, "2", &[install("b", "1"), remove("a"), apply("a", "new")]).await;
+    until_told(&agent, "b", &[8]).await;
+    until_told(&agent, "a", &[1, 4, 3, 10, 13]).await;
+    assert!(told(&agent.world, "b")[0].details.ends_with(WHY), "{:?}", told(&agent.world, "b"));
+    let orders = encoded(&[install("b", "1"), remove("a")]);
+    for verdict in agent.submit(Submission::Configure(orders)).await.unwrap() {
+        assert_eq!(verdict.result.unwrap_err(), WHY);
+    }
+    assert!(agent.view("b").await.is_none());
+    // A restart changes nothing on the disk.
+    agent.submit(Submission::Restart("a".parse().unwrap())).await.unwrap();
+    let restarted = |world: &World, _: &[Listed]| world.launcher.launched("a").len() == 2;
+    agent.until("it is started again", MINUTE, restarted).await;
+    until_runs(&agent, "a", "1").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn orders_of_this_machine_that_cannot_be_decoded_are_malformed() {
     let agent = Harness::awake().await;
     let error = agent.submit(Submission::Configure(vec![0xff; 9])).await.unwrap_err();
