@@ -60,7 +60,7 @@ pub use console::Console;
 pub use failure::{Exit, Failure};
 pub use services::Services;
 
-use context::{Colour, Context, Global};
+use context::{Colour, Context, Global, JsonForm};
 
 /// The service inside a VM that a control plane tells which plugins should run there.
 #[derive(Debug, Parser)]
@@ -190,6 +190,9 @@ fn keep_logs(arguments: &[OsString], services: &Services<'_>) -> Result<(), Fail
 }
 
 fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
+    if context.global.json == Some(JsonForm::Array) && !matches!(verb, Verb::Status(_)) {
+        return Err(Failure::new(Exit::Usage, "--json=array is for `status` alone"));
+    }
     match verb {
         Verb::Run(flags) => run::run(flags, context),
         Verb::Dev(args) => dev::run(args, context),

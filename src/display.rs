@@ -7,6 +7,7 @@
 mod explain;
 mod plugin;
 pub(crate) mod values;
+mod verdict;
 
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
@@ -16,6 +17,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line};
 pub(crate) use plugin::{agent_line, exit, health, note, pending, progress};
+pub(crate) use verdict::{
+    attention, level, needs_attention, plugin_tone, remark, sentence, urgency,
+};
 
 /// How good or bad a value is for the operators of the machine. Colours show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

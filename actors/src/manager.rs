@@ -446,9 +446,11 @@ impl Handler<Changed> for ManagerActor {
     fn handle(&mut self, changed: Changed, _: &mut Self::Context) {
         let view = match changed {
             Changed::Plugin(view) => view,
-            Changed::Health(name, heard) => {
+            Changed::Health { name, heard, unhealthy_since } => {
                 if let Some(entry) = self.roster.get_mut(&name) {
-                    Arc::make_mut(&mut entry.view).health = Some(heard);
+                    let view = Arc::make_mut(&mut entry.view);
+                    view.health = Some(heard);
+                    view.history.unhealthy_since = unhealthy_since;
                     self.moved();
                 }
                 return;

@@ -16,6 +16,7 @@ use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, Generation, PluginName, Process};
 use crate::model::runs::Firing;
 use crate::model::spec::MetricsPolicy;
+use crate::model::verdict::Verdict;
 use crate::model::view::PluginView;
 use crate::model::vm_event::{Notification, Notified, NotifyError, VmEvent};
 use crate::plugin::event::{Boot, Event, Order};
@@ -166,7 +167,14 @@ pub enum Changed {
     /// Like this.
     Plugin(Box<PluginView>),
     /// As before, but for what it said of itself, and when. Every check brings it.
-    Health(PluginName, (Health, SystemTime)),
+    Health {
+        /// The plugin.
+        name: PluginName,
+        /// What it said, and when.
+        heard: (Health, SystemTime),
+        /// Since when each check says that it is not well.
+        unhealthy_since: Option<SystemTime>,
+    },
 }
 
 /// From a plugin: the order is part of its durable state, so the inbox may forget it.
@@ -243,6 +251,14 @@ pub struct Listed {
     pub sampled: u64,
     /// Its newest sample, reported or not.
     pub newest: Option<Point>,
+}
+
+impl Listed {
+    /// The judgement of the plugin, as of now.
+    #[must_use]
+    pub fn verdict(&self, now: SystemTime) -> Verdict {
+        Verdict::of(&self.view, self.newest.map(|point| point.memory_bytes), now)
+    }
 }
 
 /// From the actors and commands that show it: how many orders the inbox keeps until their plugins

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
-use tracing::{Span, debug, info, warn};
+use tracing::{Span, debug, error, info, warn};
 
 use crate::messages::{
     Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Save, Taken,
@@ -54,7 +54,7 @@ pub mod transition_log;
 
 use crate::model::event::PluginEventKind;
 use adoption::RecordBeside;
-use event::{Boot, Effect, Event, Found, Transition};
+use event::{Boot, Effect, Event, Found, PluginEvent, Transition};
 use explain::{Explanation, Waiting};
 pub use handles::PluginHandles;
 use operation::Operation;
@@ -169,7 +169,14 @@ impl PluginActor {
                 (state.clone(), *started_at, *last_exit_at, story.clone())
             }
         };
-        let shown = Shown { started_at, last_exit_at, health: None, progress: None, story };
+        let shown = Shown {
+            started_at,
+            last_exit_at,
+            health: None,
+            unhealthy_since: None,
+            progress: None,
+            story,
+        };
         let followed = match &beginning {
             Beginning::Ordered(..) => None,
             Beginning::Recovered { .. } => Some(state.generation),
@@ -258,7 +265,7 @@ impl PluginActor {
             match effect {
                 Effect::Announce(told) => {
                     let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
-                    info!(plugin, revision, details = %told.details, "{:?}", told.kind);
+                    log(plugin, &told);
                     if let Some(operation) = &mut self.shown.story.operation {
                         operation.heard(&told);
                     }
@@ -286,9 +293,21 @@ impl PluginActor {
                 other => work.push(other),
             }
         }
+        let unreported = next.restarts.total > self.state.restarts.total
+            && !events.iter().any(|event: &NewEvent| event.kind == PluginEventKind::Crashed);
+        if unreported {
+            let (plugin, crashes) = (next.name.as_str(), next.restarts.in_a_row);
+            warn!(
+                plugin,
+                revision = next.spec.revision.as_str(),
+                crashes,
+                "the plugin crashed again"
+            );
+        }
         let unchanged = next == self.state;
         let (before, after) = (self.state.phase.clone(), next.phase.clone());
         let in_words = describe::state(&self.state);
+        self.shown.note_crashes(&self.state, &next, now);
         self.state = next;
         self.shown.note_times(&before, &self.state, now);
         let (was, is) = (in_words, describe::state(&self.state));
@@ -410,7 +429,8 @@ impl PluginActor {
     /// The current view of this plugin.
     #[must_use]
     pub fn view(&self) -> PluginView {
-        self.shown.view(&self.state, self.is_found)
+        let pause = self.armed.get(&Wait::Retry).map(|(_, _, until)| *until);
+        self.shown.view(&self.state, self.is_found, pause)
     }
 
     /// The process a snapshot says is this plugin's.
@@ -531,9 +551,15 @@ impl Handler<HealthHeard> for PluginActor {
         if self.recorded_process().as_ref() != Some(&process) {
             return;
         }
-        let heard = (health, self.ports.clock.now());
-        self.shown.health = Some(heard.clone());
-        self.handles.changed.do_send(Changed::Health(self.state.name.clone(), heard));
+        let at = self.ports.clock.now();
+        self.shown.heard(health.clone(), at);
+        let name = self.state.name.clone();
+        let unhealthy_since = self.shown.unhealthy_since;
+        self.handles.changed.do_send(Changed::Health {
+            name,
+            heard: (health, at),
+            unhealthy_since,
+        });
     }
 }
 
@@ -563,6 +589,17 @@ impl Handler<Inspect> for PluginActor {
 
     fn handle(&mut self, _: Inspect, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.state.clone())
+    }
+}
+
+/// An event of a plugin in the log: what failed is a warning, and a revision that failed an error.
+fn log(plugin: &str, told: &PluginEvent) {
+    let (revision, details) = (told.revision.as_str(), &*told.details);
+    let sentence = told.kind.sentence();
+    match told.kind {
+        PluginEventKind::InstallFailed => error!(plugin, revision, details, "{sentence}"),
+        kind if kind.is_trouble() => warn!(plugin, revision, details, "{sentence}"),
+        _ => info!(plugin, revision, details, "{sentence}"),
     }
 }
 

@@ -191,6 +191,8 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "runs", &Runs::default());
     text = without(&text, "story", &TransitionLog::default());
     text = without(&text, "operation", &None::<()>);
+    text = without(&text, "crashes", &Vec::<()>::new());
+    text = without(&text, "crash_reason", &"");
     text = without(&text, "unenforced", &Unenforced::default());
     text = without(&text, "local", &None::<PluginSpec>);
     text = without(&text, "apply_of", &None::<()>);
@@ -279,6 +281,12 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     story.failed(at(1_700_000_002, 3), "PLUGIN_CRASHED", "killed by SIGSEGV");
     let storied = Snapshot { story, ..plain(state(Phase::Idle)) };
     add("plugin-with-story".to_owned(), storied.encode());
+    let mut story = TransitionLog::default();
+    for second in [1_700_000_003, 1_700_000_099] {
+        story.crashed(at(second, 4), "exited with code 3");
+    }
+    let crashed = Snapshot { story, ..plain(state(running(Change::None))) };
+    add("plugin-with-crashes".to_owned(), crashed.encode());
     let mut story = TransitionLog::default();
     story.unenforced.push(Shortfall::new("memory limit", "no controller", "enable it"));
     let short = Snapshot { story, ..plain(state(running(Change::None))) };

@@ -63,7 +63,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         return Err(client::unknown_plugin(name, names));
     }
     let timeout = flags.wait.then_some(flags.timeout);
-    let (json, spoken) = (context.global.json, (context.console, context.environment));
+    let (json, spoken) = (context.global.json(), (context.console, context.environment));
     match order_and_report(&mut client, vec![order], timeout, json, spoken).await {
         Err(failure) if failure.exit == Exit::Failed => match refusal(&mut client, name).await {
             Some(words) => Err(failure.cause(words)),

@@ -44,14 +44,14 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     }
     let console = context.console;
     match flags.action {
-        Action::Check if context.global.json => {
+        Action::Check if context.global.json() => {
             console.document(&serde_json::json!({ "problems": [] }))?;
         }
         Action::Check => console.line("the configuration is good")?,
         Action::Show { effective } => {
             let mut entries = config::entries(&loaded);
             entries.retain(|entry| effective || entry.origin.is_some());
-            if context.global.json {
+            if context.global.json() {
                 let entries: Vec<_> = entries
                     .iter()
                     .map(|entry| EntryJson {

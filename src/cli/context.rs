@@ -16,9 +16,18 @@ pub(super) struct Global {
     /// Socket of the running agent [env: GUEST_AGENT_SOCKET] [default: <runtime_dir>/agent.sock]
     #[arg(long, global = true, value_name = "PATH")]
     pub(super) socket: Option<PathBuf>,
-    /// Print JSON instead of text
-    #[arg(long, global = true)]
-    pub(super) json: bool,
+    /// Print JSON instead of text; `status` takes --json=array for its older form
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "object",
+        hide_possible_values = true
+    )]
+    pub(super) json: Option<JsonForm>,
     /// Configuration file [default: /etc/guest-agent/guest-agent.toml]
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
@@ -38,6 +47,15 @@ pub(super) struct Global {
     pub(super) color: Colour,
 }
 
+/// The form of a JSON document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum JsonForm {
+    /// The one of today.
+    Object,
+    /// An array of plugins, which `status` printed before version 0.2.
+    Array,
+}
+
 /// When text is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Colour {
@@ -52,6 +70,15 @@ pub(super) struct Context<'a, 'c> {
     pub(super) environment: &'a dyn Environment,
     pub(super) services: &'a Services<'a>,
     pub(super) console: &'a mut Console<'c>,
+}
+
+// === impl Global ===
+
+impl Global {
+    /// Whether JSON is printed.
+    pub(super) const fn json(&self) -> bool {
+        self.json.is_some()
+    }
 }
 
 // === impl Context ===

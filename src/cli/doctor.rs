@@ -1,5 +1,7 @@
 //! `doctor`: shows what is wrong on this machine, and how to correct it.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::time::SystemTime;
 
 use guest_agent_actors::model::id::PluginName;
@@ -14,6 +16,7 @@ use super::console::{Console, Tone};
 use super::context::Context;
 use super::failure::{Exit, Failure};
 use super::format::{one_line, rfc3339};
+use crate::config::{self, Config, ConfigError};
 use crate::doctor::{self, Agent, Finding, Host, Severity};
 
 #[derive(Debug, clap::Args)]
@@ -44,7 +47,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     if flags.clear_quarantine {
         let mut client = context.connect().await?;
         let answer = client.clear_quarantine(ClearQuarantineRequest {}).await?.into_inner();
-        if context.global.json {
+        if context.global.json() {
             context.console.document(&json!({ "records": answer.records }))?;
         } else {
             context.console.line(&format!("{} records forgotten", answer.records))?;
@@ -55,21 +58,24 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let mut client = context.connect().await?;
         for name in &flags.forget {
             client.forget_plugin(ForgetPluginRequest { name: name.to_string() }).await?;
-            if !context.global.json {
+            if !context.global.json() {
                 let line =
                     format!("{name} is being removed; `guest-agent status` shows it until then");
                 context.console.line(&line)?;
             }
         }
-        if context.global.json {
+        if context.global.json() {
             let names: Vec<_> = flags.forget.iter().map(ToString::to_string).collect();
             context.console.document(&json!({ "forgotten": names }))?;
         }
         return Ok(());
     }
-    let config = context.load()?.config;
+    let (config, unread) = readable_config(&context)?;
     let agent = match context.connect().await {
         Ok(mut client) => ask(&mut client).await?,
+        Err(failure) if failure.exit == Exit::Unreachable && is_forbidden(&context.socket()?) => {
+            Agent::Hidden { reason: [&[failure.reason][..], &failure.causes].concat().join(": ") }
+        }
         Err(failure) if failure.exit == Exit::Unreachable => Agent::Silent {
             reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
             hint: failure.hint.unwrap_or_else(|| "start the service".to_owned()),
@@ -78,11 +84,12 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     };
     let now = SystemTime::from((context.console.now)());
     let host = Host { config: &config, agent, now };
-    let findings = doctor::examine(&host);
-    if context.global.json {
+    let mut findings = doctor::examine(&host);
+    findings.extend(unread);
+    if context.global.json() {
         context.console.document(&as_json(&host, &findings))?;
     } else {
-        let text = as_text(&findings, context.console);
+        let text = as_text(&host, &findings, context.console);
         context.console.text(&text)?;
     }
     match findings.iter().filter(|finding| finding.is_problem()).count() {
@@ -103,7 +110,7 @@ async fn ask(client: &mut Client) -> Result<Agent, Failure> {
 
 fn rehearsed(report: &SweepResponse, context: Context<'_, '_>) -> Result<(), Failure> {
     let console = context.console;
-    if context.global.json {
+    if context.global.json() {
         let item = |item: &guest_agent_proto::local::SweepItem| json!({ "path": item.path, "fate": item.fate, "why": item.why });
         let items: Vec<_> = report.items.iter().map(item).collect();
         console.document(&json!({ "items": items, "unfinished": report.unfinished }))?;
@@ -122,11 +129,43 @@ fn rehearsed(report: &SweepResponse, context: Context<'_, '_>) -> Result<(), Fai
     Ok(())
 }
 
-fn as_text(findings: &[Finding], console: &Console<'_>) -> String {
-    if findings.is_empty() {
-        return "nothing is wrong\n".to_owned();
+/// The configuration; the defaults with a note where the caller may not read it.
+fn readable_config(context: &Context<'_, '_>) -> Result<(Config, Option<Finding>), Failure> {
+    match config::load(context.environment, &context.sources()) {
+        Ok(loaded) => Ok((loaded.config, None)),
+        Err(ConfigError::Read { path, source }) if source.kind() == ErrorKind::PermissionDenied => {
+            let what = "not looked at, for lack of permission: the configuration";
+            let why = format!("{}: {source}; its defaults were taken instead", path.display());
+            let note = Finding::new(Severity::Note, what, why, "sudo guest-agent doctor");
+            Ok((Config::default(), Some(note)))
+        }
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Whether the caller may not use this socket, which says nothing about the agent behind it.
+fn is_forbidden(socket: &Path) -> bool {
+    rustix::fs::access(socket, rustix::fs::Access::WRITE_OK) == Err(rustix::io::Errno::ACCESS)
+}
+
+/// What was checked, in words.
+fn checked(host: &Host<'_>) -> String {
+    let plugins = match &host.agent {
+        Agent::Answers { plugins, .. } => plugins.len(),
+        Agent::Hidden { .. } | Agent::Silent { .. } => 0,
+    };
+    let words = doctor::CHECKS.iter().map(|check| match check.about {
+        "plugins" => format!("plugins ({plugins})"),
+        about => about.to_owned(),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn as_text(host: &Host<'_>, findings: &[Finding], console: &Console<'_>) -> String {
     let mut text = String::new();
+    if !findings.iter().any(Finding::is_problem) {
+        text.push_str("nothing is wrong\n");
+    }
     for finding in findings {
         let (word, tone) = match finding.severity {
             Severity::Error => ("error", Tone::Bad),
@@ -137,12 +176,14 @@ fn as_text(findings: &[Finding], console: &Console<'_>) -> String {
         let word = console.paint(tone, word);
         text.push_str(&[&word, ": ", &what, "\n  why: ", &why, "\n  fix: ", &fix, "\n"].concat());
     }
+    let line = format!("checked: {}", checked(host));
+    text.push_str(&[&console.paint(Tone::Quiet, &line), "\n"].concat());
     text
 }
 
 fn as_json(host: &Host<'_>, findings: &[Finding]) -> serde_json::Value {
     let Agent::Answers { itself, .. } = &host.agent else {
-        return json!({ "findings": findings, "agent": null, "lost_records": [], "lost_stores": [], "left_plugins": [] });
+        return json!({ "findings": findings, "checked": about_checks(), "agent": null, "lost_records": [], "lost_stores": [], "left_plugins": [] });
     };
     let records: Vec<_> = itself
         .records
@@ -154,11 +195,16 @@ fn as_json(host: &Host<'_>, findings: &[Finding]) -> serde_json::Value {
         .collect();
     json!({
         "findings": findings,
+        "checked": about_checks(),
         "agent": itself.agent.as_ref().map(about),
         "lost_records": records,
         "lost_stores": itself.stores,
         "left_plugins": itself.left_plugins.iter().map(left).collect::<Vec<_>>(),
     })
+}
+
+fn about_checks() -> Vec<&'static str> {
+    doctor::CHECKS.iter().map(|check| check.about).collect()
 }
 
 fn left(plugin: &LeftPlugin) -> serde_json::Value {

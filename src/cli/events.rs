@@ -80,7 +80,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         }),
         // The agent sends an event a second time after its delivery. Scripts need the time of the
         // delivery; a person would read every event twice.
-        deliveries: flags.follow && context.global.json,
+        deliveries: flags.follow && context.global.json(),
     };
     let mut events = match client.stream_events(request).await {
         Ok(answer) => answer.into_inner(),
@@ -89,7 +89,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let mut is_first = true;
     while let Some(event) = client::next(&mut events, patience).await? {
         is_first = false;
-        if context.global.json {
+        if context.global.json() {
             console.object(&EventJson::from(&event))?;
         } else {
             let mark = mark(&event, flags.follow, (console.now)());
@@ -97,7 +97,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             console.text(&[&line, mark, "\n"].concat())?;
         }
     }
-    if is_first && !flags.follow && !context.global.json {
+    if is_first && !flags.follow && !context.global.json() {
         console.line("no events")?;
     }
     Ok(())

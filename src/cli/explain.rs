@@ -11,6 +11,7 @@ use super::context::Context;
 use super::failure::Failure;
 use super::format::{one_line, rfc3339, timestamp};
 use crate::display;
+use crate::display::values::Named;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -30,7 +31,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         Err(error) => return Err(client::about(&mut client, &name, error).await),
     };
     let console = context.console;
-    if context.global.json {
+    if context.global.json() {
         console.document(&document(&name, &answer))?;
     } else {
         print(&name, &answer, console)?;
@@ -96,6 +97,10 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
         "revision": status.revision,
         "kind": status.kind,
         "state": status.state,
+        "verdict": Some(display::level(&status).name()).filter(|level| !level.is_empty()),
+        "verdict_reason": status.verdict.as_ref().map(|verdict| &verdict.reason),
+        "verdict_since": rfc3339(status.verdict.as_ref().and_then(|it| it.since.as_ref())),
+        "help": status.verdict.as_ref().map(|it| &it.help).filter(|help| !help.is_empty()),
         "reason": status.reason,
         "doing": answer.doing,
         "since": rfc3339(answer.since.as_ref()),
@@ -131,11 +136,24 @@ pub(super) fn lines(name: &str, answer: &ExplainResponse, now: fn() -> Timestamp
 
 fn print(name: &str, answer: &ExplainResponse, console: &mut Console<'_>) -> Result<(), Failure> {
     let now = (console.now)();
-    let (state, tone) = answer.status.as_ref().map_or(("", Tone::Plain), |status| {
-        (&status.state, display::state_tone(display::values::state(status)))
-    });
+    let (state, tone) = answer
+        .status
+        .as_ref()
+        .map_or(("", Tone::Plain), |status| (&status.state, display::plugin_tone(status)));
     let painted = console.paint(tone, &one_line(state));
     console.line(&format!("{name} is {painted}: {}", display::doing(answer, now)))?;
+    if let Some(status) = &answer.status {
+        let sentence = display::sentence(status, now);
+        if !sentence.is_empty() {
+            let level = display::level(status).name();
+            let level = console.paint(display::plugin_tone(status), level);
+            console.line(&format!("  {level}: {sentence}"))?;
+        }
+        let help = status.verdict.as_ref().map(|verdict| one_line(&verdict.help));
+        if let Some(help) = help.filter(|help| !help.is_empty()) {
+            console.line(&format!("  see: {help}"))?;
+        }
+    }
     for reason in display::reasons(answer, now) {
         let colon = if reason.label.is_empty() { "" } else { ": " };
         let label = console.paint(reason.tone, reason.label);

@@ -72,7 +72,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     };
     let timeout = flags.wait.then_some(flags.timeout);
     let spoken = (context.console, context.environment);
-    order_and_report(&mut client, orders, timeout, context.global.json, spoken).await
+    order_and_report(&mut client, orders, timeout, context.global.json(), spoken).await
 }
 
 // === impl Flags ===

@@ -22,7 +22,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     let (public, key) = sign::make_key(&flags.output)
         .map_err(|error| Failure::failed("failed to make a key").because(&error))?;
     let console = context.console;
-    if context.global.json {
+    if context.global.json() {
         return Ok(console.document(&json!({
             "secret_key": flags.output,
             "public_key": public,

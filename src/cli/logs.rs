@@ -49,7 +49,7 @@ pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<()
         lines: flags.lines,
         from: None,
     };
-    let mut printer = Printer::new(context.global.json, context.console.width.is_some());
+    let mut printer = Printer::new(context.global.json(), context.console.width.is_some());
     let mut gone_since = None;
     loop {
         let before = request.from;

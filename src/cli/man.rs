@@ -79,7 +79,7 @@ pub(super) fn run(flags: Flags, program: Command, context: Context<'_, '_>) -> R
         let path = dir.join(name);
         std::fs::write(&path, text).map_err(|error| cannot(&path, &error))?;
     }
-    if context.global.json {
+    if context.global.json() {
         let names: Vec<_> = pages.iter().map(|(name, _)| dir.join(name)).collect();
         console.document(&json!({ "pages": names }))?;
     } else {

@@ -105,7 +105,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     if flags.bundle {
         bundle::write(&output, &order, signature.as_deref(), &archive)
             .map_err(|error| Failure::failed("failed to make the bundle").because(&error))?;
-        if context.global.json {
+        if context.global.json() {
             return Ok(console.document(&json!({
                 "bundle": output,
                 "name": name.as_str(),
@@ -129,7 +129,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     }
     let order_file = order_beside(&flags.output);
     write(&order_file, &order)?;
-    if context.global.json {
+    if context.global.json() {
         return Ok(console.document(&json!({
             "archive": output,
             "order": absolute(&order_file)?,

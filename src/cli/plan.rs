@@ -154,7 +154,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         all.push(planned);
     }
     drop(scratch);
-    if context.global.json {
+    if context.global.json() {
         context.console.document(&all)?;
     } else {
         let text = as_text(&all, context.console);

@@ -85,7 +85,7 @@ type Client = RegistryClient<Channel>;
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let mut client = RegistryClient::new(client::channel(&context.socket()?).await?);
-    let (console, json) = (context.console, context.global.json);
+    let (console, json) = (context.console, context.global.json());
     match flags.what {
         What::List { which, all } => {
             let entries = list(&mut client, which.kind.as_ref(), all).await?;

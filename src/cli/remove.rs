@@ -37,6 +37,6 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }
     let timeout = flags.wait.then_some(flags.timeout);
     let spoken = (context.console, context.environment);
-    order_and_report(&mut client, vec![remove_order(name)], timeout, context.global.json, spoken)
+    order_and_report(&mut client, vec![remove_order(name)], timeout, context.global.json(), spoken)
         .await
 }

@@ -52,7 +52,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         }
     }
     let console = context.console;
-    if context.global.json {
+    if context.global.json() {
         console.document(&json!({ "name": name, "generation": generation, "state": state }))?;
     } else {
         let said = state.unwrap_or_else(|| format!("restart accepted as order {generation}"));

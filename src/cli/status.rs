@@ -2,12 +2,15 @@
 //!
 //! `json.rs` is the output for scripts; `table.rs` is the output for people.
 
-use guest_agent_proto::local::{GetStatusRequest, GetStatusResponse};
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
+use guest_agent_proto::local::{GetStatusRequest, GetStatusResponse, PluginStatus};
 
 use super::client::{self, Patience, unknown_plugin};
 use super::console::Console;
-use super::context::Context;
-use super::failure::Failure;
+use super::context::{Context, JsonForm};
+use super::failure::{Exit, Failure};
+use crate::display::values::{self, Named};
+use crate::display::{needs_attention, urgency};
 
 pub(super) mod json;
 pub(super) mod table;
@@ -17,11 +20,19 @@ pub(super) mod table;
 Examples:
   guest-agent status
   guest-agent status metrics
+  guest-agent status --problems
   guest-agent status --watch
-  guest-agent status --json | jq -r '.[] | select(.state != \"RUNNING\") | .name'")]
+  guest-agent status --json | jq -r '.plugins[] | select(.verdict == \"failing\") | .name'")]
 pub(super) struct Flags {
-    /// Only this plugin, in detail
-    name: Option<String>,
+    /// Only these plugins; one alone is shown in detail
+    #[arg(id = "name", value_name = "NAME")]
+    names: Vec<String>,
+    /// Only plugins that need attention, the most urgent first
+    #[arg(long)]
+    problems: bool,
+    /// Only plugins in this state, such as CRASHED
+    #[arg(long, value_name = "STATE", ignore_case = true)]
+    state: Option<String>,
     /// Show it again after every change
     #[arg(long)]
     watch: bool,
@@ -31,18 +42,20 @@ pub(super) struct Flags {
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let Flags { names, problems, state, watch, note } = flags;
+    let state = state.map(|name| parse_state(&name)).transpose()?;
+    let view = View { names, problems, state, json: context.global.json };
     let mut client = context.connect().await?;
-    let view = View { name: flags.name, json: context.global.json };
     let console = context.console;
-    if !flags.watch {
+    if !watch {
         let status = client::status(&mut client).await?;
         return view.print(&status, console);
     }
     let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
     let mut first = true;
     while let Some(status) = client::next(&mut changes, Patience::Forever).await? {
-        if view.json {
-            console.object(&json::plugins(view.select(&status)?))?;
+        if let Some(form) = view.json {
+            console.object(&json::document(&view.select(&status)?, status.agent.as_ref(), form))?;
             continue;
         }
         if console.width.is_some() {
@@ -51,7 +64,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         } else if !first {
             console.line("")?;
         }
-        if let Some(note) = flags.note.as_deref().filter(|_| first || console.width.is_some()) {
+        if let Some(note) = note.as_deref().filter(|_| first || console.width.is_some()) {
             console.line(note)?;
         }
         first = false;
@@ -60,10 +73,21 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     Ok(())
 }
 
+fn parse_state(name: &str) -> Result<StatusValue, Failure> {
+    let upper = name.to_uppercase();
+    StatusValue::named(&upper).filter(|state| *state != StatusValue::default()).ok_or_else(|| {
+        let known = (1..).map_while(|number| StatusValue::try_from(number).ok());
+        let known = known.map(Named::name).collect::<Vec<_>>().join(", ");
+        Failure::new(Exit::Usage, format_args!("--state {name} is no state; they are {known}"))
+    })
+}
+
 /// What of the status is shown, and how.
 struct View {
-    name: Option<String>,
-    json: bool,
+    names: Vec<String>,
+    problems: bool,
+    state: Option<StatusValue>,
+    json: Option<JsonForm>,
 }
 
 // === impl View ===
@@ -71,27 +95,39 @@ struct View {
 impl View {
     fn print(&self, status: &GetStatusResponse, console: &mut Console<'_>) -> Result<(), Failure> {
         let plugins = self.select(status)?;
-        if self.json {
-            console.document(&json::plugins(plugins))?;
-        } else if let (Some(_), [plugin]) = (&self.name, plugins) {
+        if let Some(form) = self.json {
+            console.document(&json::document(&plugins, status.agent.as_ref(), form))?;
+        } else if let ([_], [plugin]) = (&*self.names, &*plugins) {
             let text = table::details(plugin, console);
             console.text(&text)?;
+        } else if plugins.is_empty() && !status.plugins.is_empty() {
+            console.line("no plugin is like this")?;
         } else {
-            let text = table::overview(plugins, status.agent.as_ref(), console);
+            let text = table::overview(&plugins, status.agent.as_ref(), console);
             console.text(&text)?;
         }
         Ok(())
     }
 
-    fn select<'s>(
-        &self,
-        status: &'s GetStatusResponse,
-    ) -> Result<&'s [guest_agent_proto::local::PluginStatus], Failure> {
+    /// The plugins that are asked for; naming one that does not exist is an error.
+    fn select<'s>(&self, status: &'s GetStatusResponse) -> Result<Vec<&'s PluginStatus>, Failure> {
         let all = status.plugins.as_slice();
-        let Some(name) = &self.name else { return Ok(all) };
-        match all.iter().position(|plugin| plugin.name == *name) {
-            Some(index) => Ok(&all[index..=index]),
-            None => Err(unknown_plugin(name, all.iter().map(|plugin| plugin.name.as_str()))),
+        for name in &self.names {
+            if !all.iter().any(|plugin| plugin.name == *name) {
+                return Err(unknown_plugin(name, all.iter().map(|plugin| plugin.name.as_str())));
+            }
         }
+        let is_named =
+            |plugin: &PluginStatus| self.names.is_empty() || self.names.contains(&plugin.name);
+        let mut selected: Vec<_> = all
+            .iter()
+            .filter(|plugin| is_named(plugin))
+            .filter(|plugin| !self.problems || needs_attention(plugin))
+            .filter(|plugin| self.state.is_none_or(|state| values::state(plugin) == state))
+            .collect();
+        if self.problems {
+            selected.sort_by_key(|plugin| urgency(plugin));
+        }
+        Ok(selected)
     }
 }

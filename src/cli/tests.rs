@@ -9,7 +9,7 @@ use guest_agent_proto::agent_controlplane::PluginType;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{
     AgentStatus, AskResponse, ConfigureResult, Event, ExitKind, Health, Installation, LastExit,
-    Pending, PluginStatus, Progress,
+    Pending, PluginStatus, Progress, Verdict, VerdictLevel,
 };
 use insta::assert_snapshot;
 use jiff::Timestamp;

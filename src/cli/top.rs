@@ -66,7 +66,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     // `top` fails at once when no agent answers at the start, and waits for an agent that goes away
     // later.
     let mut client = client::connect(&socket).await?;
-    if flags.once || context.global.json || context.console.width.is_none() {
+    if flags.once || context.global.json() || context.console.width.is_none() {
         return snapshot(&mut client, context).await;
     }
     drop(client);
@@ -150,7 +150,7 @@ async fn snapshot(client: &mut Client, context: Context<'_, '_>) -> Result<(), F
         }
         last.push_back(event);
     }
-    if context.global.json {
+    if context.global.json() {
         let events: Vec<_> = last.iter().map(events::EventJson::from).collect();
         return Ok(console.document(&json!({
             "agent": answer.agent.as_ref().map(doctor::about),
@@ -158,7 +158,11 @@ async fn snapshot(client: &mut Client, context: Context<'_, '_>) -> Result<(), F
             "events": events,
         }))?);
     }
-    let text = status::table::overview(&answer.plugins, answer.agent.as_ref(), console);
+    let text = status::table::overview(
+        &answer.plugins.iter().collect::<Vec<_>>(),
+        answer.agent.as_ref(),
+        console,
+    );
     console.text(&text)?;
     if !last.is_empty() {
         console.line("")?;

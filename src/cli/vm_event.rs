@@ -46,7 +46,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let request = NotifyVmEventRequest { event: flags.event.event().name().to_owned() };
     let results = client.notify_vm_event(request).await?.into_inner().results;
     let console = context.console;
-    if context.global.json {
+    if context.global.json() {
         let results: Vec<_> = results.iter().map(ResultJson::from).collect();
         console.document(&results)?;
     } else {

@@ -76,7 +76,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         Ok(Ok(())) => {
             let state = wanted.map(|wanted| wanted.as_str_name());
             let code = flags.status_code;
-            if context.global.json {
+            if context.global.json() {
                 console.document(&json!({ "name": name, "state": state, "status_code": code }))?;
             } else {
                 let state = state.unwrap_or_default();

@@ -8,7 +8,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::local::{
     AdmissionVerdict, AskAdmissionResponse, Event, ExitKind, Installation, LastExit, PluginStatus,
-    RuleResult, RuleVerdict, RulesDecision, RulesVerdict, SweepFate, SweepItem,
+    RuleResult, RuleVerdict, RulesDecision, RulesVerdict, SweepFate, SweepItem, VerdictLevel,
 };
 
 /// A value that has a name in an older field. The default is the unspecified value.
@@ -62,6 +62,13 @@ named!(AdmissionVerdict {
     Denied => "denied",
     Closing => "closing",
 });
+named!(VerdictLevel {
+    Failing => "failing",
+    Degraded => "degraded",
+    Held => "held",
+    Busy => "busy",
+    Ok => "ok",
+});
 named!(SweepFate {
     Deleted => "deleted",
     WouldDelete => "would delete",
@@ -95,6 +102,12 @@ impl Named for PluginEventType {
 /// The state of a plugin.
 pub(crate) fn state(plugin: &PluginStatus) -> StatusValue {
     plugin.state_value().or_named(&plugin.state)
+}
+
+/// How much attention a plugin needs.
+pub(crate) fn level(plugin: &PluginStatus) -> VerdictLevel {
+    let verdict = plugin.verdict.as_ref();
+    verdict.map(|it| it.level_value().or_named(&it.level)).unwrap_or_default()
 }
 
 /// The origin of a plugin.
@@ -162,5 +175,6 @@ mod tests {
         check::<RuleResult>(3);
         check::<AdmissionVerdict>(4);
         check::<SweepFate>(5);
+        check::<VerdictLevel>(5);
     }
 }

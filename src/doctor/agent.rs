@@ -11,6 +11,11 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             let what = "the agent does not answer";
             return vec![Finding::new(Severity::Error, what, reason, hint)];
         }
+        Agent::Hidden { reason } => {
+            let what = "not looked at, for lack of permission: the agent and its plugins";
+            let fix = "sudo guest-agent doctor";
+            return vec![Finding::new(Severity::Note, what, reason, fix)];
+        }
         Agent::Answers { itself, .. } => itself.agent.clone().unwrap_or_default(),
     };
     let mut findings = Vec::new();

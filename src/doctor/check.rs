@@ -33,6 +33,11 @@ pub enum Agent {
         /// All plugins.
         plugins: Vec<PluginStatus>,
     },
+    /// The caller may not ask it.
+    Hidden {
+        /// Why, as far as can be told.
+        reason: String,
+    },
     /// It does not.
     Silent {
         /// Why, as far as can be told.

@@ -33,6 +33,7 @@ fn listener(host: &Host<'_>) -> Option<Finding> {
                 "see with `ss -ltnp` which process it is, or change api.http_listen",
             ))
         }
+        Agent::Hidden { .. } => None,
         Agent::Answers { itself, .. } => {
             let agent = itself.agent.as_ref()?;
             if !agent.http.is_empty() {

@@ -20,6 +20,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             "that agent starts, stops or hangs, or it has another runtime_dir",
             format!("look at the process with `ps -fp {holder}`; name its socket with --socket"),
         )],
+        Agent::Hidden { .. } => Vec::new(),
         Agent::Answers { itself, .. } => {
             let pid = itself.agent.as_ref().map(|agent| agent.pid);
             if pid == i32::try_from(holder).ok() {

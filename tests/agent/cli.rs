@@ -12,7 +12,7 @@ use crate::harness::{Bed, orders, plugins};
 mod outputs;
 
 /// The fields of a plugin's status that scripts rely on.
-const STATUS_FIELDS: [&str; 17] = [
+const STATUS_FIELDS: [&str; 23] = [
     "name",
     "revision",
     "state",
@@ -30,6 +30,12 @@ const STATUS_FIELDS: [&str; 17] = [
     "address",
     "install_path",
     "not_enforced",
+    "verdict",
+    "cause",
+    "reason",
+    "since",
+    "until",
+    "help",
 ];
 
 const EVENT_FIELDS: [&str; 8] =
@@ -113,7 +119,7 @@ async fn a_plugin_is_packed_installed_watched_and_removed() {
     assert_eq!(said, "greeter: RUNNING\n");
 
     let status = json(&bed.cli(&["status", "--json"]).await.ok());
-    let [plugin] = status.as_array().unwrap().as_slice() else { panic!("{status}") };
+    let [plugin] = status["plugins"].as_array().unwrap().as_slice() else { panic!("{status}") };
     check_fields(plugin, &STATUS_FIELDS);
     let pid = bed.running("greeter", "1").await.pid.unwrap();
     for (field, value) in [
@@ -149,7 +155,7 @@ async fn a_plugin_is_packed_installed_watched_and_removed() {
 
     let said = bed.cli(&["remove", "greeter", "--wait"]).await.ok();
     assert_eq!(said, "greeter: REMOVED\n");
-    assert_eq!(bed.cli(&["status", "--json"]).await.ok().trim(), "[]");
+    assert_eq!(bed.cli(&["status", "--json=array"]).await.ok().trim(), "[]");
     bed.finish().await;
 }
 

@@ -30,8 +30,12 @@ async fn fleet(bed: &Bed, plugins: usize) -> BTreeMap<String, Life> {
         if said.code != 0 {
             return None;
         }
-        let status: Vec<Value> = serde_json::from_str(&said.stdout).unwrap();
-        let running = status.iter().filter(|plugin| plugin["state"] == "RUNNING");
+        let status: Value = serde_json::from_str(&said.stdout).unwrap();
+        let running = status["plugins"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|plugin| plugin["state"] == "RUNNING");
         let lives = running.map(|plugin| {
             let life = Life {
                 pid: plugin["pid"].as_u64().unwrap(),

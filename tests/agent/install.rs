@@ -38,9 +38,9 @@ async fn an_installed_plugin_runs_and_is_reported_in_order() {
 
     let printed = bed.cli(&["status", "--json"]).await.ok();
     let printed: Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(printed[0]["name"], "echo");
-    assert_eq!(printed[0]["state"], "RUNNING");
-    assert_eq!(printed[0]["pid"], status.pid.unwrap());
+    assert_eq!(printed["plugins"][0]["name"], "echo");
+    assert_eq!(printed["plugins"][0]["state"], "RUNNING");
+    assert_eq!(printed["plugins"][0]["pid"], status.pid.unwrap());
 
     for event in bed.all_events_of("echo").await {
         assert_eq!(event.revision(), "1");

@@ -193,7 +193,7 @@ async fn limits_that_do_not_hold_are_told_wherever_somebody_looks() {
     for _ in 0..2 {
         let status = bed.cli(&["status", "--json"]).await.ok();
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-        let shortfall = &status[0]["not_enforced"][0];
+        let shortfall = &status["plugins"][0]["not_enforced"][0];
         assert_eq!((&shortfall["what"], &shortfall["why"]), (&what.into(), &why.into()));
         for verb in ["status", "explain"] {
             let said = bed.cli(&[verb, "limited"]).await.ok();

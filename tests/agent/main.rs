@@ -27,6 +27,7 @@ mod fleet;
 mod harness;
 mod hostile;
 mod http;
+mod incident;
 mod install;
 mod leak;
 mod limits;

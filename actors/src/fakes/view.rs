@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::model::history::History;
 use crate::model::id::{Generation, Sha256Digest};
 use crate::model::runs::Runs;
 use crate::model::spec::{
@@ -58,6 +59,7 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         last_output: "".into(),
         unenforced: Unenforced::default(),
         spec,
+        history: History::default(),
         needed: BTreeSet::new(),
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::model::exit::ExitCause;
+use crate::model::history::History;
 use crate::model::id::{Endpoint, Generation, PluginName, RevisionId, Sha256Digest};
 use crate::model::runs::Runs;
 use crate::model::spec::{MetricsPolicy, PluginSpec};
@@ -79,6 +80,8 @@ pub struct PluginView {
     pub last_output: Arc<str>,
     /// What was ordered of its process and is not enforced on this machine.
     pub unenforced: Unenforced,
+    /// What happened to it before, as far as verdicts need it.
+    pub history: History,
     /// Revisions whose files it needs; others of it may be deleted.
     pub needed: BTreeSet<RevisionId>,
 }

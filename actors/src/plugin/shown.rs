@@ -10,10 +10,11 @@ use tokio::sync::watch;
 use super::snapshot::Snapshot;
 use super::transition_log::TransitionLog;
 use crate::model::exit::ExitCause;
+use crate::model::history::{History, StartTry};
 use crate::model::id::RevisionId;
 use crate::model::runs::Outcome;
 use crate::model::view::{Activity, Pending, PluginView, Reported};
-use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State};
+use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State, Then};
 use crate::ports::{Health, Progress};
 
 /// What people see of a plugin beside its state.
@@ -21,6 +22,8 @@ pub(super) struct Shown {
     pub(super) started_at: Option<SystemTime>,
     pub(super) last_exit_at: Option<SystemTime>,
     pub(super) health: Option<(Health, SystemTime)>,
+    /// Since when each check says that the process is not well.
+    pub(super) unhealthy_since: Option<SystemTime>,
     pub(super) progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
     pub(super) story: TransitionLog,
 }
@@ -39,10 +42,36 @@ impl Shown {
         let (was, is) = (process(before), process(&state.phase));
         if was != is {
             self.health = None;
+            self.unhealthy_since = None;
             self.started_at = is.is_some().then_some(now);
             if was.is_some() {
                 self.last_exit_at = Some(now);
             }
+        }
+    }
+
+    /// The process was asked how it is.
+    pub(super) fn heard(&mut self, health: Health, at: SystemTime) {
+        if health.code == 0 {
+            self.unhealthy_since = None;
+        } else {
+            self.unhealthy_since.get_or_insert(at);
+        }
+        self.health = Some((health, at));
+    }
+
+    /// Notes crashes. `before` is the state before this one.
+    pub(super) fn note_crashes(&mut self, before: &State, state: &State, now: SystemTime) {
+        if before.spec.revision != state.spec.revision {
+            self.story.replaced();
+        }
+        if state.restarts.total > before.restarts.total {
+            let reason = match &state.phase {
+                Phase::BackingOff { reason, .. }
+                | Phase::Stopping { then: Then::BackOff { reason }, .. } => reason,
+                _ => "",
+            };
+            self.story.crashed(now, reason);
         }
     }
 
@@ -57,9 +86,14 @@ impl Shown {
     }
 
     /// What the plugin looks like in this state. `is_found` says whether what the state says of a
-    /// process is known to be so, not only read back.
+    /// process is known to be so, not only read back; `next_start` says when a pause ends.
     #[must_use]
-    pub(super) fn view(&self, state: &State, is_found: bool) -> PluginView {
+    pub(super) fn view(
+        &self,
+        state: &State,
+        is_found: bool,
+        next_start: Option<SystemTime>,
+    ) -> PluginView {
         let (revision, reported, reason, pending) = reported(state);
         let (process, endpoint) = match &state.phase {
             Phase::Running { process, endpoint, .. } => (Some(process), Some(endpoint)),
@@ -93,7 +127,26 @@ impl Shown {
             runs: state.runs.clone(),
             last_output: self.story.last_output.clone(),
             unenforced: self.story.unenforced.clone(),
+            history: self.history(state, next_start),
             needed: needed(state),
+        }
+    }
+
+    fn history(&self, state: &State, next_start: Option<SystemTime>) -> History {
+        let start = match &state.phase {
+            Phase::Starting { tries, .. } | Phase::Pausing { tries, .. } => {
+                Some(StartTry { attempt: *tries, of: state.spec.start.attempts.max(*tries) })
+            }
+            _ => None,
+        };
+        History {
+            crashes: self.story.crashes.iter().copied().collect(),
+            crash_reason: self.story.crash_reason.clone(),
+            since: self.story.moves.back().map(|step| step.at),
+            failed_at: self.story.trouble.as_ref().map(|trouble| trouble.at),
+            unhealthy_since: self.unhealthy_since,
+            next_start,
+            start,
         }
     }
 }

@@ -99,6 +99,8 @@ impl Snapshot {
             unenforced: unenforced_record(&self.story),
             errand: self.story.operation.as_ref().map(operation_record),
             removal_trouble: state.removal_trouble.as_deref().map(str::to_owned),
+            crashes: self.story.crashes.iter().map(|at| (*at).into()).collect(),
+            crash_reason: self.story.crash_reason.to_string(),
         }
         .encode_to_vec()
     }
@@ -140,6 +142,10 @@ impl Snapshot {
             removal_trouble: record.removal_trouble.map(Into::into),
         };
         check_names(&state)?;
+        let mut story = story_of(record.moves, &record.last_output, record.trouble);
+        for at in record.crashes.into_iter().filter_map(|at| at.try_into().ok()) {
+            story.crashed(at, &record.crash_reason);
+        }
         Ok(Self {
             state,
             last_exit_at: record.last_exit_at.and_then(|at| at.try_into().ok()),
@@ -147,7 +153,7 @@ impl Snapshot {
             story: TransitionLog {
                 unenforced: unenforced_of(record.unenforced),
                 operation: record.errand.and_then(operation_of),
-                ..story_of(record.moves, &record.last_output, record.trouble)
+                ..story
             },
         })
     }

@@ -14,6 +14,9 @@ use crate::text::shortened;
 /// Most changes that are remembered.
 pub const MOVES_MAX: usize = 16;
 
+/// Most crashes whose times are remembered.
+pub const CRASHES_MAX: usize = 16;
+
 /// Longest text of one change, in bytes.
 const WHY_MAX: usize = 240;
 
@@ -31,6 +34,10 @@ pub struct TransitionLog {
     pub trouble: Option<Trouble>,
     /// Limits of the newest process that are not enforced.
     pub unenforced: Unenforced,
+    /// When the current revision crashed, oldest first.
+    pub crashes: VecDeque<SystemTime>,
+    /// Why it crashed last.
+    pub crash_reason: Arc<str>,
     /// The operation of the plugin.
     pub operation: Option<Operation>,
 }
@@ -67,6 +74,21 @@ impl TransitionLog {
         }
         let why = shortened(why, WHY_MAX).into();
         self.moves.push_back(Move { at, state: shortened(state, WHY_MAX).into(), why });
+    }
+
+    /// Remembers a crash, and forgets the oldest when there are too many.
+    pub fn crashed(&mut self, at: SystemTime, reason: &str) {
+        while self.crashes.len() >= CRASHES_MAX {
+            self.crashes.pop_front();
+        }
+        self.crashes.push_back(at);
+        self.crash_reason = shortened(reason, WHY_MAX).into();
+    }
+
+    /// Another revision is current: what the one before it did is not held against it.
+    pub fn replaced(&mut self) {
+        self.crashes.clear();
+        self.crash_reason = Arc::default();
     }
 
     /// Remembers a failure.

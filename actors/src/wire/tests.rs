@@ -479,6 +479,7 @@ fn view() -> PluginView {
         last_output: "".into(),
         unenforced: Unenforced::default(),
         spec,
+        history: crate::model::history::History::default(),
         needed: std::collections::BTreeSet::new(),
     }
 }

@@ -110,6 +110,36 @@ pub struct PluginStatus {
     /// The value whose name is in `installation`.
     #[prost(enumeration = "Installation", tag = "25")]
     pub installation_value: i32,
+    /// Whether the plugin needs attention.
+    #[prost(message, optional, tag = "26")]
+    pub verdict: ::core::option::Option<Verdict>,
+}
+/// The judgement of a plugin.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Verdict {
+    /// failing, degraded, held, busy or ok: the first that holds.
+    #[prost(string, tag = "1")]
+    pub level: ::prost::alloc::string::String,
+    /// The value whose name is in `level`.
+    #[prost(enumeration = "VerdictLevel", tag = "2")]
+    pub level_value: i32,
+    /// Why, as one sentence; empty when there is nothing to say.
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    /// Since when; absent when that is not known.
+    #[prost(message, optional, tag = "4")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// When the agent takes the next step by itself, such as the next start; absent without one.
+    #[prost(message, optional, tag = "5")]
+    pub until: ::core::option::Option<::prost_types::Timestamp>,
+    /// The command that helps or says more; empty when none is needed.
+    #[prost(string, tag = "6")]
+    pub help: ::prost::alloc::string::String,
+    /// What the verdict is about, for programs: crash_loop, install_failed, start_failed, start_fails,
+    /// down, run_failed, remove_fails, unhealthy, revision_failed, crashed, near_limit, not_enforced,
+    /// working or fine. Later versions may have more.
+    #[prost(string, tag = "7")]
+    pub cause: ::prost::alloc::string::String,
 }
 /// A measurement of a plugin's processes.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -587,6 +617,49 @@ pub struct ClearQuarantineResponse {
     /// Number of records that were forgotten.
     #[prost(uint64, tag = "1")]
     pub records: u64,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum VerdictLevel {
+    Unspecified = 0,
+    /// It does not do its work.
+    Failing = 1,
+    /// It does its work, and something about it is wrong.
+    Degraded = 2,
+    /// A person keeps it as it is.
+    Held = 3,
+    /// Work for an order is under way.
+    Busy = 4,
+    /// Nothing is to be done.
+    Ok = 5,
+}
+impl VerdictLevel {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "VERDICT_LEVEL_UNSPECIFIED",
+            Self::Failing => "VERDICT_LEVEL_FAILING",
+            Self::Degraded => "VERDICT_LEVEL_DEGRADED",
+            Self::Held => "VERDICT_LEVEL_HELD",
+            Self::Busy => "VERDICT_LEVEL_BUSY",
+            Self::Ok => "VERDICT_LEVEL_OK",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "VERDICT_LEVEL_UNSPECIFIED" => Some(Self::Unspecified),
+            "VERDICT_LEVEL_FAILING" => Some(Self::Failing),
+            "VERDICT_LEVEL_DEGRADED" => Some(Self::Degraded),
+            "VERDICT_LEVEL_HELD" => Some(Self::Held),
+            "VERDICT_LEVEL_BUSY" => Some(Self::Busy),
+            "VERDICT_LEVEL_OK" => Some(Self::Ok),
+            _ => None,
+        }
+    }
 }
 /// The origin of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -62,6 +62,12 @@ pub struct PluginRecord {
     /// Why the removal in progress failed so far, if that was reported; absent otherwise.
     #[prost(string, optional, tag = "25")]
     pub removal_trouble: ::core::option::Option<::prost::alloc::string::String>,
+    /// When the current revision crashed, oldest first: the newest few.
+    #[prost(message, repeated, tag = "26")]
+    pub crashes: ::prost::alloc::vec::Vec<::prost_types::Timestamp>,
+    /// Why it crashed last; empty when it did not.
+    #[prost(string, tag = "27")]
+    pub crash_reason: ::prost::alloc::string::String,
 }
 /// An operation of a plugin that is in progress.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

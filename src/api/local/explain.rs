@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use guest_agent_actors::messages::{Listed, Planned, TriggerKind};
+use guest_agent_actors::messages::{Listed, Planned, Point, TriggerKind};
 use guest_agent_actors::model::spec::{Enablement, MatchPolicy, PluginSpec, Rule, Rules};
 use guest_agent_actors::plugin::explain::{Explanation, Weighing};
 use guest_agent_actors::scheduler::rules::{RuleVerdict, Weighed};
@@ -18,13 +18,14 @@ const VALUE_MAX: usize = 200;
 pub(super) fn explanation(
     explanation: Explanation,
     plan: Vec<Planned>,
+    newest: Option<Point>,
     plugins_dir: &Path,
 ) -> local::ExplainResponse {
     let Explanation { view, doing, since, moves, waits, trouble, rules } = explanation;
     let last_output = view.last_output.to_string();
     let rules = rules.map(|weighing| verdict(weighing, &view.spec.execution.rules));
     let order = order(&view.spec);
-    let listed = Listed { view: view.into(), points: Vec::new(), sampled: 0, newest: None };
+    let listed = Listed { view: view.into(), points: Vec::new(), sampled: 0, newest };
     local::ExplainResponse {
         status: Some(show::plugin(&listed, plugins_dir, 0)),
         doing,

@@ -1,6 +1,7 @@
 //! A plugin as the local API shows it.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::exit::ExitCause;
@@ -32,7 +33,18 @@ pub(super) fn plugin(
     let state = values::state(view.state);
     let kind = values::kind(&view.spec.execution.kind);
     let installation = values::installation(&view.spec);
+    let verdict = listed.verdict(SystemTime::now());
+    let level = values::level(verdict.level);
     local::PluginStatus {
+        verdict: Some(local::Verdict {
+            level: level.name().to_owned(),
+            level_value: level.into(),
+            cause: verdict.cause.name().to_owned(),
+            reason: verdict.reason,
+            since: verdict.since.map(Into::into),
+            until: verdict.until.map(Into::into),
+            help: verdict.help,
+        }),
         name: view.name.to_string(),
         revision: view.revision.to_string(),
         state: state.name().to_owned(),

@@ -53,6 +53,8 @@ pub(super) async fn explain(api: &LocalApi, name: &str) -> Result<local::Explain
         .map_err(|_| Status::deadline_exceeded(format!("{name} is busy and does not answer")))?
         .map_err(|_| Status::unavailable("the agent is stopping"))?
         .ok_or_else(|| unknown(name.as_str()))?;
+    let listed = api.list().await?.into_iter().find(|listed| listed.view.name == name);
     let plan = api.scheduler.send(PlanOf(name)).await.unwrap_or_default();
-    Ok(explain::explanation(explanation, plan, &api.plugins_dir))
+    let newest = listed.and_then(|listed| listed.newest);
+    Ok(explain::explanation(explanation, plan, newest, &api.plugins_dir))
 }

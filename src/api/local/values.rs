@@ -4,11 +4,12 @@
 use guest_agent_actors::admission;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::spec::{Kind, PluginSpec};
+use guest_agent_actors::model::verdict::Level;
 use guest_agent_actors::ports;
 use guest_agent_actors::scheduler::rules::{self, Weighed};
 use guest_agent_proto::agent_controlplane::PluginType;
 use guest_agent_proto::local::{
-    AdmissionVerdict, ExitKind, Installation, RuleResult, RulesDecision, SweepFate,
+    AdmissionVerdict, ExitKind, Installation, RuleResult, RulesDecision, SweepFate, VerdictLevel,
 };
 
 // States and types of events are those that the control plane gets.
@@ -23,6 +24,16 @@ pub(super) const fn kind(kind: &Kind) -> PluginType {
 
 pub(super) fn installation(spec: &PluginSpec) -> Installation {
     if spec.is_local() { Installation::Local } else { Installation::Dynamic }
+}
+
+pub(super) const fn level(level: Level) -> VerdictLevel {
+    match level {
+        Level::Failing => VerdictLevel::Failing,
+        Level::Degraded => VerdictLevel::Degraded,
+        Level::Held => VerdictLevel::Held,
+        Level::Busy => VerdictLevel::Busy,
+        Level::Ok => VerdictLevel::Ok,
+    }
 }
 
 pub(super) const fn exit_kind(cause: ExitCause) -> ExitKind {
@@ -119,6 +130,9 @@ mod tests {
         check(kind(&Kind::OneShot(OneShot::default())), "one_shot");
         check(Installation::Dynamic, "dynamic");
         check(Installation::Local, "local");
+        for of in Level::ALL {
+            check(level(of), of.name());
+        }
         for (cause, name) in [
             (ExitCause::Exited(3), "exited"),
             (ExitCause::Signaled(9), "signaled"),

@@ -4,11 +4,46 @@
 use guest_agent_proto::local;
 use serde::Serialize;
 
+use super::super::context::JsonForm;
+use super::super::doctor::about;
 use super::super::format::rfc3339;
+use crate::display;
+use crate::display::values::Named;
+
+/// The version of the document. A change that a reader could trip over makes it grow.
+const SCHEMA_VERSION: u32 = 1;
 
 /// All plugins as JSON.
-pub(crate) fn plugins(plugins: &[local::PluginStatus]) -> Vec<Plugin<'_>> {
-    plugins.iter().map(Plugin::from).collect()
+pub(crate) fn plugins<'a>(
+    plugins: impl IntoIterator<Item = &'a local::PluginStatus>,
+) -> Vec<Plugin<'a>> {
+    plugins.into_iter().map(Plugin::from).collect()
+}
+
+/// The whole document, in this form.
+pub(crate) fn document<'a>(
+    shown: &[&'a local::PluginStatus],
+    agent: Option<&local::AgentStatus>,
+    form: JsonForm,
+) -> Document<'a> {
+    let plugins = plugins(shown.iter().copied());
+    match form {
+        JsonForm::Array => Document::Array(plugins),
+        JsonForm::Object => {
+            let agent = agent.map(about);
+            Document::Object { schema_version: SCHEMA_VERSION, agent, plugins }
+        }
+    }
+}
+
+/// What `status --json` prints.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Document<'a> {
+    /// Plugins alone, as before version 0.2.
+    Array(Vec<Plugin<'a>>),
+    /// The agent and its plugins.
+    Object { schema_version: u32, agent: Option<serde_json::Value>, plugins: Vec<Plugin<'a>> },
 }
 
 /// One plugin.
@@ -17,6 +52,17 @@ pub(crate) struct Plugin<'a> {
     name: &'a str,
     revision: Option<&'a str>,
     state: &'a str,
+    /// failing, degraded, held, busy or ok; null from an agent that does not judge.
+    verdict: Option<&'static str>,
+    /// What the verdict is about, in a word.
+    cause: Option<&'a str>,
+    /// Why it is so, as a sentence.
+    reason: Option<&'a str>,
+    since: Option<String>,
+    /// When the agent takes the next step by itself.
+    until: Option<String>,
+    /// The command that helps.
+    help: Option<&'a str>,
     kind: &'a str,
     installation: &'a str,
     pid: Option<u32>,
@@ -67,7 +113,14 @@ struct NotEnforced<'a> {
 
 impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
     fn from(plugin: &'a local::PluginStatus) -> Self {
+        let verdict = plugin.verdict.as_ref();
         Self {
+            verdict: verdict.map(|_| display::level(plugin).name()),
+            cause: verdict.and_then(|it| present(&it.cause)),
+            reason: verdict.and_then(|it| present(&it.reason)),
+            since: verdict.and_then(|it| rfc3339(it.since.as_ref())),
+            until: verdict.and_then(|it| rfc3339(it.until.as_ref())),
+            help: verdict.and_then(|it| present(&it.help)),
             name: &plugin.name,
             revision: present(&plugin.revision),
             state: &plugin.state,

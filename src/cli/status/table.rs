@@ -1,13 +1,14 @@
 //! The status as people see it: a table that fits the terminal, or one plugin in detail.
 
-use guest_agent_proto::local::{AgentStatus, PluginStatus};
+use guest_agent_proto::local::{AgentStatus, PluginStatus, VerdictLevel};
 use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
 use super::super::format::{
     age, bytes, fitting, not_enforced, one_line, shortened, timestamp, width,
 };
-use crate::display::{self, state_tone, values};
+use crate::display::values::Named;
+use crate::display::{self, plugin_tone};
 
 const HEADINGS: [&str; 8] =
     ["NAME", "REVISION", "STATE", "PID", "FOR", "RESTARTS", "CPU", "MEMORY"];
@@ -23,7 +24,7 @@ const GAP: usize = 2;
 
 /// All plugins, one line each, and a line about the agent.
 pub(crate) fn overview(
-    plugins: &[PluginStatus],
+    plugins: &[&PluginStatus],
     agent: Option<&AgentStatus>,
     console: &Console<'_>,
 ) -> String {
@@ -37,6 +38,11 @@ pub(crate) fn overview(
         for row in &rows {
             layout.row(row, &mut text, console);
         }
+    }
+    if let Some(attention) = display::attention(plugins) {
+        let line = format!("{attention}; see `guest-agent doctor`");
+        let line = shortened(&line, console.width.unwrap_or(usize::MAX));
+        text.push_str(&[&console.paint(Tone::Bad, &line), "\n"].concat());
     }
     if let Some(agent) = agent {
         let line = display::agent_line(agent, (console.now)());
@@ -67,7 +73,15 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         let at = ago(exit.at.as_ref()).map_or_else(String::new, |at| format!(" at {at}"));
         format!("{}{at}", display::exit(exit))
     });
+    let verdict = Some(display::level(plugin)).filter(|level| *level != VerdictLevel::Unspecified);
+    let verdict = verdict.map(|level| match display::sentence(plugin, now) {
+        sentence if sentence.is_empty() => level.name().to_owned(),
+        sentence => format!("{}: {sentence}", level.name()),
+    });
+    let help = plugin.verdict.as_ref().and_then(|verdict| some(&verdict.help));
     let facts = [
+        ("verdict", verdict),
+        ("see", help),
         ("state", Some(plugin.state.clone())),
         ("reason", some(&plugin.reason)),
         ("progress", display::progress(plugin)),
@@ -88,8 +102,11 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     let mut text = [plugin.name.as_str(), "\n"].concat();
     for (label, fact) in facts {
         if let Some(fact) = fact {
-            let tone =
-                if label == "state" { state_tone(values::state(plugin)) } else { Tone::Plain };
+            let tone = if ["verdict", "state"].contains(&label) {
+                plugin_tone(plugin)
+            } else {
+                Tone::Plain
+            };
             let fact = console.paint(tone, &one_line(&fact));
             let label = format!("  {label:<13} ");
             text.push_str(&[&label, fact.as_str(), "\n"].concat());
@@ -138,7 +155,8 @@ impl Row {
             plugin.cpu_percent.map_or_else(dash, |cpu| format!("{cpu:.1}%")),
             plugin.memory_bytes.map_or_else(dash, bytes),
         ];
-        Self { cells, tone: state_tone(values::state(plugin)), note: display::note(plugin) }
+        let note = display::remark(plugin, (console.now)());
+        Self { cells, tone: plugin_tone(plugin), note }
     }
 }
 

@@ -63,13 +63,19 @@ fn no_plugins_are_no_error() {
     let agent = FakeAgent::start(Script::default());
     let ran = ran_on(&agent, &["status"]);
     assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "no plugins\n"));
-    assert_eq!(json(&ran_on(&agent, &["status", "--json"])), serde_json::json!([]));
+    let document = json(&ran_on(&agent, &["status", "--json"]));
+    let expected = serde_json::json!({ "schema_version": 1, "agent": null, "plugins": [] });
+    assert_eq!(document, expected);
+    assert_eq!(json(&ran_on(&agent, &["status", "--json=array"])), serde_json::json!([]));
 }
 
 #[test]
 fn the_field_names_of_the_status_never_change() {
     let agent = FakeAgent::start(everything());
-    let status = json(&ran_on(&agent, &["status", "--json"]));
+    let document = json(&ran_on(&agent, &["status", "--json"]));
+    let status = document["plugins"].clone();
+    assert_eq!(json(&ran_on(&agent, &["status", "--json=array"])), status, "the older form");
+    assert_eq!(ran_on(&agent, &["events", "--json=array"]).exit, Exit::Usage);
     let names = |value: &serde_json::Value| -> Vec<String> {
         value.as_object().expect("an object").keys().cloned().collect()
     };
@@ -91,6 +97,13 @@ fn the_field_names_of_the_status_never_change() {
         "address",
         "install_path",
         "not_enforced",
+        // Of version 0.2.
+        "verdict",
+        "cause",
+        "reason",
+        "since",
+        "until",
+        "help",
     ];
     expected.sort_unstable();
     for plugin in status.as_array().expect("an array") {
@@ -118,7 +131,7 @@ fn watching_prints_every_change_and_ends_with_the_agent() {
         .out
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("one object per line"))
-        .map(|status| status[0]["state"].clone())
+        .map(|status| status["plugins"][0]["state"].clone())
         .collect();
     assert_eq!(states, ["STARTING", "RUNNING"]);
     let ran = ran_looking(&agent, &["status", "--watch"], Looks::Terminal(80));
@@ -134,4 +147,59 @@ fn a_note_stands_above_every_picture() {
     assert_eq!(ran.out.matches("\x1b[H\x1b[JCtrl-C ends it.\n").count(), 2, "{}", ran.out);
     let ran = ran_on(&agent, &watch);
     assert_eq!(ran.out.matches("Ctrl-C ends it.\n").count(), 1, "{}", ran.out);
+}
+
+/// A plugin with a verdict.
+fn judged(name: &str, level: VerdictLevel, reason: &str) -> PluginStatus {
+    let verdict = Verdict {
+        level: level.name().to_owned(),
+        level_value: level.into(),
+        reason: reason.to_owned(),
+        since: time(300),
+        until: None,
+        help: format!("guest-agent logs {name}"),
+        cause: "crash_loop".to_owned(),
+    };
+    PluginStatus { verdict: Some(verdict), ..running(name) }
+}
+
+fn troubled() -> Script {
+    let status = plugins([
+        judged("back", VerdictLevel::Degraded, "revision 2 failed and 1 came back: exited"),
+        judged("fine", VerdictLevel::Ok, ""),
+        judged("loops", VerdictLevel::Failing, "crashed 4 times within 30 minutes, last exited"),
+        plugin("down", "1", "CRASHED"),
+    ]);
+    Script { status: vec![status], ..Script::default() }
+}
+
+#[test]
+fn what_needs_attention_says_so_whatever_its_state() {
+    let agent = FakeAgent::start(troubled());
+    assert_snapshot!(ran_on(&agent, &["status"]).out);
+    let looking = ran_looking(&agent, &["status"], Looks::Terminal(100));
+    assert_snapshot!(looking.out.replace('\x1b', "^"));
+    assert_snapshot!(ran_on(&agent, &["status", "loops"]).out);
+}
+
+#[test]
+fn plugins_are_chosen_by_name_state_and_urgency() {
+    let agent = FakeAgent::start(troubled());
+    let names = |arguments: &[&str]| {
+        let ran = ran_on(&agent, &[arguments, &["--json"]].concat());
+        let document = json(&ran);
+        let plugins = document["plugins"].as_array().expect("an array").clone();
+        plugins.iter().map(|it| it["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let chosen = |arguments: &[&str]| -> Vec<String> { names(arguments) };
+    assert_eq!(chosen(&["status", "--problems"]), ["loops", "back"]);
+    assert_eq!(chosen(&["status", "--state", "crashed"]), ["down"]);
+    assert_eq!(chosen(&["status", "loops", "fine"]), ["fine", "loops"]);
+    assert_eq!(chosen(&["status", "--problems", "fine"]), [""; 0]);
+    assert_eq!(ran_on(&agent, &["status", "nobody", "fine"]).exit, Exit::Failed);
+    let unknown = ran_on(&agent, &["status", "--state", "ruined"]);
+    assert_eq!(unknown.exit, Exit::Usage);
+    assert!(unknown.err.contains("CRASHED"), "{}", unknown.err);
+    let none = ran_on(&agent, &["status", "--state", "STOPPED"]);
+    assert_eq!((none.exit, none.out.as_str()), (Exit::Done, "no plugin is like this\n"));
 }

@@ -9,7 +9,7 @@ use guest_agent_proto::local::{AgentStatus, Event, PluginStatus};
 use jiff::{SignedDuration, Timestamp};
 
 use super::feed::{Detail, Update};
-use crate::display::values;
+use crate::display::{self, values};
 
 /// Events that are kept, and plugins' names in a filter.
 pub(super) const EVENTS_MAX: usize = 200;
@@ -343,13 +343,14 @@ impl Model {
 }
 
 /// Sorts plugins by state: those that need attention come first.
-fn badness(plugin: &PluginStatus) -> u8 {
-    match values::state(plugin) {
+fn badness(plugin: &PluginStatus) -> (i32, u8) {
+    let by_state = match values::state(plugin) {
         StatusValue::Crashed | StatusValue::InstallFailed | StatusValue::ExecutionFailed => 0,
         StatusValue::Installing | StatusValue::Starting | StatusValue::Stopping => 1,
         StatusValue::Stopped => 2,
         StatusValue::Running
         | StatusValue::ExecutionCompleted
         | StatusValue::StateValueUnspecified => 3,
-    }
+    };
+    (display::urgency(plugin), by_state)
 }

@@ -16,7 +16,7 @@ use super::super::events;
 use super::super::format::{age, one_line, padded, shortened, timestamp, width};
 use super::canvas::{Theme, draw, take_bottom, take_top};
 use super::model::{Face, Link, Model};
-use crate::display::{state_tone, values};
+use crate::display::{needs_attention, state_tone, values};
 
 mod list;
 
@@ -131,10 +131,15 @@ fn counts(model: &Model) -> String {
     // What is wrong comes first.
     states.sort_by_key(|(state, tone, count)| (*tone != Tone::Bad, Reverse(*count), *state));
     let each: Vec<_> = states.iter().map(|(state, _, count)| format!("{count} {state}")).collect();
-    match model.plugins.len() {
+    let counts = match model.plugins.len() {
         0 => "no plugins".to_owned(),
         1 => format!("1 plugin: {}", each.join(", ")),
         many => format!("{many} plugins: {}", each.join(", ")),
+    };
+    match model.plugins.iter().filter(|plugin| needs_attention(plugin)).count() {
+        0 => counts,
+        1 => format!("1 needs attention; {counts}"),
+        many => format!("{many} need attention; {counts}"),
     }
 }
 

@@ -180,6 +180,9 @@ catalogue! {
     PLUGIN_STATE = "guest_agent_plugin_state" Gauge Number ["plugin" "state"]
         "1 for the state that a plugin is in; absent for all others."
         "`guest-agent explain NAME` says why it is in it, and what happens next.";
+    PLUGIN_VERDICT = "guest_agent_plugin_verdict" Gauge Number ["plugin" "verdict"]
+        "1 for the verdict about a plugin: failing, degraded, held, busy or ok; absent for all others."
+        "`guest-agent doctor` names each plugin that is failing or degraded, with the reason and the command that helps.";
     PLUGIN_PENDING = "guest_agent_plugin_pending" Gauge Number ["plugin" "revision" "state"]
         "1 for a revision that is being prepared, or that failed last while another one runs."
         "In INSTALL_FAILED or CRASHED the new revision was given up: `guest-agent status NAME` says why.";
@@ -195,6 +198,9 @@ catalogue! {
     PLUGIN_CPU = "guest_agent_plugin_cpu" Counter Seconds ["plugin"]
         "CPU time of a plugin's process tree since it was started, as it was last sampled."
         "Its rate is in cores. Limit it with max_cpu_usage_percentage in its order.";
+    PLUGIN_MEMORY_LIMIT = "guest_agent_plugin_memory_limit" Gauge Bytes ["plugin"]
+        "Most memory that a plugin's processes may use together, as ordered; absent without a limit."
+        "Compare it with guest_agent_plugin_memory_bytes; raise it with max_memory_usage_bytes in the order, which takes effect while the plugin runs.";
     PLUGIN_MEMORY = "guest_agent_plugin_memory" Gauge Bytes ["plugin"]
         "Memory of a plugin's process tree, as it was last sampled."
         "Limit it with max_memory_usage_bytes in its order; over the limit it is ended and started again.";

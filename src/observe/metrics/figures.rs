@@ -151,6 +151,11 @@ fn each_plugin<S: Sink>(
         &of::PLUGIN_STATE,
         shown().map(|(view, _)| (vec![view.name.as_str(), wire::state_name(view.state)], 1.0)),
     )?;
+    let verdicts = shown().map(|(view, listed)| (view, listed.verdict(all.now).level));
+    writer.gauges(
+        &of::PLUGIN_VERDICT,
+        verdicts.map(|(view, level)| (vec![view.name.as_str(), level.name()], 1.0)),
+    )?;
     writer.gauges(
         &of::PLUGIN_PENDING,
         shown().filter_map(|(view, _)| {
@@ -181,6 +186,12 @@ fn each_plugin<S: Sink>(
         &of::PLUGIN_CPU,
         shown().filter_map(|(view, listed)| {
             Some((vec![view.name.as_str()], listed.newest?.cpu_time.as_secs_f64()))
+        }),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_MEMORY_LIMIT,
+        shown().filter_map(|(view, _)| {
+            Some((vec![view.name.as_str()], whole(view.spec.limits.memory_bytes?)))
         }),
     )?;
     writer.gauges(

@@ -68,6 +68,7 @@ fn plugin(name: &str, revision: &str) -> Listed {
     let mut view = sample_view(name, revision);
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     view.state = Reported::Running;
+    Arc::make_mut(&mut view.spec).limits.memory_bytes = Some(64 << 20);
     view.restarts = 4;
     view.last_exit = Some((ExitCause::Signaled(9), Some(at)));
     view.started_at = Some(at + Duration::from_secs(1));

@@ -139,7 +139,7 @@ async fn when_there_is_nothing() {
     let mut transcript = Transcript::of(&bed);
     for arguments in [
         &["status"][..],
-        &["status", "--json"],
+        &["status", "--json=array"],
         &["top"],
         &["events"],
         &["events", "--json"],

@@ -113,6 +113,28 @@ impl PluginEventKind {
         }
     }
 
+    /// What happened, for the log: the plugin is the subject.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::InstallRequested => "the plugin is being installed",
+            Self::RemoveRequested => "the plugin is being removed",
+            Self::Installed => "the plugin is installed",
+            Self::Started => "the plugin was started",
+            Self::Removed => "the plugin is removed",
+            Self::Stopped => "the plugin was stopped",
+            Self::Crashed => "the plugin crashed",
+            Self::InstallFailed => "the revision of the plugin failed",
+            Self::StartFailed => "the plugin did not start",
+            Self::RemoveFailed => "the plugin could not be removed",
+            Self::ApplyRequested => "the plugin gets a configuration",
+            Self::Applied => "the plugin took its configuration",
+            Self::ApplyFailed => "the plugin did not take its configuration",
+            Self::ExecutionCompleted => "the plugin completed its run",
+            Self::ExecutionFailed => "the run of the plugin failed",
+        }
+    }
+
     /// Whether the event says how a run of a one-shot plugin ended.
     #[must_use]
     pub const fn ends_run(self) -> bool {

@@ -12,6 +12,9 @@ const LEFT_OUT: &str = "its last output is shown with a token only";
 /// Removes the last output from the status of a plugin.
 pub(super) fn of_status(status: &mut PluginStatus) {
     leave_out(&mut status.reason);
+    if let Some(verdict) = &mut status.verdict {
+        leave_out(&mut verdict.reason);
+    }
     if let Some(pending) = &mut status.pending {
         leave_out(&mut pending.state);
         leave_out(&mut pending.error);

@@ -8,7 +8,7 @@ use guest_agent_proto::local::{AgentStatus, Event, PluginStatus};
 use maud::{Markup, html};
 
 use super::chart::{Series, Unit, spark};
-use super::pieces::{Ages, ago, fact, page_of, pill, some, state};
+use super::pieces::{Ages, ago, attention, fact, page_of, pill, some, state};
 use super::timeline;
 use crate::display::{Tone, note, one_line, shortened};
 
@@ -34,6 +34,8 @@ pub(super) struct Overview {
     pub(super) matching: usize,
     /// How many plugins are in which state, of all.
     pub(super) states: States,
+    /// How many plugins need attention, of all.
+    pub(super) attention: usize,
     /// What was looked for; empty for all.
     pub(super) filter: String,
     /// What happened lately, the newest first.
@@ -138,6 +140,13 @@ impl Overview {
                     @for state in states { (state) " " }
                 })))
             }
+            @if self.attention > 0 {
+                p class="troubles" {
+                    strong { (self.attention) }
+                    @if self.attention == 1 { " plugin needs" } @else { " plugins need" }
+                    " attention; they come first."
+                }
+            }
             @if !agent.troubles.is_empty() {
                 ul class="troubles" {
                     @for trouble in &agent.troubles {
@@ -185,6 +194,7 @@ impl Overview {
 fn shown(row: &Row, ages: Ages) -> Markup {
     let plugin = &row.plugin;
     let name = one_line(&plugin.name);
+    let attention = attention(plugin, ages, NOTE_MAX);
     let note = note(plugin);
     let health = match &plugin.health {
         Some(health) if health.code == 0 => pill(Tone::Good, "healthy"),
@@ -195,7 +205,8 @@ fn shown(row: &Row, ages: Ages) -> Markup {
         tr {
             th scope="row" {
                 a href=(page_of(&plugin.name)) { (shortened(&name, NOTE_MAX)) }
-                @if !note.is_empty() { span class="note" { (shortened(&note, NOTE_MAX)) } }
+                @if let Some(attention) = attention { span class="note" { (attention) } }
+                @else if !note.is_empty() { span class="note" { (shortened(&note, NOTE_MAX)) } }
             }
             td data-label="State" { (state(plugin)) }
             td data-label="Revision" { code { (shortened(&one_line(&plugin.revision), 40)) } }

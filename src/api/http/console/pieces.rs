@@ -1,11 +1,12 @@
 //! Small parts that all pages are made of. Every text goes through here as text: what is written in
 //! `html!` is escaped, and nothing in the console is ever marked as not to be.
 
-use guest_agent_proto::local::PluginStatus;
+use guest_agent_proto::local::{PluginStatus, VerdictLevel};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::display::{Tone, age, one_line, state_tone, timestamp, values};
+use crate::display::values::Named;
+use crate::display::{Tone, age, level, one_line, plugin_tone, shortened, timestamp};
 
 /// How ages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,23 @@ pub(super) fn pill(tone: Tone, word: &str) -> Markup {
 
 /// The state of a plugin.
 pub(super) fn state(plugin: &PluginStatus) -> Markup {
-    pill(state_tone(values::state(plugin)), &plugin.state)
+    pill(plugin_tone(plugin), &plugin.state)
+}
+
+/// Why a plugin needs attention, since when, and the command that helps; nothing where it does not.
+/// Only `most` characters of the reason are shown.
+pub(super) fn attention(plugin: &PluginStatus, ages: Ages, most: usize) -> Option<Markup> {
+    let verdict = plugin.verdict.as_ref()?;
+    let level = level(plugin);
+    if !matches!(level, VerdictLevel::Failing | VerdictLevel::Degraded | VerdictLevel::Held) {
+        return None;
+    }
+    Some(html! {
+        (pill(plugin_tone(plugin), level.name())) " "
+        (shortened(&one_line(&verdict.reason), most)) " "
+        span class="quiet" { (ago(verdict.since.as_ref(), ages)) }
+        @if !verdict.help.is_empty() { " " code { (one_line(&verdict.help)) } }
+    })
 }
 
 /// How long ago something was, and when on a closer look. Nothing where that is unknown.

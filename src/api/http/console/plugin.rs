@@ -13,7 +13,7 @@ use maud::{Markup, html};
 use super::chart::chart;
 use super::overview::Row;
 use super::page::csrf_field;
-use super::pieces::{Ages, ago, class, fact, page_of, pill, some, state};
+use super::pieces::{Ages, ago, attention, class, fact, page_of, pill, some, state};
 use super::{log, timeline};
 use crate::api::http::access::Access;
 use crate::api::http::session::Visitor;
@@ -46,7 +46,7 @@ impl Plugin {
     pub(super) fn parts(&self, ages: Ages) -> Vec<(&'static str, Markup)> {
         vec![
             ("state", state(&self.row.plugin)),
-            ("why", self.why()),
+            ("why", self.why(ages)),
             ("facts", self.facts(ages)),
             ("usage", self.usage()),
             ("moves", self.moves(ages)),
@@ -98,11 +98,14 @@ impl Plugin {
         }
     }
 
-    fn why(&self) -> Markup {
+    fn why(&self, ages: Ages) -> Markup {
         let Some(why) = &self.why else {
             return html! { p class="quiet" { "It is busy and does not answer; this page tries again." } };
         };
         html! {
+            @if let Some(attention) = attention(&self.row.plugin, ages, usize::MAX) {
+                p class="doing" { (attention) }
+            }
             p class="doing" { (display::doing(why, self.now)) }
             ul class="reasons" {
                 @for reason in display::reasons(why, self.now) {

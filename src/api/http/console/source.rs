@@ -20,7 +20,7 @@ use super::plugin::Plugin;
 use super::timeline::Timeline;
 use crate::api::http::session::Sight;
 use crate::api::local::LocalApi;
-use crate::display::{state_tone, values};
+use crate::display::{needs_attention, state_tone, urgency, values};
 
 /// How many events are on the first page, and on that of a plugin.
 const EVENTS: usize = 25;
@@ -43,9 +43,13 @@ impl Source {
         let plugins = self.api.list().await?;
         let mut usage = self.usage().await?;
         let mut states = States::new();
+        let mut shown: Vec<_> =
+            plugins.iter().map(|listed| (self.shown(listed, sight), &listed.view.name)).collect();
+        // The list is sorted by name, and stays so among plugins that need as much attention.
+        shown.sort_by_key(|(plugin, _)| urgency(plugin));
+        let attention = shown.iter().filter(|(plugin, _)| needs_attention(plugin)).count();
         let (mut rows, mut matching) = (Vec::new(), 0);
-        for listed in &plugins {
-            let plugin = self.shown(listed, sight);
+        for (plugin, name) in shown {
             let tone = state_tone(values::state(&plugin));
             states.entry(plugin.state.clone()).or_insert((tone, 0)).1 += 1;
             if !filter.is_empty() && !plugin.name.contains(filter) {
@@ -53,7 +57,7 @@ impl Source {
             }
             matching += 1;
             if rows.len() < SHOWN_MAX {
-                rows.push(row(plugin, &listed.view.name, &mut usage));
+                rows.push(row(plugin, name, &mut usage));
             }
         }
         Ok(Overview {
@@ -62,6 +66,7 @@ impl Source {
             rows,
             matching,
             states,
+            attention,
             filter: filter.to_owned(),
             events: self.timeline.newest(EVENTS, None, sight),
         })

@@ -92,6 +92,7 @@ fn overview_of(text: &str) -> Overview {
         ..AgentStatus::default()
     };
     Overview {
+        attention: 0,
         agent,
         readiness: Readiness::Ready { without: Vec::new() },
         rows: vec![row(text)],

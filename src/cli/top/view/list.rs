@@ -13,7 +13,7 @@ use super::super::super::format::{
 use super::super::canvas::{Theme, draw};
 use super::super::model::{Link, Model, Order, Way};
 use super::super::spark::spark;
-use crate::display::{note as note_of, state_tone, values};
+use crate::display::{plugin_tone, remark};
 
 /// Columns of a chart.
 const CHART: usize = 10;
@@ -65,7 +65,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
     }
     let selected = model.selection();
     // The last row shows the note of the selected plugin, if its line has no room for the note.
-    let note = selected.map(|at| note_of(visible[at])).filter(|note| !note.is_empty());
+    let note = selected.map(|at| remark(visible[at], model.now)).filter(|note| !note.is_empty());
     let below = note.filter(|_| note_room < NOTE_MIN);
     let room = usize::from(area.height).saturating_sub(1 + usize::from(below.is_some()));
     let first = selected.unwrap_or_default().saturating_sub(room / 2);
@@ -80,7 +80,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
                 _ if lost => Tone::Quiet,
                 // Reversed colours would make dimmed text stand out.
                 chart if Some(at) == selected && CHARTS.contains(&chart) => Tone::Plain,
-                STATE => state_tone(values::state(plugin)),
+                STATE => plugin_tone(plugin),
                 chart if CHARTS.contains(&chart) => Tone::Quiet,
                 _ => Tone::Plain,
             };
@@ -89,7 +89,7 @@ pub(super) fn list(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
             spans.push(Span::raw(" ".repeat(GAP)));
         }
         if note_room >= NOTE_MIN {
-            let note = shortened(&note_of(plugin), note_room);
+            let note = shortened(&remark(plugin, model.now), note_room);
             let tone = if Some(at) == selected { Tone::Plain } else { Tone::Quiet };
             spans.push(Span::styled(note, theme.style(tone)));
         }

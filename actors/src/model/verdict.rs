@@ -1,0 +1,364 @@
+//! One judgement of a plugin, for people and alarms: whether it needs attention, why, since when,
+//! and what to do next. Pure.
+//!
+//! Whatever shows a plugin shows this: the command line, `doctor`, the console, metrics. It judges
+//! by what happened over a while and not by the state of this second: a plugin that crashes every
+//! eight seconds is running most of the time.
+
+use std::time::{Duration, SystemTime};
+
+use crate::model::exit::ExitCause;
+use crate::model::history::StartTry;
+use crate::model::view::{Activity, PluginView, Reported};
+
+/// Crashes count this long.
+pub const CRASH_WINDOW: Duration = Duration::from_secs(30 * 60);
+
+/// So many crashes within [`CRASH_WINDOW`] are a crash loop. Pauses between starts grow to five
+/// minutes, so a plugin that cannot stay up has more.
+pub const CRASH_LOOP: usize = 3;
+
+/// A plugin that uses more than this share of its memory limit is near it, in percent.
+pub const NEAR_LIMIT_PERCENT: u64 = 90;
+
+/// How much attention a plugin needs. The first that holds is the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Level {
+    /// It does not do its work.
+    Failing,
+    /// It does its work, and something about it is wrong.
+    Degraded,
+    /// A person keeps it as it is.
+    Held,
+    /// Work for an order is under way.
+    Busy,
+    /// Nothing is to be done.
+    Ok,
+}
+
+/// Declares the causes with their names at once, so that none is without a name.
+macro_rules! causes {
+    ($($(#[$doc:meta])* $cause:ident $name:literal,)*) => {
+        /// What a verdict is about, for programs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Cause {
+            $($(#[$doc])* $cause,)*
+        }
+
+        impl Cause {
+            /// Its name in documents.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$cause => $name,)*
+                }
+            }
+        }
+    };
+}
+
+causes! {
+    /// It crashes again and again.
+    CrashLoop "crash_loop",
+    /// It could not be installed.
+    InstallFailed "install_failed",
+    /// It could not be started, and is not tried again.
+    StartFailed "start_failed",
+    /// It is being started, and an attempt failed.
+    StartFails "start_fails",
+    /// It ended, and waits for its next start.
+    Down "down",
+    /// Its last run failed.
+    RunFailed "run_failed",
+    /// It cannot be removed.
+    RemoveFails "remove_fails",
+    /// It says that it is not well.
+    Unhealthy "unhealthy",
+    /// A new revision failed, and the one before it runs on.
+    RevisionFailed "revision_failed",
+    /// It crashed, and runs again.
+    Crashed "crashed",
+    /// It is near its memory limit.
+    NearLimit "near_limit",
+    /// Limits or restrictions of it are not enforced.
+    NotEnforced "not_enforced",
+    /// Work for an order is under way.
+    Working "working",
+    /// Nothing is to be done.
+    Fine "fine",
+}
+
+/// The judgement of one plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// How much attention it needs.
+    pub level: Level,
+    /// What the verdict is about.
+    pub cause: Cause,
+    /// Why, as one sentence without a full stop; empty where there is nothing to say.
+    pub reason: String,
+    /// Since when that is so, where it is known.
+    pub since: Option<SystemTime>,
+    /// When the next step comes by itself, such as the next start.
+    pub until: Option<SystemTime>,
+    /// The command that helps or says more; empty where none is needed.
+    pub help: String,
+}
+
+// === impl Level ===
+
+impl Level {
+    /// Every level, the worst first.
+    pub const ALL: [Self; 5] = [Self::Failing, Self::Degraded, Self::Held, Self::Busy, Self::Ok];
+
+    /// Its name in documents and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Failing => "failing",
+            Self::Degraded => "degraded",
+            Self::Held => "held",
+            Self::Busy => "busy",
+            Self::Ok => "ok",
+        }
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// Judges a plugin by what it looks like, by how much memory it was last measured to use, and
+    /// by the time.
+    #[must_use]
+    pub fn of(view: &PluginView, memory_bytes: Option<u64>, now: SystemTime) -> Self {
+        let case = Case { view, memory_bytes, now };
+        let verdict = case.failing().or_else(|| case.degraded());
+        let verdict = verdict.or_else(|| case.busy());
+        verdict.unwrap_or_else(|| case.ok())
+    }
+
+    /// Whether somebody has to look at the plugin.
+    #[must_use]
+    pub const fn needs_attention(&self) -> bool {
+        matches!(self.level, Level::Failing | Level::Degraded)
+    }
+}
+
+/// What is judged.
+struct Case<'a> {
+    view: &'a PluginView,
+    memory_bytes: Option<u64>,
+    now: SystemTime,
+}
+
+// === impl Case ===
+
+impl Case<'_> {
+    fn verdict(
+        &self,
+        (level, cause): (Level, Cause),
+        reason: impl Into<String>,
+        since: Option<SystemTime>,
+        verb: &str,
+    ) -> Verdict {
+        let help = match verb {
+            "" => String::new(),
+            verb => format!("guest-agent {verb} {}", self.view.name),
+        };
+        let until = self.view.history.next_start;
+        Verdict { level, cause, reason: reason.into(), since, until, help }
+    }
+
+    /// It does not do its work.
+    fn failing(&self) -> Option<Verdict> {
+        let PluginView { state, reason, revision, history, .. } = self.view;
+        let failing = |cause, why: String, since, verb| {
+            self.verdict((Level::Failing, cause), why, since, verb)
+        };
+        let here = history.since;
+        let recent = self.recent_crashes();
+        if recent.len() >= CRASH_LOOP {
+            let (count, within) = (recent.len(), CRASH_WINDOW.as_secs() / 60);
+            let cause = self.last_end();
+            let why = format!("crashed {count} times within {within} minutes, last {cause}");
+            return Some(failing(Cause::CrashLoop, why, recent.first().copied(), "logs"));
+        }
+        match state {
+            Reported::InstallFailed => {
+                let why = format!("revision {revision} could not be installed: {reason}");
+                Some(failing(Cause::InstallFailed, why, here, "events"))
+            }
+            Reported::Crashed if self.view.activity == Activity::Settled => Some(failing(
+                Cause::StartFailed,
+                format!("could not be started: {reason}"),
+                here,
+                "logs",
+            )),
+            Reported::Crashed => Some(failing(
+                Cause::Down,
+                format!("is down and waits for its next start: {reason}"),
+                here,
+                "logs",
+            )),
+            Reported::ExecutionFailed => Some(failing(
+                Cause::RunFailed,
+                format!("its last run failed: {reason}"),
+                here,
+                "logs",
+            )),
+            Reported::Stopping if !reason.is_empty() => Some(failing(
+                Cause::RemoveFails,
+                format!("cannot be removed: {reason}"),
+                here,
+                "explain",
+            )),
+            Reported::Starting => self.start_fails(),
+            Reported::Running => self.is_unwell(),
+            Reported::Installing
+            | Reported::Stopping
+            | Reported::Stopped
+            | Reported::ExecutionCompleted => None,
+        }
+    }
+
+    fn start_fails(&self) -> Option<Verdict> {
+        let PluginView { reason, history, .. } = self.view;
+        let StartTry { attempt, of } = history.start?;
+        let why = match (reason.is_empty(), attempt) {
+            (true, ..=1) => return None,
+            (true, _) => format!("does not start: attempt {attempt} of {of} is under way"),
+            (false, _) => format!("does not start: attempt {attempt} of {of} failed: {reason}"),
+        };
+        Some(self.verdict((Level::Failing, Cause::StartFails), why, history.since, "logs"))
+    }
+
+    fn is_unwell(&self) -> Option<Verdict> {
+        let (health, _) = self.view.health.as_ref().filter(|(health, _)| health.code != 0)?;
+        let said = match health.results.join("; ") {
+            said if said.is_empty() => String::new(),
+            said => format!(": {said}"),
+        };
+        let why = format!("says that it is unhealthy (code {}){said}", health.code);
+        Some(self.verdict(
+            (Level::Failing, Cause::Unhealthy),
+            why,
+            self.view.history.unhealthy_since,
+            "logs",
+        ))
+    }
+
+    /// It does its work, and something is wrong.
+    fn degraded(&self) -> Option<Verdict> {
+        let PluginView { revision, history, pending, .. } = self.view;
+        let degraded = |cause, why: String, since, verb| {
+            self.verdict((Level::Degraded, cause), why, since, verb)
+        };
+        if let Some(failed) = pending.as_ref().filter(|pending| !pending.error.is_empty()) {
+            let (new, error) = (&failed.revision, &failed.error);
+            let why = match failed.state {
+                Reported::InstallFailed => {
+                    format!("revision {new} could not be installed, {revision} stays: {error}")
+                }
+                _ => format!("revision {new} failed and {revision} came back: {error}"),
+            };
+            return Some(degraded(Cause::RevisionFailed, why, history.failed_at, "events"));
+        }
+        let recent = self.recent_crashes();
+        if let Some(last) = recent.last() {
+            let times = if recent.len() == 1 { "once" } else { "twice" };
+            let (within, cause) = (CRASH_WINDOW.as_secs() / 60, self.last_end());
+            let why = format!("crashed {times} within {within} minutes, {cause}");
+            return Some(degraded(Cause::Crashed, why, Some(*last), "logs"));
+        }
+        if let Some(why) = self.is_near_its_limit() {
+            return Some(degraded(Cause::NearLimit, why, None, "status"));
+        }
+        let missing = self.view.unenforced.iter().map(|it| it.what.to_string());
+        let missing = missing.collect::<Vec<_>>().join(", ");
+        if !missing.is_empty() {
+            return Some(degraded(
+                Cause::NotEnforced,
+                format!("not enforced here: {missing}"),
+                None,
+                "explain",
+            ));
+        }
+        None
+    }
+
+    fn busy(&self) -> Option<Verdict> {
+        let PluginView { state, reason, revision, pending, history, .. } = self.view;
+        if self.view.activity == Activity::Settled {
+            return None;
+        }
+        let what = match (pending, state) {
+            (Some(next), _) => format!("revision {} is on its way in", next.revision),
+            (None, Reported::Installing) => format!("revision {revision} is being installed"),
+            (None, Reported::Starting) => "is being started".to_owned(),
+            (None, Reported::Stopping) => "is being stopped".to_owned(),
+            (None, Reported::Running) => "a change of it is under way".to_owned(),
+            (None, _) if !reason.is_empty() => reason.to_string(),
+            (None, _) => "work for it is under way".to_owned(),
+        };
+        let held_up = self.view.progress.and_then(|progress| progress.held_up);
+        let what = held_up.map_or(what.clone(), |why| format!("{what}, held up: {why}"));
+        Some(self.verdict((Level::Busy, Cause::Working), what, history.since, ""))
+    }
+
+    fn ok(&self) -> Verdict {
+        let PluginView { reason, history, .. } = self.view;
+        let since = history.since.filter(|_| !reason.is_empty());
+        self.verdict((Level::Ok, Cause::Fine), &**reason, since, "")
+    }
+
+    /// The crashes that count, oldest first. One in the future was before the clock was set back.
+    fn recent_crashes(&self) -> Vec<SystemTime> {
+        let counts =
+            |at: &&SystemTime| self.now.duration_since(**at).is_ok_and(|ago| ago < CRASH_WINDOW);
+        self.view.history.crashes.iter().filter(counts).copied().collect()
+    }
+
+    /// How the last process ended, with the limit that it hit.
+    fn last_end(&self) -> String {
+        let limit = self.view.spec.limits.memory_bytes;
+        let cause = self.view.last_exit.map_or(ExitCause::Unknown, |(cause, _)| cause);
+        match (cause, limit) {
+            (ExitCause::OutOfMemory, Some(limit)) => {
+                format!("out of memory at its limit of {}", mebibytes(limit))
+            }
+            (ExitCause::OutOfMemory, None) => {
+                "out of memory without a limit of its own: the machine or all plugins together had \
+                 no more"
+                    .to_owned()
+            }
+            (ExitCause::OverMemoryLimit, Some(limit)) => {
+                format!("ended over its memory limit of {}", mebibytes(limit))
+            }
+            // Of a plugin that hung, the agent knows more than the kernel.
+            (cause, _) if self.view.history.crash_reason.is_empty() => cause.to_string(),
+            _ => self.view.history.crash_reason.to_string(),
+        }
+    }
+
+    fn is_near_its_limit(&self) -> Option<String> {
+        let (used, limit) = (self.memory_bytes?, self.view.spec.limits.memory_bytes?);
+        // A plugin without a process uses nothing, whatever was measured last.
+        self.view.pid?;
+        let percent = u128::from(used) * 100 / u128::from(limit.max(1));
+        (percent >= u128::from(NEAR_LIMIT_PERCENT))
+            .then(|| format!("uses {percent} % of its memory limit of {}", mebibytes(limit)))
+    }
+}
+
+/// Bytes as people read them.
+fn mebibytes(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    match bytes {
+        few if few < MIB => format!("{few} bytes"),
+        whole if whole % MIB == 0 => format!("{} MiB", whole / MIB),
+        other => format!("{}.{} MiB", other / MIB, other % MIB * 10 / MIB),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::fakes::sample_view;
+use crate::model::view::Pending;
+use crate::ports::{Health, Shortfall};
+
+const MIB: u64 = 1 << 20;
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)
+}
+
+fn ago(seconds: u64) -> SystemTime {
+    now() - Duration::from_secs(seconds)
+}
+
+/// A plugin that runs, changed like this, and its verdict in short.
+fn judged(change: impl FnOnce(&mut PluginView)) -> (Level, String) {
+    let verdict = verdict_of(change);
+    (verdict.level, verdict.reason)
+}
+
+fn verdict_of(change: impl FnOnce(&mut PluginView)) -> Verdict {
+    let mut view = sample_view("web", "2");
+    change(&mut view);
+    Verdict::of(&view, Some(10 * MIB), now())
+}
+
+#[track_caller]
+fn check(change: impl FnOnce(&mut PluginView), level: Level, reason: &str) {
+    assert_eq!(judged(change), (level, reason.to_owned()));
+}
+
+fn limited(view: &mut PluginView, mebibytes: u64) {
+    Arc::make_mut(&mut view.spec).limits.memory_bytes = Some(mebibytes * MIB);
+}
+
+fn crashed(view: &mut PluginView, seconds_ago: &[u64]) {
+    view.history.crashes = seconds_ago.iter().map(|seconds| ago(*seconds)).collect();
+    view.history.crash_reason = "exited with code 3".into();
+    view.last_exit = Some((ExitCause::Exited(3), None));
+}
+
+fn failed(state: Reported, error: &str) -> Option<Pending> {
+    Some(Pending { revision: "3".parse().unwrap(), state, error: error.into() })
+}
+
+#[test]
+fn a_plugin_that_runs_and_says_nothing_is_ok() {
+    check(|_| {}, Level::Ok, "");
+}
+
+#[test]
+fn a_crash_loop_is_judged_by_its_crashes_and_not_by_the_state_of_this_second() {
+    let why = "crashed 4 times within 30 minutes, last exited with code 3";
+    for state in [Reported::Running, Reported::Starting, Reported::Crashed] {
+        let looping = |view: &mut PluginView| {
+            crashed(view, &[1700, 900, 320, 4]);
+            view.state = state;
+            view.history.next_start = Some(now() + Duration::from_secs(240));
+        };
+        let verdict = verdict_of(looping);
+        assert_eq!((verdict.level, &*verdict.reason), (Level::Failing, why));
+        assert_eq!(verdict.since, Some(ago(1700)));
+        assert_eq!(verdict.until, Some(now() + Duration::from_secs(240)));
+        assert_eq!(verdict.help, "guest-agent logs web");
+    }
+    // Crashes of long ago are forgiven; so are those of a clock that was set back.
+    let why = "crashed twice within 30 minutes, exited with code 3";
+    check(|view| crashed(view, &[9000, 5000, 1801, 900, 4]), Level::Degraded, why);
+    check(|view| crashed(view, &[9000, 5000, 1801]), Level::Ok, "");
+    let in_the_future = |view: &mut PluginView| {
+        view.history.crashes = vec![now() + Duration::from_secs(60); 5];
+    };
+    check(in_the_future, Level::Ok, "");
+}
+
+#[test]
+fn a_plugin_that_ran_out_of_memory_names_the_limit_that_it_hit() {
+    let out = |cause, limit: Option<u64>| {
+        move |view: &mut PluginView| {
+            crashed(view, &[60]);
+            view.last_exit = Some((cause, None));
+            if let Some(limit) = limit {
+                limited(view, limit);
+            }
+        }
+    };
+    let once = "crashed once within 30 minutes, ";
+    let why = format!("{once}out of memory at its limit of 64 MiB");
+    check(out(ExitCause::OutOfMemory, Some(64)), Level::Degraded, &why);
+    let why = format!("{once}ended over its memory limit of 64 MiB");
+    check(out(ExitCause::OverMemoryLimit, Some(64)), Level::Degraded, &why);
+    let (_, why) = judged(out(ExitCause::OutOfMemory, None));
+    assert!(why.contains("without a limit of its own"), "{why}");
+}
+
+#[test]
+fn what_does_not_run_is_failing_with_the_reason() {
+    let down = |state, activity| {
+        move |view: &mut PluginView| {
+            (view.state, view.activity, view.pid) = (state, activity, None);
+            view.reason = "no space left".into();
+            view.history.since = Some(ago(9));
+        }
+    };
+    for (state, activity, why, help) in [
+        (
+            Reported::InstallFailed,
+            Activity::Settled,
+            "revision 2 could not be installed: no space left",
+            "guest-agent events web",
+        ),
+        (
+            Reported::Crashed,
+            Activity::Settled,
+            "could not be started: no space left",
+            "guest-agent logs web",
+        ),
+        (
+            Reported::Crashed,
+            Activity::Busy,
+            "is down and waits for its next start: no space left",
+            "guest-agent logs web",
+        ),
+        (
+            Reported::ExecutionFailed,
+            Activity::Settled,
+            "its last run failed: no space left",
+            "guest-agent logs web",
+        ),
+        (
+            Reported::Stopping,
+            Activity::Busy,
+            "cannot be removed: no space left",
+            "guest-agent explain web",
+        ),
+    ] {
+        let verdict = verdict_of(down(state, activity));
+        assert_eq!((verdict.level, &*verdict.reason), (Level::Failing, why));
+        assert_eq!((verdict.since, &*verdict.help), (Some(ago(9)), help));
+    }
+}
+
+#[test]
+fn a_start_is_failing_from_its_second_attempt_on() {
+    let starting = |attempt, reason: &'static str| {
+        move |view: &mut PluginView| {
+            (view.state, view.activity) = (Reported::Starting, Activity::Busy);
+            view.reason = reason.into();
+            view.history.start = Some(StartTry { attempt, of: 3 });
+        }
+    };
+    check(starting(1, ""), Level::Busy, "is being started");
+    let why = "does not start: attempt 1 of 3 failed: it did not listen within 30s";
+    check(starting(1, "it did not listen within 30s"), Level::Failing, why);
+    let why = "does not start: attempt 2 of 3 is under way";
+    check(starting(2, ""), Level::Failing, why);
+}
+
+#[test]
+fn a_plugin_that_says_that_it_is_unwell_is_failing_since_it_first_said_so() {
+    let unwell = |view: &mut PluginView| {
+        let results = vec!["the database is gone".to_owned()];
+        view.health = Some((Health { code: 7, results }, ago(1)));
+        view.history.unhealthy_since = Some(ago(300));
+    };
+    let verdict = verdict_of(unwell);
+    let why = "says that it is unhealthy (code 7): the database is gone";
+    assert_eq!((verdict.level, &*verdict.reason), (Level::Failing, why));
+    assert_eq!(verdict.since, Some(ago(300)));
+}
+
+#[test]
+fn a_revision_that_failed_beside_one_that_runs_is_degraded() {
+    let with = |state| {
+        move |view: &mut PluginView| {
+            view.pending = failed(state, "exited with code 1, while on probation");
+            view.history.failed_at = Some(ago(60));
+        }
+    };
+    let verdict = verdict_of(with(Reported::Crashed));
+    let why = "revision 3 failed and 2 came back: exited with code 1, while on probation";
+    assert_eq!((verdict.level, &*verdict.reason), (Level::Degraded, why));
+    assert_eq!(verdict.since, Some(ago(60)));
+    let why = "revision 3 could not be installed, 2 stays: exited with code 1, while on probation";
+    check(with(Reported::InstallFailed), Level::Degraded, why);
+    // One that is on its way has not failed.
+    let on_its_way = |view: &mut PluginView| {
+        view.activity = Activity::Busy;
+        view.pending = failed(Reported::Installing, "");
+    };
+    check(on_its_way, Level::Busy, "revision 3 is on its way in");
+}
+
+#[test]
+fn a_plugin_near_its_limit_is_degraded_while_it_runs() {
+    check(|view| limited(view, 12), Level::Ok, "");
+    let why = "uses 90 % of its memory limit of 11 MiB";
+    check(|view| limited(view, 11), Level::Degraded, why);
+    let ended = |view: &mut PluginView| {
+        limited(view, 11);
+        view.pid = None;
+    };
+    check(ended, Level::Ok, "");
+}
+
+#[test]
+fn limits_that_nothing_enforces_are_degraded() {
+    let unenforced = |view: &mut PluginView| {
+        view.unenforced =
+            [Shortfall::of_limit("max_memory_usage_bytes", "no groups", "mount them")]
+                .into_iter()
+                .collect();
+    };
+    check(unenforced, Level::Degraded, "not enforced here: max_memory_usage_bytes");
+}
+
+#[test]
+fn what_its_rules_keep_from_running_is_ok_and_says_why() {
+    let disabled = |view: &mut PluginView| {
+        view.state = Reported::Stopped;
+        view.reason = "its rules do not hold".into();
+    };
+    check(disabled, Level::Ok, "its rules do not hold");
+}
+
+#[test]
+fn levels_are_in_order_and_named() {
+    assert!(Level::ALL.is_sorted());
+    let names = Level::ALL.map(Level::name);
+    assert_eq!(names, ["failing", "degraded", "held", "busy", "ok"]);
+}
