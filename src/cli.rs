@@ -18,6 +18,7 @@ use crate::config::Environment;
 use crate::dev::DevArgs;
 use crate::process::logs::keeper::{self, KeeperArgs};
 
+mod act;
 mod apply;
 mod client;
 mod completions;
@@ -77,7 +78,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 agent not reachable, 4 timed out waitin
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run the service
+    /// Run the service, or a one-shot plugin now
     Run(run::Flags),
     /// Run everything on this machine, without root and without a network
     Dev(DevArgs),
@@ -95,6 +96,14 @@ enum Verb {
     Apply(apply::Flags),
     /// Stop a plugin and start it again
     Restart(restart::Flags),
+    /// Stop a plugin until it is started again
+    Stop(act::Stop),
+    /// Start a plugin that was stopped
+    Start(act::Start),
+    /// Return to the revision before
+    Rollback(act::Rollback),
+    /// Let a revision in again that was rolled back
+    Release(act::Release),
     /// Say why a plugin is in the state it is in
     Explain(explain::Flags),
     /// Wait until a plugin is in a state, or answers with a code
@@ -194,7 +203,10 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, "--json=array is for `status` alone"));
     }
     match verb {
-        Verb::Run(flags) => run::run(flags, context),
+        Verb::Run(flags) => match flags.plugin {
+            Some(name) => wait_for(act::run(name, flags.waiting, context)),
+            None => run::run(flags, context),
+        },
         Verb::Dev(args) => dev::run(args, context),
         Verb::Pack(flags) => pack::run(flags, context),
         Verb::Keygen(flags) => keygen::run(flags, context),
@@ -208,6 +220,10 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Remove(flags) => wait_for(remove::run(flags, context)),
         Verb::Apply(flags) => wait_for(apply::run(flags, context)),
         Verb::Restart(flags) => wait_for(restart::run(flags, context)),
+        Verb::Stop(flags) => wait_for(act::stop(flags, context)),
+        Verb::Start(flags) => wait_for(act::start(flags, context)),
+        Verb::Rollback(flags) => wait_for(act::rollback(flags, context)),
+        Verb::Release(flags) => wait_for(act::release(flags, context)),
         Verb::Explain(flags) => wait_for(explain::run(flags, context)),
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),
         Verb::Events(flags) => wait_for(events::run(flags, context)),

@@ -1,6 +1,6 @@
 //! What the kernel offers and no library has: processes by `/proc` and pidfds, descriptors that a
 //! task waits for, how many of them connections may take, deletion that never follows a link, and
-//! what the allocator keeps.
+//! what the allocator keeps; names of users.
 //!
 //! Knows nothing of plugins, and imports no other wing.
 
@@ -10,3 +10,4 @@ pub mod heap;
 pub(crate) mod pidfd;
 pub(crate) mod procfs;
 pub mod remove;
+pub(crate) mod users;

@@ -17,7 +17,7 @@ use tracing::{Span, debug, info, warn};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::keys::number_key;
-use crate::manager::{number_orders, restart_of};
+use crate::manager::{asked_of, number_orders, restart_of};
 use crate::messages::{
     Configure, ListPlugins, Listed, MetricsDelivered, OrderOutcome, Received, Save, SaveFailed,
     SaveOrForget, Submission, Submit, SubmitError,
@@ -392,6 +392,10 @@ fn kind_of(order: &Order) -> OrderKind {
         Order::Remove => OrderKind::Remove,
         Order::Apply(_) => OrderKind::Apply,
         Order::Restart => OrderKind::Restart,
+        Order::Stop(_) => OrderKind::Stop,
+        Order::Start => OrderKind::Start,
+        Order::Rollback(_) => OrderKind::Rollback,
+        Order::Release => OrderKind::Release,
     }
 }
 
@@ -512,6 +516,10 @@ fn decode_submission(
         Submission::Restart(name) => {
             let order = restart_of(&name);
             Ok((InboxContent::Restart(name), vec![Ok(order)]))
+        }
+        Submission::Asked(name, act) => {
+            let order = asked_of(&name, &act);
+            Ok((InboxContent::Asked(name, act), vec![Ok(order)]))
         }
         Submission::Configure(bytes) => match wire::decode_orders(&bytes, Origin::Local) {
             Ok(decoded) => Ok((InboxContent::Configure(bytes), decoded)),

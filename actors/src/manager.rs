@@ -43,7 +43,7 @@ pub mod recovery;
 
 use plan::{Assignment, assign};
 use readiness::{Gate, Heard, Readiness};
-pub(crate) use recovery::{name_of_key, restart_of};
+pub(crate) use recovery::{asked_of, name_of_key, restart_of};
 
 /// The other actors that the manager talks to.
 pub struct ManagerHandles {

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use actix::{Message, Recipient};
 use tokio::sync::watch;
 
+use crate::model::act::Act;
 use crate::model::event;
 use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, Generation, PluginName, Process};
@@ -475,6 +476,8 @@ pub enum Submission {
     Configure(Vec<u8>),
     /// A fresh start of this plugin.
     Restart(PluginName),
+    /// What a person asks of a plugin.
+    Asked(PluginName, Act),
 }
 
 /// Why no order of a submission was taken.

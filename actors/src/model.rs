@@ -1,5 +1,6 @@
 //! Pure types that every actor, machine and port shares.
 
+pub mod act;
 pub mod event;
 pub mod exit;
 pub mod facts;

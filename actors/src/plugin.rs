@@ -43,6 +43,7 @@ pub mod machine;
 pub mod operation;
 mod orders;
 mod perform;
+mod person;
 pub mod restart;
 pub mod runs;
 mod serial_queue;

@@ -7,11 +7,13 @@ use guest_agent_proto::record as rec;
 use prost::Message;
 
 use crate::keys::key_number;
+use crate::model::act::{Act, BY_MAX};
 use crate::model::event::{NewEvent, StoredEvent};
 use crate::model::id::{Generation, PluginName};
 use crate::model::origin::Origin;
 use crate::outbox::{Gap, Waiting};
 use crate::ports::{Table, Write};
+use crate::text::shortened;
 use crate::trace::Trace;
 use crate::wire;
 
@@ -40,6 +42,8 @@ pub enum InboxContent {
     Configure(Vec<u8>),
     /// A fresh start of a plugin.
     Restart(PluginName),
+    /// What a person asks of a plugin.
+    Asked(PluginName, Act),
 }
 
 /// Why a record cannot be used.
@@ -81,6 +85,7 @@ impl InboxEntry {
             orders: Some(match &self.content {
                 InboxContent::Configure(bytes) => Orders::Configure(bytes.clone()),
                 InboxContent::Restart(name) => Orders::Restart(name.to_string()),
+                InboxContent::Asked(name, act) => Orders::Asked(asked_record(name, act)),
             }),
             local: self.origin == Origin::Local,
             trace: self.trace.as_ref().map(|trace| trace.record()),
@@ -104,11 +109,40 @@ impl InboxEntry {
             Orders::Restart(name) => InboxContent::Restart(
                 name.parse().map_err(|_| RecordError::Missing("plugin name"))?,
             ),
+            Orders::Asked(asked) => {
+                let name = asked.name.parse().map_err(|_| RecordError::Missing("plugin name"))?;
+                InboxContent::Asked(name, act_of(&asked)?)
+            }
         };
         let origin = if record.local { Origin::Local } else { Origin::ControlPlane };
         let trace = record.trace.and_then(Trace::of_record).map(Arc::new);
         let (first, refused) = (Generation(record.first_generation), record.refused);
         Ok(Self { first, content, origin, trace, refused })
+    }
+}
+
+// === what a person asks ===
+
+fn asked_record(name: &PluginName, act: &Act) -> rec::Asked {
+    use rec::asked::Act as Kind;
+    let (kind, by) = match act {
+        Act::Stop(by) => (Kind::Stop, &**by),
+        Act::Start => (Kind::Start, ""),
+        Act::Rollback(by) => (Kind::Rollback, &**by),
+        Act::Release => (Kind::Release, ""),
+    };
+    rec::Asked { name: name.to_string(), act: kind.into(), by: by.to_owned() }
+}
+
+fn act_of(record: &rec::Asked) -> Result<Act, RecordError> {
+    use rec::asked::Act as Kind;
+    let by = || shortened(&record.by, BY_MAX).into();
+    match record.act() {
+        Kind::Stop => Ok(Act::Stop(by())),
+        Kind::Start => Ok(Act::Start),
+        Kind::Rollback => Ok(Act::Rollback(by())),
+        Kind::Release => Ok(Act::Release),
+        Kind::Unspecified => Err(RecordError::Missing("act")),
     }
 }
 
@@ -198,10 +232,21 @@ mod tests {
     use crate::model::event::PluginEventKind;
     use proptest::prelude::*;
 
+    fn any_act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            ".{0,40}".prop_map(|by| Act::Stop(by.into())),
+            Just(Act::Start),
+            ".{0,40}".prop_map(|by| Act::Rollback(by.into())),
+            Just(Act::Release),
+        ]
+    }
+
     fn any_entry() -> impl Strategy<Value = InboxEntry> {
         let content = prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..60).prop_map(InboxContent::Configure),
             "[a-z]{1,9}".prop_map(|name| InboxContent::Restart(name.parse().expect("a name"))),
+            ("[a-z]{1,9}", any_act())
+                .prop_map(|(name, act)| InboxContent::Asked(name.parse().expect("a name"), act)),
         ];
         let origin = prop_oneof![Just(Origin::ControlPlane), Just(Origin::Local)];
         let trace = proptest::option::of("[ -~]{0,40}".prop_map(|id| {

@@ -148,13 +148,17 @@ pub fn decode_orders(bytes: &[u8], origin: Origin) -> Result<Vec<DecodedOrder>, 
     Ok(items.iter().map(|item| decode_item(item, origin)).collect())
 }
 
-/// The same orders, refused for a reason that is the agent's: only a restart is left, which changes
-/// nothing on the disk.
+/// The same orders, refused for a reason that is the agent's: what a person asks of a plugin that is
+/// there is left, which needs nothing new on the disk.
 #[must_use]
 pub fn refuse_orders(decoded: Vec<DecodedOrder>, reason: &str) -> Vec<DecodedOrder> {
     let refuse = |NamedOrder { name, revision, order }: NamedOrder| {
         let notice = match order {
-            Order::Restart => return Ok(NamedOrder { name, revision, order }),
+            Order::Restart
+            | Order::Stop(_)
+            | Order::Start
+            | Order::Rollback(_)
+            | Order::Release => return Ok(NamedOrder { name, revision, order }),
             Order::Install(_) => PluginEventKind::InstallFailed,
             Order::Remove => PluginEventKind::RemoveFailed,
             Order::Apply(_) => PluginEventKind::ApplyFailed,

@@ -117,7 +117,7 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
             Phase::Stopping { then: Then::Rest { .. }, .. } => "stopped for good",
             Phase::Stopping { then: Then::Remove, .. } => "stopped to be removed",
             Phase::Stopping { then: Then::Fail { .. }, .. } => "run stopped",
-            Phase::Stopping { then: Then::Disable { .. }, .. } => "stopped by rules",
+            Phase::Stopping { then: Then::Disable { .. }, .. } => "stopped by rules or a person",
             other => unreachable!("nothing is being stopped in {other:?}"),
         },
         Event::Stopped { result: Err(_), .. } => "stop failed",
@@ -157,6 +157,10 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         Event::Ordered { order: Order::Remove, .. } => "REMOVE",
         Event::Ordered { order: Order::Apply(_), .. } => "APPLY",
         Event::Ordered { order: Order::Restart, .. } => "restart",
+        Event::Ordered { order: Order::Stop(_), .. } => "stop",
+        Event::Ordered { order: Order::Start, .. } => "start",
+        Event::Ordered { order: Order::Rollback(_), .. } => "rollback",
+        Event::Ordered { order: Order::Release, .. } => "release",
         Event::Recovered(_) => "agent restarted",
         Event::Installed { .. }
         | Event::Spawned { .. }
@@ -200,7 +204,8 @@ fn explore() -> Vec<(State, Event, State)> {
             }
             (now, _none) => format!("{:?} {}", now.kind, now.rules.all.len()),
         };
-        let kind = (show(&world.state), standing, tries, alive, execution);
+        let person = (world.state.person.stopped.is_some(), world.state.way_back().is_some());
+        let kind = (show(&world.state), standing, tries, (alive, person), execution);
         if !seen.insert(kind) {
             continue;
         }
@@ -236,6 +241,9 @@ fn everything(world: &World) -> Vec<Happening> {
     all.push(Box::new(|world| world.order(Order::Remove)));
     all.push(Box::new(|world| world.order(Order::Apply(text("new")))));
     all.push(Box::new(|world| world.order(Order::Restart)));
+    all.push(Box::new(|world| world.order(Order::Stop("root".into()))));
+    all.push(Box::new(|world| world.order(Order::Start)));
+    all.push(Box::new(|world| world.order(Order::Rollback("root".into()))));
     for index in 0..world.jobs.len() {
         for answer in [Answer::Good, Answer::Bad, Answer::Unimplemented] {
             all.push(Box::new(move |world| world.answer(index, answer)));

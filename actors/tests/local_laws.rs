@@ -247,7 +247,12 @@ fn wanted(log: &[Step]) -> Option<String> {
         match order {
             Order::Install(spec) => wanted = Some(spec.revision.to_string()),
             Order::Remove => wanted = None,
-            Order::Apply(_) | Order::Restart => {}
+            Order::Apply(_)
+            | Order::Restart
+            | Order::Stop(_)
+            | Order::Start
+            | Order::Rollback(_)
+            | Order::Release => {}
         }
     }
     wanted

@@ -38,6 +38,10 @@ enum Act {
     Remove,
     Apply(u8),
     Restart,
+    Stop,
+    Start,
+    Rollback,
+    Release,
     /// An order whose number is not higher than the newest.
     Repeat(u8),
     Answer(usize, Answer),
@@ -132,6 +136,10 @@ fn order() -> impl Strategy<Value = Act> {
         1 => Just(Act::Remove),
         3 => (0u8..3).prop_map(Act::Apply),
         2 => Just(Act::Restart),
+        1 => Just(Act::Stop),
+        2 => Just(Act::Start),
+        2 => Just(Act::Rollback),
+        1 => Just(Act::Release),
         1 => (0u8..4).prop_map(Act::Repeat),
     ]
 }
@@ -186,6 +194,10 @@ fn take(world: &mut World, act: &Act) {
         Act::Apply(0) => world.order(Order::Apply(None)),
         Act::Apply(n) => world.order(Order::Apply(text(&format!("config {n}")))),
         Act::Restart => world.order(Order::Restart),
+        Act::Stop => world.order(Order::Stop("root: maintenance".into())),
+        Act::Start => world.order(Order::Start),
+        Act::Rollback => world.order(Order::Rollback("root: it is slow".into())),
+        Act::Release => world.order(Order::Release),
         Act::Repeat(n) => {
             let order = match n {
                 0 => Order::Install(Arc::new(spec("r9"))),
@@ -456,6 +468,10 @@ fn law_an_older_order_changes_nothing(step: &Step) -> Verdicts {
             Order::Remove,
             Order::Apply(None),
             Order::Restart,
+            Order::Stop("root".into()),
+            Order::Start,
+            Order::Rollback("root".into()),
+            Order::Release,
         ] {
             unchanged(state, Event::Ordered { generation, order })?;
         }
@@ -495,6 +511,8 @@ fn law_files_in_use_are_never_discarded(step: &Step) -> Verdicts {
         let last_good = after.trial.as_ref().map(|trial| &trial.last_good.revision);
         prop_assert_ne!(Some(revision), last_good, "the last good one: {:?}", step);
         prop_assert_ne!(Some(revision), coming(&after.next), "the next one: {:?}", step);
+        let former = after.former.as_ref().map(|former| &former.revision);
+        prop_assert_ne!(Some(revision), former, "the former one: {:?}", step);
     }
     Ok(())
 }
@@ -504,6 +522,10 @@ fn law_no_revision_follows_itself(step: &Step) -> Verdicts {
     prop_assert_ne!(coming(&state.next), Some(&state.spec.revision), "{:?}", step);
     if let Some(trial) = &state.trial {
         prop_assert_ne!(&trial.last_good.revision, &state.spec.revision, "{:?}", step);
+    }
+    if let Some(former) = &state.former {
+        prop_assert_ne!(&former.revision, &state.spec.revision, "{:?}", step);
+        prop_assert_ne!(Some(&former.revision), coming(&state.next), "{:?}", step);
     }
     Ok(())
 }
@@ -581,7 +603,9 @@ fn law_rules_are_kept(step: &Step, facts: &FactSet) -> Verdicts {
     if matches!(step.event, Event::FactsChanged) {
         let verdict = evaluate(&state.spec.execution.rules, facts);
         let wrong = match &verdict {
-            Ruling::Enabled { .. } => matches!(state.phase, Phase::Disabled { .. }),
+            Ruling::Enabled { .. } => {
+                matches!(state.phase, Phase::Disabled { .. }) && state.person.stopped.is_none()
+            }
             Ruling::Disabled { .. } => {
                 matches!(state.phase, Phase::Running { .. } | Phase::Idle)
             }
@@ -589,6 +613,38 @@ fn law_rules_are_kept(step: &Step, facts: &FactSet) -> Verdicts {
         };
         prop_assert!(!wrong, "{:?}: {:#?}", verdict, step);
     }
+    Ok(())
+}
+
+/// What a person stopped is not started, and does not rest before its process has ended; a stop ends
+/// by a start or a removal alone.
+fn law_a_stop_lasts(step: &Step) -> Verdicts {
+    let (before, after) = (&step.before, &step.after.next);
+    if after.person.stopped.is_none() {
+        let ends = matches!(step.event, Event::Ordered { order: Order::Start | Order::Remove, .. })
+            || matches!(step.event, Event::LocalChanged(_));
+        prop_assert!(before.person.stopped.is_none() || ends, "{:#?}", step);
+        return Ok(());
+    }
+    let starts = step.after.effects.iter().any(|effect| matches!(effect, Effect::Launch { .. }));
+    prop_assert!(!starts, "{:#?}", step);
+    let told: Vec<_> = announcements(step).map(|(kind, _)| kind).collect();
+    prop_assert!(!told.contains(&PluginEventKind::Started), "{:#?}", step);
+    let runs = matches!(after.phase, Phase::Running { .. } | Phase::Executing { .. } | Phase::Idle);
+    prop_assert!(!runs, "{:#?}", step);
+    Ok(())
+}
+
+/// The revision that a person rolled back does not come back before another one is ordered or it is
+/// released.
+fn law_what_was_rolled_back_stays_away(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    let Some(left) = &state.person.left else { return Ok(()) };
+    prop_assert_ne!(coming(&state.next), Some(&left.revision), "{:#?}", step);
+    let installs = step.after.effects.iter().any(
+        |effect| matches!(effect, Effect::Install { spec, .. } if spec.revision == left.revision),
+    );
+    prop_assert!(!installs, "{:#?}", step);
     Ok(())
 }
 
@@ -619,7 +675,13 @@ fn wanted(log: &[Step]) -> Option<RevisionId> {
                 }
             }
             Order::Remove => wanted = None,
-            Order::Apply(_) | Order::Restart => {}
+            Order::Apply(_) | Order::Restart | Order::Stop(_) | Order::Start | Order::Release => {}
+            // It takes the place of what was ordered before, where it does anything.
+            Order::Rollback(_) => {
+                if announcements(step).any(|(kind, _)| kind == PluginEventKind::InstallFailed) {
+                    wanted = step.before.way_back().map(|spec| spec.revision.clone());
+                }
+            }
         }
     }
     wanted
@@ -724,6 +786,16 @@ proptest! {
     #[test]
     fn a_trigger_is_heeded_once(acts in acts()) {
         each(&acts, law_a_trigger_is_heeded_once)?;
+    }
+
+    #[test]
+    fn a_stop_lasts_until_somebody_takes_it_back(acts in acts()) {
+        each(&acts, law_a_stop_lasts)?;
+    }
+
+    #[test]
+    fn what_a_person_rolled_back_stays_away(acts in acts()) {
+        each(&acts, law_what_was_rolled_back_stays_away)?;
     }
 
     #[test]
@@ -860,6 +932,15 @@ fn the_lives_are_eventful() {
             ) {
                 *seen.entry("EndedWithMachine".to_owned()).or_default() += 1;
             }
+            if step.after.next.person.stopped.is_some() {
+                *seen.entry("StoppedByPerson".to_owned()).or_default() += 1;
+            }
+            if step.after.next.person.left.is_some() {
+                *seen.entry("RolledBack".to_owned()).or_default() += 1;
+            }
+            if step.after.next.former.is_some() {
+                *seen.entry("Former".to_owned()).or_default() += 1;
+            }
             if step.after.next.trial.is_some() {
                 *seen.entry("Trial".to_owned()).or_default() += 1;
             }
@@ -887,6 +968,9 @@ fn the_lives_are_eventful() {
         "Failed",
         "Trial",
         "EndedWithMachine",
+        "StoppedByPerson",
+        "RolledBack",
+        "Former",
     ] {
         let count = seen.get(name).copied().unwrap_or_default();
         assert!(count > 50, "{name} was seen {count} times: {seen:?}");

@@ -57,6 +57,9 @@ enum Kind {
     InstallOnceMore,
     Remove,
     Restart,
+    Stop,
+    Start,
+    Rollback,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -95,6 +98,8 @@ struct Life {
     harmed: bool,
     /// The newest INSTALL or REMOVE.
     wanted: Option<Kind>,
+    /// Whether a person ever stopped the plugin.
+    was_stopped: bool,
     newest: Generation,
     // What is durable.
     inbox: Vec<(Generation, Kind)>,
@@ -204,6 +209,9 @@ impl Life {
             Kind::InstallOnceMore => Order::Install(Arc::new(one_shot("r2"))),
             Kind::Remove => Order::Remove,
             Kind::Restart => Order::Restart,
+            Kind::Stop => Order::Stop("root".into()),
+            Kind::Start => Order::Start,
+            Kind::Rollback => Order::Rollback("root".into()),
         };
         let event = Event::Ordered { generation, order: order.clone() };
         match (&self.record, order) {
@@ -213,7 +221,16 @@ impl Life {
                 self.settle_transition(&before, &event, first);
             }
             // Refused by the manager: there is no such plugin.
-            (None, Order::Remove | Order::Restart | Order::Apply(_)) => {}
+            (
+                None,
+                Order::Remove
+                | Order::Restart
+                | Order::Apply(_)
+                | Order::Stop(_)
+                | Order::Start
+                | Order::Rollback(_)
+                | Order::Release,
+            ) => {}
             (Some(_), _) => self.happen(event),
         }
     }
@@ -536,6 +553,7 @@ impl Model for SmallWorld {
             budget: self.budget,
             harmed: false,
             wanted: None,
+            was_stopped: false,
             newest: Generation(0),
             inbox: Vec::new(),
             record: None,
@@ -646,8 +664,10 @@ impl Model for SmallWorld {
                 life.budget.orders -= 1;
                 life.newest = Generation(life.newest.0 + 1);
                 life.inbox.push((life.newest, kind));
-                if kind != Kind::Restart {
-                    life.wanted = Some(kind);
+                match kind {
+                    Kind::Restart | Kind::Start | Kind::Rollback => {}
+                    Kind::Stop => life.was_stopped = true,
+                    _install_or_remove => life.wanted = Some(kind),
                 }
                 life.reasons += 1;
             }
@@ -709,6 +729,22 @@ impl Model for SmallWorld {
                     );
                     ending || life.disk.contains(&trial.last_good.revision)
                 })
+            }),
+            Property::always(
+                "the revision that a rollback returns to is on disk",
+                |_, life: &Life| {
+                    let ending =
+                        |state: &State| matches!(state.phase, Phase::Removing { .. } | Phase::Gone);
+                    life.record.iter().filter(|state| !ending(state)).all(|state| {
+                        state.way_back().is_none_or(|spec| life.disk.contains(&spec.revision))
+                    })
+                },
+            ),
+            Property::always("what a person stopped does not run", |_, life: &Life| {
+                let stopped = |state: &State| state.person.stopped.is_some();
+                !life.rests()
+                    || !life.record.as_ref().is_some_and(stopped)
+                    || life.processes.is_empty()
             }),
             Property::always("no dead end", |_, life: &Life| {
                 !life.rests() || life.record.as_ref().is_none_or(State::is_settled)
@@ -810,7 +846,8 @@ fn newest_order_stands(life: &Life) -> bool {
         None | Some(Kind::Remove) => {
             return life.record.is_none() && life.processes.is_empty() && life.disk.is_empty();
         }
-        Some(Kind::InstallFirst | Kind::InstallTight | Kind::InstallOnce | Kind::Restart) => "r1",
+        Some(Kind::InstallFirst | Kind::InstallTight | Kind::InstallOnce) => "r1",
+        Some(Kind::Restart | Kind::Stop | Kind::Start | Kind::Rollback) => return false,
         Some(Kind::InstallSecond | Kind::InstallOnceMore) => "r2",
         Some(Kind::InstallThird) => "r3",
     };
@@ -818,6 +855,9 @@ fn newest_order_stands(life: &Life) -> bool {
     let current = state.spec.revision.as_str() == wanted;
     let failed =
         matches!(&state.next, Next::Failed { revision, .. } if revision.as_str() == wanted);
+    // A person may have taken it back.
+    let rolled_back = state.person.left.as_ref().is_some_and(|it| it.revision.as_str() == wanted);
+    let failed_for_a_reason = failed && (life.harmed || rolled_back);
     match &state.phase {
         Phase::Running { process, .. } => {
             let alive = life.processes == [(process.clone(), state.spec.revision.clone())];
@@ -829,20 +869,23 @@ fn newest_order_stands(life: &Life) -> bool {
             // installation of those failed.
             let as_ordered = current && state.spec.limits == wanted_limits;
             let limited = life.held_to == state.spec.limits;
-            alive && limited && (as_ordered || (failed && life.harmed))
+            alive && limited && (as_ordered || failed_for_a_reason)
         }
         Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
             life.harmed && life.processes.is_empty() && (current || failed)
         }
         Phase::Idle => {
             let ran = state.runs.last != Outcome::None;
-            life.processes.is_empty() && ran && (current || (failed && life.harmed))
+            life.processes.is_empty() && ran && (current || failed_for_a_reason)
+        }
+        Phase::Disabled { .. } => {
+            let stopped = state.person.stopped.is_some();
+            stopped && life.processes.is_empty() && (current || failed_for_a_reason)
         }
         Phase::Installing { .. }
         | Phase::Starting { .. }
         | Phase::Pausing { .. }
         | Phase::Executing { .. }
-        | Phase::Disabled { .. }
         | Phase::BackingOff { .. }
         | Phase::Stopping { .. }
         | Phase::Stopped { .. }
@@ -891,6 +934,9 @@ fn check(world: SmallWorld, states: usize) {
 }
 
 const TWO: &[Kind] = &[Kind::InstallFirst, Kind::InstallSecond, Kind::Remove, Kind::Restart];
+const ACTED: &[Kind] =
+    &[Kind::InstallFirst, Kind::InstallSecond, Kind::Stop, Kind::Start, Kind::Rollback];
+const ACTED_ON: &[Kind] = &[Kind::InstallOnce, Kind::Stop, Kind::Start, Kind::Remove];
 const THREE: &[Kind] = &[Kind::InstallFirst, Kind::InstallSecond, Kind::InstallThird];
 
 #[test]
@@ -1000,4 +1046,30 @@ fn a_plugin_may_become_one_of_the_other_kind() {
         shutdowns: 0,
     };
     check(SmallWorld { budget, kinds: BOTH }, 10_000);
+}
+
+#[test]
+fn what_people_ask_for_survives_crashes_of_the_agent_and_of_the_plugin() {
+    let budget = Budget {
+        orders: 4,
+        agent_crashes: 1,
+        plugin_crashes: 1,
+        failures: 1,
+        hangs: 0,
+        shutdowns: 0,
+    };
+    check(SmallWorld { budget, kinds: ACTED }, 100_000);
+}
+
+#[test]
+fn a_run_that_a_person_stops_has_one_end() {
+    let budget = Budget {
+        orders: 4,
+        agent_crashes: 2,
+        plugin_crashes: 0,
+        failures: 0,
+        hangs: 0,
+        shutdowns: 0,
+    };
+    check(SmallWorld { budget, kinds: ACTED_ON }, 20_000);
 }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::keys::number_key;
+use guest_agent_actors::model::act::{Act, Left, Person};
 use guest_agent_actors::model::event::{NewEvent, StoredEvent};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::{Number, Scope, Value};
@@ -199,6 +200,8 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "shutdown", &Shutdown::NotTaken);
     text = without(&text, "removal_trouble", &None::<()>);
     text = without(&text, "pause", &Pause::AfterCrash);
+    text = without(&text, "former", &None::<PluginSpec>);
+    text = without(&text, "person", &Person::default());
     let state = &read.state;
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -287,6 +290,11 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     }
     let crashed = Snapshot { story, ..plain(state(running(Change::None))) };
     add("plugin-with-crashes".to_owned(), crashed.encode());
+    let left = Left { revision: "3".parse().unwrap(), by: "root: it is slow".into() };
+    let person = Person { stopped: Some("root: maintenance".into()), left: Some(left) };
+    let former = Some(spec("1", None));
+    let held = State { person, former, ..state(Phase::Disabled { reason: "stopped".into() }) };
+    add("plugin-stopped-and-rolled-back".to_owned(), plain(held).encode());
     let mut story = TransitionLog::default();
     story.unenforced.push(Shortfall::new("memory limit", "no controller", "enable it"));
     let short = Snapshot { story, ..plain(state(running(Change::None))) };
@@ -323,6 +331,18 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
         ("control-plane", InboxContent::Configure(vec![10, 0, 255]), Origin::ControlPlane),
         ("local", InboxContent::Configure(vec![10, 0]), Origin::Local),
         ("restart", InboxContent::Restart("a".parse().unwrap()), Origin::Local),
+        (
+            "stop",
+            InboxContent::Asked("a".parse().unwrap(), Act::Stop("root".into())),
+            Origin::Local,
+        ),
+        ("start", InboxContent::Asked("a".parse().unwrap(), Act::Start), Origin::Local),
+        (
+            "rollback",
+            InboxContent::Asked("a".parse().unwrap(), Act::Rollback("root".into())),
+            Origin::Local,
+        ),
+        ("release", InboxContent::Asked("a".parse().unwrap(), Act::Release), Origin::Local),
     ] {
         let (first, refused) = (Generation(u64::MAX - 1), Vec::new());
         let entry = InboxEntry { first, content, origin, trace: None, refused };
@@ -421,6 +441,8 @@ fn state(phase: Phase) -> State {
         runs: Runs::default(),
         local: None,
         shutdown: Shutdown::NotTaken,
+        former: None,
+        person: Person::default(),
         removal_trouble: None,
     }
 }

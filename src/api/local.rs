@@ -27,6 +27,7 @@ use crate::net::vetted::{self, VettingListener};
 use crate::process::launch::ProcessLauncher;
 use crate::store::adoption::Adoption;
 
+mod act;
 mod admission;
 mod archives;
 mod events;
@@ -123,7 +124,14 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::RestartRequest>,
     ) -> Result<Response<local::RestartResponse>, Status> {
-        orders::restart(self, request).await.map(Response::new)
+        act::restart(self, request).await.map(Response::new)
+    }
+
+    async fn act(
+        &self,
+        request: Request<local::ActRequest>,
+    ) -> Result<Response<local::ActResponse>, Status> {
+        act::act(self, request).await.map(Response::new)
     }
 
     async fn ask(

@@ -1,7 +1,7 @@
 //! The outputs of a verb: results are printed to `out`, messages about the verb itself to `err`.
 //! The console knows whether `out` is a terminal, and how wide it is.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -27,8 +27,20 @@ pub struct Console<'a> {
     pub err_is_terminal: bool,
     /// Whether text may be coloured.
     pub colour: bool,
+    /// Reads a line that a person types; `None` where no person sits at both ends.
+    pub reply: Option<fn() -> io::Result<String>>,
     /// Wall-clock time, for "since when".
     pub now: fn() -> Timestamp,
+}
+
+/// Most bytes of a reply.
+const REPLY_MAX: u64 = 1024;
+
+/// A line from the terminal.
+fn typed() -> io::Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().take(REPLY_MAX).read_line(&mut line)?;
+    Ok(line)
 }
 
 // === impl Console ===
@@ -49,8 +61,23 @@ impl<'a> Console<'a> {
             width: is_terminal.then_some(columns),
             err_is_terminal: io::stderr().is_terminal(),
             colour: is_terminal && environment.variable("NO_COLOR").is_none(),
+            reply: (io::stdin().is_terminal() && io::stderr().is_terminal()).then_some(typed),
             now: Timestamp::now,
         }
+    }
+
+    /// Whether a person can be asked.
+    pub(super) fn can_ask(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    /// Whether a person agrees. Everything but yes is no, the end of the input as well.
+    pub(super) fn ask(&mut self, what: &str) -> io::Result<bool> {
+        let Some(reply) = self.reply else { return Ok(true) };
+        write!(self.err, "{what}\nGo on? [y/N] ")?;
+        self.err.flush()?;
+        let reply = reply()?;
+        Ok(["y", "yes"].contains(&reply.trim().to_lowercase().as_str()))
     }
 
     /// The width for which text is laid out, in columns.

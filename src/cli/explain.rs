@@ -126,6 +126,7 @@ pub(super) fn lines(name: &str, answer: &ExplainResponse, now: fn() -> Timestamp
         width: None,
         err_is_terminal: false,
         colour: false,
+        reply: None,
         now,
     };
     match print(name, answer, &mut console) {

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 use futures_util::{Stream, StreamExt, stream};
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use guest_agent_proto::local::{
-    AdmissionVerdict, AskAdmissionRequest, AskAdmissionResponse, AskRequest, AskResponse,
-    ClearQuarantineRequest, ClearQuarantineResponse, ConfigureRequest, ConfigureResponse,
-    ConfigureResult, Event, ExamineRequest, ExamineResponse, ExplainRequest, ExplainResponse,
-    ForgetPluginRequest, ForgetPluginResponse, GetStatusRequest, GetStatusResponse, LogChunk,
-    NotifiedPlugin, NotifyVmEventRequest, NotifyVmEventResponse, PlaceArchiveRequest,
-    PlaceArchiveResponse, PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest,
-    StreamLogsRequest, SweepRequest, SweepResponse,
+    ActRequest, ActResponse, AdmissionVerdict, AskAdmissionRequest, AskAdmissionResponse,
+    AskRequest, AskResponse, ClearQuarantineRequest, ClearQuarantineResponse, ConfigureRequest,
+    ConfigureResponse, ConfigureResult, Event, ExamineRequest, ExamineResponse, ExplainRequest,
+    ExplainResponse, ForgetPluginRequest, ForgetPluginResponse, GetStatusRequest,
+    GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest, NotifyVmEventResponse,
+    PlaceArchiveRequest, PlaceArchiveResponse, PluginStatus, RestartRequest, RestartResponse,
+    StreamEventsRequest, StreamLogsRequest, SweepRequest, SweepResponse,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -62,6 +62,8 @@ pub(super) struct Asked {
     pub(super) sweeps: Vec<bool>,
     /// The plugins that were to be forgotten.
     pub(super) forgotten: Vec<String>,
+    /// What people asked of plugins.
+    pub(super) acts: Vec<ActRequest>,
 }
 
 /// Ends the agent when dropped.
@@ -209,6 +211,14 @@ impl LocalAgent for Server {
         self.known(&request.into_inner().name)?;
         let generation = self.script().restart.unwrap_or_default();
         Ok(Response::new(RestartResponse { generation }))
+    }
+
+    async fn act(&self, request: Request<ActRequest>) -> Result<Response<ActResponse>, Status> {
+        let request = request.into_inner();
+        self.known(&request.name)?;
+        self.record(|asked| asked.acts.push(request));
+        let generation = self.script().restart.unwrap_or_default();
+        Ok(Response::new(ActResponse { generation }))
     }
 
     async fn explain(

@@ -28,6 +28,12 @@ pub(super) enum Goal {
     Configured { config_hash: String },
     /// The plugin is removed.
     Removed,
+    /// The plugin does not run, and is to stay so.
+    Stopped,
+    /// The revision before runs.
+    RolledBack,
+    /// The order was carried out, whatever came of it.
+    Settled,
 }
 
 /// An accepted order.
@@ -74,6 +80,17 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
             FollowedOrder::Done(status.state.clone())
         }
         Goal::Removed => FollowedOrder::Failed(explain(status, "it is still there")),
+        Goal::Stopped if status.pid.is_none() => FollowedOrder::Done(status.state.clone()),
+        Goal::Stopped => FollowedOrder::Failed(explain(status, &format!("it is {}", status.state))),
+        // The revision that was left shows as failed.
+        Goal::RolledBack if !status.rolled_back.is_empty() => match values::state(status) {
+            StatusValue::Running | StatusValue::Stopped => {
+                FollowedOrder::Done(format!("{} with revision {}", status.state, status.revision))
+            }
+            _ => FollowedOrder::Failed(explain(status, &format!("it is {}", status.state))),
+        },
+        Goal::RolledBack => FollowedOrder::Failed("a newer order replaced it".to_owned()),
+        Goal::Settled => FollowedOrder::Done(status.state.clone()),
         Goal::Installed { revision } if status.revision != *revision => {
             if status.generation > awaited.generation {
                 FollowedOrder::Failed("a newer order replaced it".to_owned())

@@ -216,6 +216,7 @@ mod tests {
             width: terminal.then_some(80),
             err_is_terminal: false,
             colour: false,
+            reply: None,
             now: jiff::Timestamp::now,
         };
         let mut printer = Printer::new(json, terminal);

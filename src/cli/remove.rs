@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use guest_agent_actors::model::id::PluginName;
 
+use super::act::confirm;
 use super::context::Context;
 use super::failure::Failure;
 use super::submit::order_and_report;
@@ -17,6 +18,9 @@ Examples:
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,
+    /// Do not ask before the plugin is removed
+    #[arg(long, short)]
+    yes: bool,
     /// Wait until it is removed
     #[arg(long)]
     wait: bool,
@@ -34,6 +38,10 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     if !known.iter().any(|plugin| plugin.name == name) {
         let names = known.iter().map(|plugin| plugin.name.as_str());
         return Err(super::client::unknown_plugin(name, names));
+    }
+    if !flags.yes {
+        let consequence = "It is stopped, and its files and its data are deleted.";
+        confirm(&mut client, name, consequence, context.console).await?;
     }
     let timeout = flags.wait.then_some(flags.timeout);
     let spoken = (context.console, context.environment);

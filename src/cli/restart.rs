@@ -6,6 +6,7 @@ use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{PluginStatus, RestartRequest};
 use serde_json::json;
 
+use super::act::confirm;
 use super::client;
 use super::context::Context;
 use super::failure::Failure;
@@ -20,6 +21,9 @@ Examples:
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,
+    /// Do not ask before the plugin is stopped
+    #[arg(long, short)]
+    yes: bool,
     /// Wait until it runs again
     #[arg(long)]
     wait: bool,
@@ -31,6 +35,9 @@ pub(super) struct Flags {
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let mut client = context.connect().await?;
     let name = flags.name.as_str().to_owned();
+    if !flags.yes {
+        confirm(&mut client, &name, "It is stopped and started again.", context.console).await?;
+    }
     let request = RestartRequest { name: name.clone() };
     let answer = client.restart(client::traced(request, context.environment)).await;
     let generation = match answer {

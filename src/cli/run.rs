@@ -1,5 +1,8 @@
-//! `run`: the service.
+//! `run`: the service; with the name of a one-shot plugin, a run of that plugin.
 
+use guest_agent_actors::model::id::PluginName;
+
+use super::act::Waiting;
 use super::context::Context;
 use super::failure::Failure;
 use crate::agent::{RunArgs, configured};
@@ -9,13 +12,20 @@ use crate::agent::{RunArgs, configured};
 Examples:
   guest-agent run
   guest-agent run --config ./guest-agent.toml --set control_plane.enabled=false
-  guest-agent run --stop-plugins")]
+  guest-agent run --stop-plugins
+  guest-agent run nightly-report --wait")]
 pub(super) struct Flags {
+    /// Run this one-shot plugin now, instead of the service
+    #[arg(id = "name", value_name = "NAME", conflicts_with = "stop_plugins")]
+    pub(super) plugin: Option<PluginName>,
+    #[command(flatten)]
+    pub(super) waiting: Waiting,
     /// Stop all plugins when the agent stops; without it they keep running
     #[arg(long)]
     stop_plugins: bool,
 }
 
+/// Runs the service.
 pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     if context.global.socket.is_some() {
         return Err(Failure::usage("--socket names the socket of an agent that runs already")

@@ -24,6 +24,7 @@ use crate::display::values::Named;
 use crate::install::pack::{Compression, Packed};
 use crate::process::logs::keeper::KeeperArgs;
 
+mod act;
 mod basics;
 mod doctor;
 mod explain;
@@ -99,6 +100,8 @@ fn pack_nothing(_: &Path, out: &Path, compression: Compression) -> Result<Packed
 enum Looks {
     Plain,
     Terminal(usize),
+    /// A person who answers like this.
+    Answering(fn() -> std::io::Result<String>),
 }
 
 fn ran_with(
@@ -109,7 +112,7 @@ fn ran_with(
 ) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let (width, colour) = match looks {
-        Looks::Plain => (None, false),
+        Looks::Plain | Looks::Answering(_) => (None, false),
         Looks::Terminal(width) => (Some(width), true),
     };
     let mut console = Console {
@@ -118,6 +121,10 @@ fn ran_with(
         width,
         err_is_terminal: false,
         colour,
+        reply: match looks {
+            Looks::Plain | Looks::Terminal(_) => None,
+            Looks::Answering(answer) => Some(answer),
+        },
         now: || Timestamp::from_second(NOW).expect("a time"),
     };
     let arguments = std::iter::once("guest-agent").chain(arguments.iter().copied());

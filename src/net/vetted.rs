@@ -17,6 +17,7 @@ use super::accept::Listener;
 use super::placed::PlacedInfo;
 use super::shares::{HasPeer, Peer};
 use crate::os::descriptors::{self, Open};
+use crate::os::{procfs, users};
 
 /// Whether the peer may use the socket, or why not.
 pub(crate) type PeerResult = Result<(), Arc<str>>;
@@ -37,6 +38,23 @@ pub(crate) struct VettingListener {
 pub(crate) struct Vetted {
     stream: UnixStream,
     result: PeerResult,
+    caller: Option<Caller>,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// The user of the process.
+    pub(crate) uid: u32,
+    /// The user who logged in, however the process became another one; `None` where nobody did.
+    pub(crate) login: Option<u32>,
+}
+
+/// What a gRPC server knows of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct VettedInfo {
+    result: PeerResult,
+    caller: Option<Caller>,
 }
 
 // === impl VettingListener ===
@@ -72,8 +90,33 @@ impl Listener for VettingListener {
             };
             let result = judging.await;
             if let Some(stream) = self.accepted().take() {
-                return Ok(Vetted { stream, result });
+                let caller = Caller::of(&stream);
+                return Ok(Vetted { stream, result, caller });
             }
+        }
+    }
+}
+
+// === impl Caller ===
+
+impl Caller {
+    fn of(stream: &UnixStream) -> Option<Self> {
+        let peer = stream.peer_cred().ok()?;
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
+        Some(Self { uid: peer.uid(), login: pid.and_then(procfs::login) })
+    }
+
+    /// Who that is, with the user who logged in where that is another one. Blocks.
+    pub(crate) fn name(self) -> String {
+        self.named(users::name_of)
+    }
+
+    fn named(self, name_of: impl Fn(u32) -> String) -> String {
+        match self.login {
+            Some(login) if login != self.uid => {
+                format!("{} as {}", name_of(login), name_of(self.uid))
+            }
+            Some(_) | None => name_of(self.uid),
         }
     }
 }
@@ -99,10 +142,10 @@ impl HasPeer for Vetted {
 }
 
 impl Connected for Vetted {
-    type ConnectInfo = PeerResult;
+    type ConnectInfo = VettedInfo;
 
-    fn connect_info(&self) -> PeerResult {
-        self.result.clone()
+    fn connect_info(&self) -> VettedInfo {
+        VettedInfo { result: self.result.clone(), caller: self.caller }
     }
 }
 
@@ -134,16 +177,21 @@ impl AsyncWrite for Vetted {
     }
 }
 
-/// Lets a call in whose peer may use the socket, and notes that a complete request has come.
+/// Lets a call in whose peer may use the socket, notes that a complete request has come, and adds
+/// the [`Caller`] to the call.
 ///
 /// # Errors
 /// PERMISSION_DENIED with the reason why the peer may not use the socket.
-pub(crate) fn admit(request: Request<()>) -> Result<Request<()>, Status> {
-    let connection = request.extensions().get::<PlacedInfo<PeerResult>>();
+pub(crate) fn admit(mut request: Request<()>) -> Result<Request<()>, Status> {
+    let connection = request.extensions().get::<PlacedInfo<VettedInfo>>();
     let connection =
         connection.ok_or_else(|| Status::internal("the connection of this call is unknown"))?;
-    connection.info.clone().map_err(|why| Status::permission_denied(&*why))?;
+    let VettedInfo { result, caller } = connection.info.clone();
+    result.map_err(|why| Status::permission_denied(&*why))?;
     connection.note_request();
+    if let Some(caller) = caller {
+        request.extensions_mut().insert(caller);
+    }
     Ok(request)
 }
 
@@ -154,6 +202,14 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    #[test]
+    fn who_logged_in_is_named_beside_the_user_of_the_process() {
+        let named = |uid, login| Caller { uid, login }.named(|uid| format!("u{uid}"));
+        assert_eq!(named(0, Some(1000)), "u1000 as u0");
+        assert_eq!(named(0, Some(0)), "u0");
+        assert_eq!(named(0, None), "u0");
+    }
 
     #[tokio::test]
     async fn a_connection_whose_judgement_is_dropped_is_not_lost() {

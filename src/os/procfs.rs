@@ -122,6 +122,13 @@ pub(crate) fn users(pid: u32) -> Option<(u32, u32)> {
     Some((users.next()?, users.next()?))
 }
 
+/// The user who logged in, in whose session a process is, whatever user it runs as now. `None` where
+/// nobody did, as for services.
+pub(crate) fn login(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?;
+    text.trim().parse().ok().filter(|user| *user != u32::MAX)
+}
+
 /// The value of a variable in what `environ` returned.
 pub(crate) fn variable<'a>(environ: &'a [u8], key: &str) -> Option<&'a [u8]> {
     environ

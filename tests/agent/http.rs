@@ -147,7 +147,8 @@ async fn an_address_that_is_taken_stops_nothing_and_is_taken_when_it_is_free() {
     assert!(said.stdout.contains(&expected) && said.stdout.contains("ss -ltnp"), "{said:?}");
     drop(taken);
     assert_eq!(bed.http().await, at);
-    assert_eq!(bed.cli(&doctor).await.ok(), "nothing is wrong\n");
+    let said = bed.cli(&doctor).await.ok();
+    assert!(said.starts_with("nothing is wrong\n"), "{said}");
     bed.finish().await;
 }
 

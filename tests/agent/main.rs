@@ -41,6 +41,7 @@ mod metadata;
 mod notify;
 mod one_shot;
 mod orders;
+mod people;
 mod preflight;
 mod python;
 mod registry;

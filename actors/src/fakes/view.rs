@@ -60,6 +60,9 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         unenforced: Unenforced::default(),
         spec,
         history: History::default(),
+        stopped: false,
+        left: None,
+        way_back: None,
         needed: BTreeSet::new(),
     }
 }

@@ -76,8 +76,12 @@ pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<
             ),
             Order::Remove => refuse(PluginEventKind::RemoveFailed, "no plugin has this name"),
             Order::Apply(_) => refuse(PluginEventKind::ApplyFailed, "no plugin has this name"),
-            // Only the local API gives this order, and it has answered the caller already.
-            Order::Restart => refuse(PluginEventKind::StartFailed, "no plugin has this name"),
+            // Only the local API gives these orders, and it has answered the caller already.
+            Order::Restart
+            | Order::Stop(_)
+            | Order::Start
+            | Order::Rollback(_)
+            | Order::Release => refuse(PluginEventKind::StartFailed, "no plugin has this name"),
         });
     }
     assignments

@@ -17,6 +17,7 @@ use crate::crash_point;
 use crate::error::Chain;
 use crate::keys::key_number;
 use crate::messages::{Configure, LoadSnapshot, NumberedOrder, RescanLocal, Save};
+use crate::model::act::Act;
 use crate::model::event;
 use crate::model::event::PluginEventKind;
 use crate::model::id::{Generation, PluginName};
@@ -358,6 +359,7 @@ pub fn decode_inbox(inbox: u64, entry: &InboxEntry) -> Result<Configure, String>
 fn decode_orders(entry: &InboxEntry) -> Result<Vec<DecodedOrder>, String> {
     match &entry.content {
         InboxContent::Restart(name) => Ok(vec![Ok(restart_of(name))]),
+        InboxContent::Asked(name, act) => Ok(vec![Ok(asked_of(name, act))]),
         InboxContent::Configure(bytes) => wire::decode_orders(bytes, entry.origin)
             .map_err(|error| because(entry, &Chain(&error).to_string())),
     }
@@ -383,6 +385,17 @@ fn because(entry: &InboxEntry, reason: &str) -> String {
 /// The order to start a plugin afresh.
 pub(crate) fn restart_of(name: &PluginName) -> NamedOrder {
     NamedOrder { name: name.clone(), revision: "".into(), order: Order::Restart }
+}
+
+/// The order that a person gave.
+pub(crate) fn asked_of(name: &PluginName, act: &Act) -> NamedOrder {
+    let order = match act {
+        Act::Stop(by) => Order::Stop(by.clone()),
+        Act::Start => Order::Start,
+        Act::Rollback(by) => Order::Rollback(by.clone()),
+        Act::Release => Order::Release,
+    };
+    NamedOrder { name: name.clone(), revision: "".into(), order }
 }
 
 /// The order to end whatever runs under a name.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::model::exit::ExitCause;
 use crate::model::history::StartTry;
-use crate::model::view::{Activity, PluginView, Reported};
+use crate::model::view::{Activity, Pending, PluginView, Reported};
 
 /// Crashes count this long.
 pub const CRASH_WINDOW: Duration = Duration::from_secs(30 * 60);
@@ -82,6 +82,10 @@ causes! {
     NearLimit "near_limit",
     /// Limits or restrictions of it are not enforced.
     NotEnforced "not_enforced",
+    /// A person stopped it.
+    Stopped "stopped",
+    /// A person rolled a revision back, and it stays away.
+    RolledBack "rolled_back",
     /// Work for an order is under way.
     Working "working",
     /// Nothing is to be done.
@@ -133,7 +137,7 @@ impl Verdict {
     pub fn of(view: &PluginView, memory_bytes: Option<u64>, now: SystemTime) -> Self {
         let case = Case { view, memory_bytes, now };
         let verdict = case.failing().or_else(|| case.degraded());
-        let verdict = verdict.or_else(|| case.busy());
+        let verdict = verdict.or_else(|| case.held()).or_else(|| case.busy());
         verdict.unwrap_or_else(|| case.ok())
     }
 
@@ -177,7 +181,7 @@ impl Case<'_> {
         };
         let here = history.since;
         let recent = self.recent_crashes();
-        if recent.len() >= CRASH_LOOP {
+        if recent.len() >= CRASH_LOOP && *state != Reported::Stopped {
             let (count, within) = (recent.len(), CRASH_WINDOW.as_secs() / 60);
             let cause = self.last_end();
             let why = format!("crashed {count} times within {within} minutes, last {cause}");
@@ -253,7 +257,10 @@ impl Case<'_> {
         let degraded = |cause, why: String, since, verb| {
             self.verdict((Level::Degraded, cause), why, since, verb)
         };
-        if let Some(failed) = pending.as_ref().filter(|pending| !pending.error.is_empty()) {
+        let is_failed = |pending: &&Pending| {
+            !pending.error.is_empty() && self.view.left.as_ref() != Some(&pending.revision)
+        };
+        if let Some(failed) = pending.as_ref().filter(is_failed) {
             let (new, error) = (&failed.revision, &failed.error);
             let why = match failed.state {
                 Reported::InstallFailed => {
@@ -264,7 +271,9 @@ impl Case<'_> {
             return Some(degraded(Cause::RevisionFailed, why, history.failed_at, "events"));
         }
         let recent = self.recent_crashes();
-        if let Some(last) = recent.last() {
+        if let Some(last) = recent.last()
+            && self.view.state != Reported::Stopped
+        {
             let times = if recent.len() == 1 { "once" } else { "twice" };
             let (within, cause) = (CRASH_WINDOW.as_secs() / 60, self.last_end());
             let why = format!("crashed {times} within {within} minutes, {cause}");
@@ -284,6 +293,22 @@ impl Case<'_> {
             ));
         }
         None
+    }
+
+    /// A person keeps it as it is.
+    fn held(&self) -> Option<Verdict> {
+        let PluginView { reason, revision, history, left, pending, .. } = self.view;
+        let held =
+            |cause, why: String, since, verb| self.verdict((Level::Held, cause), why, since, verb);
+        if self.view.stopped && self.view.state == Reported::Stopped {
+            return Some(held(Cause::Stopped, reason.to_string(), history.since, "start"));
+        }
+        let left = left.as_ref()?;
+        // Only one that still shows as failed has a text that says who rolled it back.
+        let why = pending.as_ref().filter(|it| it.revision == *left).map(|it| &*it.error);
+        let why = why.filter(|why| !why.is_empty()).unwrap_or("rolled back");
+        let why = format!("revision {left} stays away and {revision} runs: {why}");
+        Some(held(Cause::RolledBack, why, history.failed_at, "release"))
     }
 
     fn busy(&self) -> Option<Verdict> {

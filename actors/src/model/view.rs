@@ -82,6 +82,12 @@ pub struct PluginView {
     pub unenforced: Unenforced,
     /// What happened to it before, as far as verdicts need it.
     pub history: History,
+    /// Whether a person stopped it; `reason` says who.
+    pub stopped: bool,
+    /// The revision that a person rolled back, until another is ordered or it is released.
+    pub left: Option<RevisionId>,
+    /// The revision that a rollback would return to; none where none is on disk.
+    pub way_back: Option<RevisionId>,
     /// Revisions whose files it needs; others of it may be deleted.
     pub needed: BTreeSet<RevisionId>,
 }

@@ -17,6 +17,7 @@ pub fn state(state: &State) -> String {
         Phase::Running { change: Change::Limiting { .. }, .. } => "being given other limits",
         Phase::Executing { .. } => "executing",
         Phase::Idle => "waiting for a trigger",
+        Phase::Disabled { .. } if state.person.stopped.is_some() => "stopped by a person",
         Phase::Disabled { .. } => "disabled by its rules",
         Phase::BackingOff { pause: Pause::AfterCrash, .. } => "pausing after a crash",
         Phase::BackingOff { pause: Pause::AfterShutdown, .. } => "ended with the machine",
@@ -28,6 +29,7 @@ pub fn state(state: &State) -> String {
             Then::Rest { .. } => "stopping for good",
             Then::Remove => "stopping, to be removed",
             Then::Fail { .. } => "stopping a run",
+            Then::Disable { .. } if state.person.stopped.is_some() => "stopping, to stay stopped",
             Then::Disable { .. } => "stopping because of its rules",
         },
         Phase::Stopped { then: Resume::Start } => "stopped, about to start",
@@ -78,6 +80,10 @@ pub fn event(event: &Event) -> String {
                 Order::Remove => "remove".to_owned(),
                 Order::Apply(_) => "apply".to_owned(),
                 Order::Restart => "restart".to_owned(),
+                Order::Stop(by) => format!("stop, by {by}"),
+                Order::Start => "start".to_owned(),
+                Order::Rollback(by) => format!("rollback, by {by}"),
+                Order::Release => "release".to_owned(),
             };
             format!("order {}: {order}", generation.0)
         }

@@ -117,6 +117,14 @@ pub enum Order {
     Apply(Option<Config>),
     /// The current revision is to be started again.
     Restart,
+    /// It is to stay stopped; who wants that, and why.
+    Stop(Arc<str>),
+    /// A stop ends.
+    Start,
+    /// The revision before the current one is to run again; who wants that, and why.
+    Rollback(Arc<str>),
+    /// The revision that was rolled back may be ordered again.
+    Release,
 }
 
 impl Order {
@@ -125,7 +133,13 @@ impl Order {
     pub fn revision(&self) -> &str {
         match self {
             Self::Install(spec) => spec.revision.as_str(),
-            Self::Remove | Self::Apply(_) | Self::Restart => "",
+            Self::Remove
+            | Self::Apply(_)
+            | Self::Restart
+            | Self::Stop(_)
+            | Self::Start
+            | Self::Rollback(_)
+            | Self::Release => "",
         }
     }
 }

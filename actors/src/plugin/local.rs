@@ -183,7 +183,7 @@ impl TransitionBuilder<'_> {
     }
 
     /// Whether its end has begun. What follows is decided when it is over.
-    fn is_leaving(&self) -> bool {
+    pub(super) fn is_leaving(&self) -> bool {
         matches!(
             self.state.phase,
             Phase::Removing { .. } | Phase::Stopping { then: Then::Remove, .. }

@@ -28,6 +28,10 @@ impl TransitionBuilder<'_> {
             Order::Remove => self.ordered_remove(),
             Order::Apply(config) => self.ordered_apply(config),
             Order::Restart => self.ordered_restart(),
+            Order::Stop(by) => self.ordered_stop(by),
+            Order::Start => self.ordered_start(),
+            Order::Rollback(by) => self.ordered_rollback(by),
+            Order::Release => self.ordered_release(),
         }
         if self.state.phase == Phase::Gone && !self.retires() {
             // The order came just after the plugin's end, and the manager keeps the plugin on the
@@ -39,6 +43,9 @@ impl TransitionBuilder<'_> {
     pub(super) fn ordered_install(&mut self, spec: Arc<PluginSpec>) {
         if let Some(installed) = self.archive_in_the_way_of(&spec) {
             self.refuse_archive(&installed);
+            return;
+        }
+        if self.refuse_left(&spec) {
             return;
         }
         self.announce_install(&spec);
@@ -124,6 +131,7 @@ impl TransitionBuilder<'_> {
         if let Some(trial) = self.state.trial.take() {
             self.discard(&trial.last_good);
         }
+        self.drop_former();
         self.state.standing = Standing::Unproven;
     }
 
@@ -327,6 +335,7 @@ impl TransitionBuilder<'_> {
     pub(super) fn take_down(&mut self, superseded: &str, details: &str) {
         self.supersede_all(superseded);
         self.announce(PluginEventKind::RemoveRequested, details);
+        self.forget_person();
         // The sender of this order has not received a failure yet.
         self.state.removal_trouble = None;
         match self.state.phase.clone() {
@@ -429,7 +438,7 @@ impl TransitionBuilder<'_> {
         self.state.owed.apply = Due::Yes;
     }
 
-    fn ordered_restart(&mut self) {
+    pub(super) fn ordered_restart(&mut self) {
         if let Some(local) = self.refused_local() {
             self.ordered_install(local);
             return;

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use crate::model::act::stopped_by;
 use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::id::Process;
@@ -208,7 +209,11 @@ impl TransitionBuilder<'_> {
 // === impl TransitionBuilder: rules ===
 
 impl TransitionBuilder<'_> {
+    /// Whether the plugin may run: a person who stopped it decides before its rules do.
     fn verdict(&self) -> RuleVerdict {
+        if let Some(by) = &self.state.person.stopped {
+            return RuleVerdict::Disabled { because: stopped_by(by) };
+        }
         evaluate(&self.state.spec.execution.rules, self.facts)
     }
 

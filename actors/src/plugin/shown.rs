@@ -128,6 +128,9 @@ impl Shown {
             last_output: self.story.last_output.clone(),
             unenforced: self.story.unenforced.clone(),
             history: self.history(state, next_start),
+            stopped: state.person.stopped.is_some(),
+            left: state.person.left.as_ref().map(|left| left.revision.clone()),
+            way_back: state.way_back().map(|spec| spec.revision.clone()),
             needed: needed(state),
         }
     }
@@ -226,6 +229,6 @@ pub(super) fn needed(state: &State) -> BTreeSet<RevisionId> {
         Next::Nothing | Next::Failed { .. } => None,
     };
     let last_good = state.trial.as_ref().map(|trial| &trial.last_good);
-    let specs = [Some(&state.spec), next, last_good].into_iter().flatten();
+    let specs = [Some(&state.spec), next, last_good, state.former.as_ref()].into_iter().flatten();
     specs.map(|spec| spec.revision.clone()).collect()
 }

@@ -10,6 +10,7 @@ use guest_agent_proto::record as rec;
 use prost::Message;
 
 use self::error::VERSION;
+use crate::model::act::{BY_MAX, Left, Person};
 use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, BootId, Endpoint, Generation, PluginName, Process, RevisionId};
 use crate::model::runs::Due;
@@ -22,6 +23,7 @@ use crate::plugin::state::{
     Resume, Shutdown, Standing, State, Target, Then, Trial,
 };
 use crate::plugin::transition_log::TransitionLog;
+use crate::text::shortened;
 
 mod beside;
 mod error;
@@ -101,6 +103,12 @@ impl Snapshot {
             removal_trouble: state.removal_trouble.as_deref().map(str::to_owned),
             crashes: self.story.crashes.iter().map(|at| (*at).into()).collect(),
             crash_reason: self.story.crash_reason.to_string(),
+            former: state.former.as_deref().map(spec_record),
+            stopped_by: state.person.stopped.as_deref().map(str::to_owned),
+            left: state.person.left.as_ref().map(|left| rec::Left {
+                revision: left.revision.to_string(),
+                by: left.by.to_string(),
+            }),
         }
         .encode_to_vec()
     }
@@ -139,6 +147,11 @@ impl Snapshot {
             runs: runs_of(record.runs),
             local: record.local.map(local_of).transpose()?,
             shutdown,
+            former: record.former.map(|spec| spec_of(Some(spec))).transpose()?,
+            person: Person {
+                stopped: record.stopped_by.map(|by| shortened(&by, BY_MAX).into()),
+                left: record.left.map(left_of).transpose()?,
+            },
             removal_trouble: record.removal_trouble.map(Into::into),
         };
         check_names(&state)?;
@@ -159,6 +172,11 @@ impl Snapshot {
     }
 }
 
+fn left_of(record: rec::Left) -> Result<Left, SnapshotError> {
+    let revision = record.revision.parse().map_err(SnapshotError::Id)?;
+    Ok(Left { revision, by: shortened(&record.by, BY_MAX).into() })
+}
+
 /// A damaged record must not make one plugin act under the name of another.
 fn check_names(state: &State) -> Result<(), SnapshotError> {
     let next = match &state.next {
@@ -168,7 +186,7 @@ fn check_names(state: &State) -> Result<(), SnapshotError> {
         Next::Nothing | Next::Failed { .. } => None,
     };
     let trial = state.trial.as_ref().map(|trial| &trial.last_good);
-    let foreign = [Some(&state.spec), next, trial, state.local.as_ref()]
+    let foreign = [Some(&state.spec), next, trial, state.local.as_ref(), state.former.as_ref()]
         .into_iter()
         .flatten()
         .find(|spec| spec.name != state.name);

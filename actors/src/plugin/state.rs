@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::model::act::Person;
 use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, Endpoint, Generation, PluginName, Process, RevisionId};
 use crate::model::runs::{Due, Runs};
@@ -47,6 +48,11 @@ pub struct State {
     pub local: Option<Arc<PluginSpec>>,
     /// Whether the process that runs took the `shutdown` event of the machine.
     pub shutdown: Shutdown,
+    /// The revision that ran before the current one and is still on disk, to return to. Only beside a
+    /// revision that proved itself: one on trial has it in `trial`.
+    pub former: Option<Arc<PluginSpec>>,
+    /// What people on the machine asked for.
+    pub person: Person,
     /// Why the removal that is under way did not succeed yet, if its event was sent. Only while the
     /// plugin is being removed.
     pub removal_trouble: Option<Arc<str>>,
@@ -424,8 +430,16 @@ impl State {
             runs: Runs::default(),
             local: None,
             shutdown: Shutdown::default(),
+            former: None,
+            person: Person::default(),
             removal_trouble: None,
         }
+    }
+
+    /// The revision that a rollback returns to, if one is on disk.
+    #[must_use]
+    pub fn way_back(&self) -> Option<&Arc<PluginSpec>> {
+        self.trial.as_ref().map(|trial| &trial.last_good).or(self.former.as_ref())
     }
 
     /// The process that is the plugin's, as far as the state knows one.

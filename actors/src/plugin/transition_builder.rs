@@ -79,6 +79,8 @@ impl<'a> TransitionBuilder<'a> {
 
     /// The current revision is put on disk, with nothing running beside it.
     pub(super) fn install(&mut self) {
+        let spec = self.state.spec.clone();
+        self.use_former(&spec);
         let attempt = self.next_attempt();
         self.state.owed.install = Due::Yes;
         self.state.phase = Phase::Installing { attempt };
@@ -87,6 +89,7 @@ impl<'a> TransitionBuilder<'a> {
 
     /// Another revision is put on disk while the current one keeps running.
     pub(super) fn prepare(&mut self, spec: Arc<PluginSpec>) {
+        self.use_former(&spec);
         let attempt = self.next_attempt();
         self.state.next = Next::Preparing { spec: spec.clone(), attempt };
         self.effect(Effect::Install { attempt, spec });
@@ -243,6 +246,7 @@ impl<'a> TransitionBuilder<'a> {
             }
             self.discard(&gone);
         }
+        self.drop_former();
         self.state.standing = Standing::Unproven;
         self.state.runs = Runs::default();
         self.state.owed.install = Due::Yes;
@@ -480,6 +484,8 @@ impl<'a> TransitionBuilder<'a> {
     /// meanwhile.
     pub(super) fn removed(&mut self) {
         self.announce(PluginEventKind::Removed, "");
+        // Its files went with all others.
+        self.state.former = None;
         match std::mem::replace(&mut self.state.next, Next::Nothing) {
             Next::AfterRemoval { spec } => self.reborn(spec),
             Next::Nothing | Next::Preparing { .. } | Next::Ready { .. } | Next::Failed { .. } => {
@@ -503,6 +509,7 @@ impl<'a> TransitionBuilder<'a> {
 
     /// Another plugin begins under the old name.
     pub(super) fn reborn(&mut self, spec: Arc<PluginSpec>) {
+        self.drop_former();
         self.state.spec = spec;
         self.state.next = Next::Nothing;
         self.state.trial = None;

@@ -69,6 +69,14 @@ pub enum OrderKind {
     Apply,
     /// Start afresh.
     Restart,
+    /// A person stops it.
+    Stop,
+    /// A person lets it run again.
+    Start,
+    /// A person takes it back to the revision before.
+    Rollback,
+    /// A person ends a rollback.
+    Release,
 }
 
 /// Counts nothing.

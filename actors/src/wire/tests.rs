@@ -480,6 +480,9 @@ fn view() -> PluginView {
         unenforced: Unenforced::default(),
         spec,
         history: crate::model::history::History::default(),
+        stopped: false,
+        left: None,
+        way_back: None,
         needed: std::collections::BTreeSet::new(),
     }
 }

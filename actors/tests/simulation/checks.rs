@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use guest_agent_actors::messages::Listed;
+use guest_agent_actors::messages::{Listed, Submission};
+use guest_agent_actors::model::act::Act;
 use guest_agent_actors::model::view::{Activity, PluginView, Reported};
 use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::plugin::snapshot::Snapshot;
+use guest_agent_actors::plugin::state::State;
 use guest_agent_actors::ports::Table;
 
 use super::fate::show;
@@ -118,13 +120,14 @@ impl Run {
         Ok(())
     }
 
-    /// Whether an old revision is kept beside one that runs.
+    /// Whether an old revision is kept beside one that runs. The trial of one that a person stopped waits.
     fn is_on_probation(&self) -> bool {
         let storage = &self.agent.world.storage;
         let records = storage.keys(Table::Plugins).into_iter();
         let records = records.filter_map(|key| storage.read(Table::Plugins, &key));
         let mut snapshots = records.filter_map(|bytes| Snapshot::decode(&bytes).ok());
-        snapshots.any(|snapshot| snapshot.state.trial.is_some())
+        let waits = |state: &State| state.person.stopped.is_some();
+        snapshots.any(|snapshot| snapshot.state.trial.is_some() && !waits(&snapshot.state))
     }
 
     /// Nothing was acknowledged before it was durable, and nothing was carried out twice.
@@ -279,10 +282,36 @@ impl Run {
                 (Order::Apply(_), Desired::Installed { last_apply, .. }) => {
                     *last_apply = Some(number);
                 }
-                (Order::Apply(_) | Order::Restart, _) => {}
+                (
+                    Order::Apply(_)
+                    | Order::Restart
+                    | Order::Stop(_)
+                    | Order::Start
+                    | Order::Rollback(_)
+                    | Order::Release,
+                    _,
+                ) => {}
             }
         }
         desired
+    }
+
+    /// Whether a person stopped the plugin and nobody started it since.
+    fn is_stopped(&self, name: &str) -> bool {
+        let ledger = self.doom.ledger();
+        let mut stopped = false;
+        for order in ledger.in_order.iter().filter(|order| order.name.as_str() == name) {
+            match &order.order {
+                Order::Stop(_) => stopped = true,
+                Order::Start | Order::Remove => stopped = false,
+                Order::Install(_)
+                | Order::Apply(_)
+                | Order::Restart
+                | Order::Rollback(_)
+                | Order::Release => {}
+            }
+        }
+        stopped
     }
 
     fn is_as_ordered(&self, name: &str, view: Option<&PluginView>) -> Verdict {
@@ -300,6 +329,10 @@ impl Run {
             }
         };
         let view = view.expect("it was just seen");
+        // A stop of a plugin that was not there stopped nothing.
+        if self.is_stopped(name) && view.state == Reported::Stopped {
+            return Ok(());
+        }
         let ledger = self.doom.ledger();
         let told = ledger.told.get(name).map(Vec::as_slice).unwrap_or_default();
         let asked = told.iter().rposition(|t| t.number == 1 && t.revision == revision);
@@ -359,10 +392,28 @@ impl Run {
         }
     }
 
+    /// A person lets a plugin run again.
+    async fn start(&mut self, name: &str) {
+        let name = name.parse().expect("a name");
+        let submission = Submission::Asked(name, Act::Start);
+        let started = self.agent.submit(submission).await;
+        self.demand(started.map(drop).map_err(|error| format!("nobody can start it: {error}")));
+    }
+
     /// Without trouble everything ends exactly as ordered.
     async fn check_last_round(&mut self) {
         self.doom.log("THE LAST ROUND");
         let names = self.plugins.clone();
+        let listed = self.agent.list().await;
+        let stopped: Vec<_> = listed.iter().filter(|plugin| plugin.view.stopped).collect();
+        for plugin in &stopped {
+            self.start(plugin.view.name.as_str()).await;
+        }
+        if !stopped.is_empty() {
+            // What such a start leads to ends before the round begins.
+            self.pass(LAST_DEADLINES).await;
+            self.converge("after the starts", Self::has_converged).await;
+        }
         let before: BTreeMap<String, usize> = {
             let ledger = self.doom.ledger();
             names.iter().map(|n| (n.clone(), ledger.told.get(n).map_or(0, Vec::len))).collect()

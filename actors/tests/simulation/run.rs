@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use guest_agent_actors::fakes::{Fate, Harness};
 use guest_agent_actors::messages::{NotifyVm, Submission, Submit};
+use guest_agent_actors::model::act::Act;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::origin::Origin;
@@ -184,8 +185,17 @@ impl Run {
             self.doom.log(&format!("submits {}", describe(&body)));
             Submission::Configure(body)
         } else {
-            self.doom.log(&format!("submits a restart of {name}"));
-            Submission::Restart(name.parse().expect("a name"))
+            let plugin = name.parse().expect("a name");
+            let by = || "root: because".into();
+            let submission = match self.chance.below(8) {
+                0 => Submission::Asked(plugin, Act::Stop(by())),
+                1 | 2 => Submission::Asked(plugin, Act::Start),
+                3 => Submission::Asked(plugin, Act::Rollback(by())),
+                4 => Submission::Asked(plugin, Act::Release),
+                _ => Submission::Restart(plugin),
+            };
+            self.doom.log(&format!("submits {submission:?}"));
+            submission
         };
         let submitted = self.submitted.clone();
         self.agent

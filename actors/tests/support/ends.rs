@@ -23,6 +23,16 @@ pub(crate) struct Ends {
     installed: Option<String>,
 }
 
+/// Whether the failure of the current revision may follow its success.
+#[derive(Clone, Copy)]
+enum TakesBack {
+    Nothing,
+    /// Once, while it is on trial.
+    OnTrial,
+    /// Whenever a person wants it.
+    Any,
+}
+
 // === impl Ends ===
 
 impl Ends {
@@ -61,19 +71,25 @@ impl Ends {
             _other => {}
         }
         for (kind, revision) in told {
-            let on_trial = before.trial.is_some() && revision == before.spec.revision.as_str();
-            self.enter(kind, revision, on_trial)
+            let is_current = revision == before.spec.revision.as_str();
+            let takes_back = match event {
+                // A person may take back one that has proved itself, too.
+                Event::Ordered { order: Order::Rollback(_), .. } if is_current => TakesBack::Any,
+                _ if before.trial.is_some() && is_current => TakesBack::OnTrial,
+                _ => TakesBack::Nothing,
+            };
+            self.enter(kind, revision, takes_back)
                 .map_err(|why| format!("{kind:?} of {revision}: {why}; open: {self:?}"))?;
         }
         Ok(())
     }
 
-    /// Reads one event. `on_trial` says that its revision may be taken back.
+    /// Reads one event.
     fn enter(
         &mut self,
         kind: PluginEventKind,
         revision: &str,
-        on_trial: bool,
+        takes_back: TakesBack,
     ) -> Result<(), &'static str> {
         match kind {
             PluginEventKind::InstallRequested => {
@@ -88,7 +104,11 @@ impl Ends {
             PluginEventKind::InstallFailed => {
                 if !self.end_install(revision) {
                     // A revision on trial was reported as installed, and is taken back once.
-                    let is_taken_back = on_trial && self.installed.as_deref() == Some(revision);
+                    let is_taken_back = match takes_back {
+                        TakesBack::Nothing => false,
+                        TakesBack::OnTrial => self.installed.as_deref() == Some(revision),
+                        TakesBack::Any => true,
+                    };
                     if !is_taken_back {
                         return Err("no INSTALL is without an end");
                     }

@@ -113,6 +113,12 @@ pub struct PluginStatus {
     /// Whether the plugin needs attention.
     #[prost(message, optional, tag = "26")]
     pub verdict: ::core::option::Option<Verdict>,
+    /// The revision that a rollback would return to; empty when none is on disk.
+    #[prost(string, tag = "27")]
+    pub rollback_to: ::prost::alloc::string::String,
+    /// The revision that a person rolled back and that stays away; empty without one.
+    #[prost(string, tag = "28")]
+    pub rolled_back: ::prost::alloc::string::String,
 }
 /// The judgement of a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -137,7 +143,7 @@ pub struct Verdict {
     pub help: ::prost::alloc::string::String,
     /// What the verdict is about, for programs: crash_loop, install_failed, start_failed, start_fails,
     /// down, run_failed, remove_fails, unhealthy, revision_failed, crashed, near_limit, not_enforced,
-    /// working or fine. Later versions may have more.
+    /// stopped, rolled_back, working or fine. Later versions may have more.
     #[prost(string, tag = "7")]
     pub cause: ::prost::alloc::string::String,
 }
@@ -270,6 +276,24 @@ pub struct RestartRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RestartResponse {
+    #[prost(uint64, tag = "1")]
+    pub generation: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ActRequest {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(enumeration = "Act", tag = "2")]
+    pub act: i32,
+    /// Why, for those who look later.
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    /// For a rollback: the revision to return to; empty for the one that is on disk.
+    #[prost(string, tag = "4")]
+    pub revision: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ActResponse {
     #[prost(uint64, tag = "1")]
     pub generation: u64,
 }
@@ -732,6 +756,50 @@ impl ExitKind {
         }
     }
 }
+/// What a person asks of one plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Act {
+    Unspecified = 0,
+    /// It stays stopped, over restarts of the agent and of the machine.
+    Stop = 1,
+    /// A stop ends.
+    Start = 2,
+    /// The revision before the current one runs again, and the current one stays away.
+    Rollback = 3,
+    /// The revision that was rolled back may be ordered again.
+    Release = 4,
+    /// A one-shot plugin runs now.
+    Run = 5,
+}
+impl Act {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ACT_UNSPECIFIED",
+            Self::Stop => "ACT_STOP",
+            Self::Start => "ACT_START",
+            Self::Rollback => "ACT_ROLLBACK",
+            Self::Release => "ACT_RELEASE",
+            Self::Run => "ACT_RUN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ACT_UNSPECIFIED" => Some(Self::Unspecified),
+            "ACT_STOP" => Some(Self::Stop),
+            "ACT_START" => Some(Self::Start),
+            "ACT_ROLLBACK" => Some(Self::Rollback),
+            "ACT_RELEASE" => Some(Self::Release),
+            "ACT_RUN" => Some(Self::Run),
+            _ => None,
+        }
+    }
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum RulesDecision {
@@ -1151,6 +1219,29 @@ pub mod local_agent_client {
                 .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Restart"));
             self.inner.unary(req, path, codec).await
         }
+        /// Stops a plugin for good, starts it again, returns to the revision before, or ends what a person
+        /// asked for before. The agent answers when that is durable; the status shows its progress.
+        pub async fn act(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ActRequest>,
+        ) -> std::result::Result<tonic::Response<super::ActResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/Act",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "Act"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Asks a running plugin a question (GetStatus with data), or for its health without one.
         pub async fn ask(
             &mut self,
@@ -1444,6 +1535,12 @@ pub mod local_agent_server {
             &self,
             request: tonic::Request<super::RestartRequest>,
         ) -> std::result::Result<tonic::Response<super::RestartResponse>, tonic::Status>;
+        /// Stops a plugin for good, starts it again, returns to the revision before, or ends what a person
+        /// asked for before. The agent answers when that is durable; the status shows its progress.
+        async fn act(
+            &self,
+            request: tonic::Request<super::ActRequest>,
+        ) -> std::result::Result<tonic::Response<super::ActResponse>, tonic::Status>;
         /// Asks a running plugin a question (GetStatus with data), or for its health without one.
         async fn ask(
             &self,
@@ -1892,6 +1989,49 @@ pub mod local_agent_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RestartSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/Act" => {
+                    #[allow(non_camel_case_types)]
+                    struct ActSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<T: LocalAgent> tonic::server::UnaryService<super::ActRequest>
+                    for ActSvc<T> {
+                        type Response = super::ActResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ActRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::act(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ActSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -68,6 +68,24 @@ pub struct PluginRecord {
     /// Why it crashed last; empty when it did not.
     #[prost(string, tag = "27")]
     pub crash_reason: ::prost::alloc::string::String,
+    /// The revision that ran before the current one and is still on disk; absent without one.
+    #[prost(message, optional, tag = "28")]
+    pub former: ::core::option::Option<Spec>,
+    /// Who stopped it, and why; absent when no person did.
+    #[prost(string, optional, tag = "29")]
+    pub stopped_by: ::core::option::Option<::prost::alloc::string::String>,
+    /// The revision that a person rolled back; absent without one.
+    #[prost(message, optional, tag = "30")]
+    pub left: ::core::option::Option<Left>,
+}
+/// A revision that a person rolled back.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Left {
+    #[prost(string, tag = "1")]
+    pub revision: ::prost::alloc::string::String,
+    /// Who did, and why.
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
 }
 /// An operation of a plugin that is in progress.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -643,19 +661,80 @@ pub struct InboxRecord {
     /// Orders that were refused and whose refusal is an event already, counted from 0. Older records do not have it.
     #[prost(uint32, repeated, tag = "7")]
     pub refused: ::prost::alloc::vec::Vec<u32>,
-    /// An encoded agent_controlplane.ConfigurePluginStates, or a restart.
-    #[prost(oneof = "inbox_record::Orders", tags = "3, 4")]
+    /// An encoded agent_controlplane.ConfigurePluginStates, or what a person asks of one plugin.
+    #[prost(oneof = "inbox_record::Orders", tags = "3, 4, 8")]
     pub orders: ::core::option::Option<inbox_record::Orders>,
 }
 /// Nested message and enum types in `InboxRecord`.
 pub mod inbox_record {
-    /// An encoded agent_controlplane.ConfigurePluginStates, or a restart.
+    /// An encoded agent_controlplane.ConfigurePluginStates, or what a person asks of one plugin.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Orders {
         #[prost(bytes, tag = "3")]
         Configure(::prost::alloc::vec::Vec<u8>),
         #[prost(string, tag = "4")]
         Restart(::prost::alloc::string::String),
+        #[prost(message, tag = "8")]
+        Asked(super::Asked),
+    }
+}
+/// What a person asks of one plugin.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Asked {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(enumeration = "asked::Act", tag = "2")]
+    pub act: i32,
+    /// Who, and why.
+    #[prost(string, tag = "3")]
+    pub by: ::prost::alloc::string::String,
+}
+/// Nested message and enum types in `Asked`.
+pub mod asked {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Act {
+        Unspecified = 0,
+        Stop = 1,
+        Start = 2,
+        Rollback = 3,
+        Release = 4,
+    }
+    impl Act {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "ACT_UNSPECIFIED",
+                Self::Stop => "ACT_STOP",
+                Self::Start => "ACT_START",
+                Self::Rollback => "ACT_ROLLBACK",
+                Self::Release => "ACT_RELEASE",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "ACT_UNSPECIFIED" => Some(Self::Unspecified),
+                "ACT_STOP" => Some(Self::Stop),
+                "ACT_START" => Some(Self::Start),
+                "ACT_ROLLBACK" => Some(Self::Rollback),
+                "ACT_RELEASE" => Some(Self::Release),
+                _ => None,
+            }
+        }
     }
 }
 /// An event for the control plane.

@@ -1,4 +1,4 @@
-//! `Configure`, `Restart`, `AskAdmission` and `PlaceArchive`.
+//! `Configure`, `AskAdmission` and `PlaceArchive`.
 
 use guest_agent_actors::control_plane::TRACEPARENT;
 use guest_agent_actors::error::Chain;
@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status, Streaming};
 
-use super::reach::{LocalApi, parse_name, unknown};
+use super::reach::LocalApi;
 use super::{admission, archives};
 
 /// The order to remove a plugin.
@@ -32,20 +32,6 @@ pub(super) async fn configure(
     let orders = request.orders.unwrap_or_default().encode_to_vec();
     let results = submit(api, Submission::Configure(orders), &metadata).await?;
     Ok(local::ConfigureResponse { results })
-}
-
-pub(super) async fn restart(
-    api: &LocalApi,
-    request: Request<local::RestartRequest>,
-) -> Result<local::RestartResponse, Status> {
-    let (metadata, _, request) = request.into_parts();
-    let name = parse_name(&request.name)?;
-    if !api.list().await?.iter().any(|listed| listed.view.name == name) {
-        return Err(unknown(name.as_str()));
-    }
-    let results = submit(api, Submission::Restart(name), &metadata).await?;
-    let generation = results.first().map(|result| result.generation).unwrap_or_default();
-    Ok(local::RestartResponse { generation })
 }
 
 pub(super) async fn ask_admission(
@@ -81,7 +67,7 @@ pub(super) async fn place_archive(
     Ok(ReceiverStream::new(receiver))
 }
 
-async fn submit(
+pub(super) async fn submit(
     api: &LocalApi,
     submission: Submission,
     metadata: &MetadataMap,

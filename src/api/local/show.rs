@@ -85,6 +85,8 @@ pub(super) fn plugin(
             attempt: progress.attempt,
             held_up: progress.held_up.unwrap_or_default().to_owned(),
         }),
+        rollback_to: view.way_back.as_ref().map(ToString::to_string).unwrap_or_default(),
+        rolled_back: view.left.as_ref().map(ToString::to_string).unwrap_or_default(),
         generation: view.generation.0,
         busy: view.activity == Activity::Busy,
         not_enforced: view

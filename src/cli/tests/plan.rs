@@ -114,6 +114,7 @@ fn a_plan_is_read_from_top_to_bottom() {
         width: None,
         err_is_terminal: false,
         colour: false,
+        reply: None,
         now: || Timestamp::from_second(NOW).expect("a time"),
     };
     assert_snapshot!(as_text(&planned(), &console));

@@ -39,7 +39,7 @@ fn every_shell_gets_a_script_that_asks_this_program() {
 #[test]
 fn verbs_are_completed_without_an_agent_and_the_hidden_ones_are_not() {
     let verbs = completed(None, &["re"]);
-    assert_eq!(verbs, ["remove", "restart", "registry"]);
+    assert_eq!(verbs, ["remove", "restart", "release", "registry"]);
     assert_eq!(completed(None, &["sample"]), Vec::<String>::new());
     assert_eq!(completed(None, &["completions", "z"]), ["zsh"]);
 }

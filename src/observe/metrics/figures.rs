@@ -102,7 +102,16 @@ fn agent<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Resul
 /// What the agent has done.
 fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
     let counted = &snapshot.counted;
-    let kinds = [OrderKind::Install, OrderKind::Remove, OrderKind::Apply, OrderKind::Restart];
+    let kinds = [
+        OrderKind::Install,
+        OrderKind::Remove,
+        OrderKind::Apply,
+        OrderKind::Restart,
+        OrderKind::Stop,
+        OrderKind::Start,
+        OrderKind::Rollback,
+        OrderKind::Release,
+    ];
     let orders = kinds.into_iter().flat_map(|kind| {
         [(Outcome::Succeeded, "taken"), (Outcome::Failed, "refused")].map(|(outcome, word)| {
             let count = counted.orders.get(&(kind, outcome)).copied().unwrap_or_default();
@@ -241,6 +250,10 @@ fn kind_name(kind: OrderKind) -> &'static str {
         OrderKind::Remove => "remove",
         OrderKind::Apply => "apply",
         OrderKind::Restart => "restart",
+        OrderKind::Stop => "stop",
+        OrderKind::Start => "start",
+        OrderKind::Rollback => "rollback",
+        OrderKind::Release => "release",
     }
 }
 

@@ -233,3 +233,37 @@ fn levels_are_in_order_and_named() {
     let names = Level::ALL.map(Level::name);
     assert_eq!(names, ["failing", "degraded", "held", "busy", "ok"]);
 }
+
+#[test]
+fn what_a_person_stopped_is_held_and_its_crashes_are_not_held_against_it() {
+    let stopped = |view: &mut PluginView| {
+        crashed(view, &[30, 20, 10, 5]);
+        (view.state, view.stopped, view.pid) = (Reported::Stopped, true, None);
+        view.reason = "stopped by root: maintenance".into();
+        view.history.since = Some(ago(3));
+    };
+    let verdict = verdict_of(stopped);
+    assert_eq!((verdict.level, verdict.cause), (Level::Held, Cause::Stopped));
+    assert_eq!(verdict.reason, "stopped by root: maintenance");
+    assert_eq!((verdict.since, &*verdict.help), (Some(ago(3)), "guest-agent start web"));
+    // While the stop is under way it is busy.
+    let stopping = |view: &mut PluginView| {
+        stopped(view);
+        (view.state, view.activity) = (Reported::Stopping, Activity::Busy);
+        view.reason = "".into();
+        view.history.crashes.clear();
+    };
+    check(stopping, Level::Busy, "is being stopped");
+}
+
+#[test]
+fn a_revision_that_a_person_rolled_back_is_held_and_not_degraded() {
+    let rolled_back = |view: &mut PluginView| {
+        view.pending = failed(Reported::Crashed, "rolled back by root: it is slow");
+        view.left = Some("3".parse().unwrap());
+    };
+    let verdict = verdict_of(rolled_back);
+    assert_eq!((verdict.level, verdict.cause), (Level::Held, Cause::RolledBack));
+    assert_eq!(verdict.reason, "revision 3 stays away and 2 runs: rolled back by root: it is slow");
+    assert_eq!(verdict.help, "guest-agent release web");
+}

@@ -71,6 +71,7 @@ fn record(
         owed: Owed::default(),
         apply_of: None,
         removal_trouble: None,
+        former: None,
         ..state.clone()
     };
     Snapshot { started_at, last_exit_at, ..Snapshot::of(state) }.encode()

@@ -283,13 +283,21 @@ fn any_state() -> impl Strategy<Value = State> {
         let local = proptest::option::of(("[1-4]").prop_map(|n| local_spec("a", &n)));
         let restarts = (any::<u32>(), any::<u32>(), proptest::option::of(any_cause()));
         let shutdown = prop_oneof![Just(Shutdown::NotTaken), Just(Shutdown::Taken)];
-        (parts, owed, restarts, local, (shutdown, "[a-z ]{0,9}")).prop_map(
+        let by = || ".{0,9}".prop_map(Arc::<str>::from);
+        let left = ("[1-4]", by()).prop_map(|(revision, by)| Left {
+            revision: revision.parse().expect("a revision"),
+            by,
+        });
+        let person = (proptest::option::of(by()), proptest::option::of(left))
+            .prop_map(|(stopped, left)| Person { stopped, left });
+        let people = (person, proptest::option::of(any_spec()));
+        (parts, owed, restarts, local, (shutdown, "[a-z ]{0,9}", people)).prop_map(
             move |(
                 (spec, phase, next, trial, runs),
                 (install, apply, apply_of, standing),
                 restarts,
                 local,
-                (shutdown, trouble),
+                (shutdown, trouble, (person, former)),
             )| {
                 let runs_now = matches!(phase, Phase::Running { .. });
                 let is_removed = matches!(
@@ -313,6 +321,8 @@ fn any_state() -> impl Strategy<Value = State> {
                     local,
                     // Only a process that runs has taken it.
                     shutdown: if runs_now { shutdown } else { Shutdown::NotTaken },
+                    former,
+                    person,
                     removal_trouble: is_removed.then(|| trouble.into()),
                 }
             },

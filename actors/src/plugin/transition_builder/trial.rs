@@ -38,11 +38,12 @@ impl TransitionBuilder<'_> {
             "the new revision proved itself",
         );
         self.announce_for(revision(), PluginEventKind::Removed, "");
-        self.discard(&old);
+        // Its files stay until the next revision has proved itself, for a rollback.
+        self.keep_former(old);
     }
 
     /// The revision on trial failed: the one before it runs again. It is on disk already.
-    pub(super) fn return_to_last_good(&mut self, reason: Arc<str>) {
+    pub(in crate::plugin) fn return_to_last_good(&mut self, reason: Arc<str>) {
         let Some(trial) = self.state.trial.take() else {
             // Without a revision to return to, the current one is tried again.
             self.back_off(reason);

@@ -1,0 +1,189 @@
+//! What a person on the machine asks of one plugin: to be stopped, started, or taken back to the
+//! revision before.
+//!
+//! A stop is one more reason not to run, beside rules: whatever asks whether a plugin may be
+//! started gets the same answer from both (`runs.rs`). It lasts until it is taken back, over
+//! restarts of the agent and of the machine, and what is ordered meanwhile is carried out as far as
+//! it can be without a process.
+//!
+//! A rollback is the agent's own return to the last good revision, on request. The revision that was
+//! left is not taken again until another one is ordered, or a person releases it: a control plane
+//! that repeats its order would undo the rollback.
+
+use std::sync::Arc;
+
+use crate::model::act::{Left, Person, stopped_by};
+use crate::model::event::PluginEventKind;
+use crate::model::runs::Due;
+use crate::model::spec::PluginSpec;
+use crate::plugin::event::Effect;
+use crate::plugin::live::Live;
+use crate::plugin::state::{Next, PROBATION_SLICES, Phase, Target, Then, Trial};
+use crate::plugin::transition_builder::TransitionBuilder;
+use crate::ports::StopManner;
+
+// === impl TransitionBuilder: people ===
+
+impl TransitionBuilder<'_> {
+    /// The plugin is to stay stopped.
+    pub(super) fn ordered_stop(&mut self, by: Arc<str>) {
+        if self.is_leaving() || self.state.phase == Phase::Gone {
+            return;
+        }
+        let reason = stopped_by(&by);
+        self.state.person.stopped = Some(by);
+        match self.state.phase.clone() {
+            // Rules do not cut a run short; a person does.
+            Phase::Executing { process, .. } => self.stop_run(process, Then::Disable { reason }),
+            Phase::Starting { attempt, process, .. } => {
+                self.effect(Effect::CancelLaunch { attempt });
+                let target = Target { process, endpoint: None };
+                self.stop(target, Then::Disable { reason }, StopManner::AtOnce);
+            }
+            Phase::Stopping { attempt, target, then: Then::Start | Then::BackOff { .. } } => {
+                let then = Then::Disable { reason };
+                self.state.phase = Phase::Stopping { attempt, target, then };
+            }
+            Phase::Running { .. }
+            | Phase::Installing { .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Pausing { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Stopping { .. }
+            | Phase::Stopped { .. }
+            | Phase::Crashed { .. }
+            | Phase::Removing { .. }
+            | Phase::Gone => self.weigh(),
+        }
+    }
+
+    /// The plugin may run again. One that was not stopped is started where it does not run.
+    pub(super) fn ordered_start(&mut self) {
+        let was_stopped = self.state.person.stopped.take().is_some();
+        match self.state.phase {
+            Phase::Disabled { .. } if was_stopped => self.enable(),
+            Phase::Disabled { .. }
+            | Phase::Pausing { .. }
+            | Phase::BackingOff { .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Crashed { .. } => self.ordered_restart(),
+            // A stop under way looks again when it is over.
+            Phase::Stopping { .. }
+            | Phase::Running { .. }
+            | Phase::Executing { .. }
+            | Phase::Starting { .. }
+            | Phase::Installing { .. }
+            | Phase::Idle
+            | Phase::Stopped { .. }
+            | Phase::Removing { .. }
+            | Phase::Gone => {}
+        }
+    }
+
+    /// The revision before is to run again. Nothing happens where none is on disk.
+    pub(super) fn ordered_rollback(&mut self, by: Arc<str>) {
+        let returns = matches!(
+            self.state.phase,
+            Phase::Running { .. }
+                | Phase::Starting { .. }
+                | Phase::Pausing { .. }
+                | Phase::Disabled { .. }
+                | Phase::BackingOff { .. }
+                | Phase::Stopping { .. }
+                | Phase::Stopped { .. }
+        );
+        let Some(target) = self.state.way_back() else { return };
+        if !returns || self.is_leaving() {
+            return;
+        }
+        if matches!(self.state.phase, Phase::Stopping { then: Then::Return { .. }, .. }) {
+            // The agent returns by itself already, and has said why.
+            let revision = self.state.spec.revision.clone();
+            self.state.person.left = Some(Left { revision, by });
+            return;
+        }
+        let (target, reason) = (target.clone(), Arc::<str>::from(format!("rolled back by {by}")));
+        // What failed before is of a newer order than the revision that is left now.
+        if !matches!(self.state.next, Next::Failed { .. }) {
+            self.drop_next(Some("superseded by a rollback"), Some(&target));
+        }
+        self.supersede_apply("superseded by a rollback");
+        // The end of its order, if that has none yet.
+        self.announce(PluginEventKind::InstallFailed, &reason);
+        self.state.owed.install = Due::No;
+        let revision = self.state.spec.revision.clone();
+        self.state.person.left = Some(Left { revision, by });
+        if let Some(last_good) = self.state.former.take_if(|_| self.state.trial.is_none()) {
+            self.state.trial = Some(Trial { last_good, slices_left: PROBATION_SLICES });
+        }
+        match self.state.phase.clone() {
+            Phase::Running { process, endpoint, change } => {
+                self.stop_running(&Live { process, endpoint, change }, Then::Return { reason });
+            }
+            Phase::Starting { attempt, process, .. } => {
+                self.effect(Effect::CancelLaunch { attempt });
+                let target = Target { process, endpoint: None };
+                self.stop(target, Then::Return { reason }, StopManner::AtOnce);
+            }
+            Phase::Stopping { attempt, target, .. } => {
+                let then = Then::Return { reason };
+                self.state.phase = Phase::Stopping { attempt, target, then };
+            }
+            _nothing_runs => self.return_to_last_good(reason),
+        }
+    }
+
+    /// The revision that was rolled back may be ordered again.
+    pub(super) fn ordered_release(&mut self) {
+        self.state.person.left = None;
+    }
+
+    /// Refuses an INSTALL of the revision that a person rolled back; another one ends that.
+    /// Returns whether it was refused.
+    pub(super) fn refuse_left(&mut self, spec: &PluginSpec) -> bool {
+        let Some(left) = self.state.person.left.clone() else { return false };
+        if left.revision != spec.revision {
+            self.state.person.left = None;
+            return false;
+        }
+        let Left { revision, by } = left;
+        self.announce_for(revision.clone(), PluginEventKind::InstallRequested, "");
+        let details = format!(
+            "revision {revision} was rolled back by {by}: order another one, or let it in again with \
+             `guest-agent release {}`",
+            self.state.name
+        );
+        self.announce_for(revision, PluginEventKind::InstallFailed, &details);
+        true
+    }
+
+    /// A revision that proved itself leaves the one before it on disk, to return to.
+    pub(super) fn keep_former(&mut self, old: Arc<PluginSpec>) {
+        if let Some(older) = self.state.former.replace(old) {
+            self.discard(&older);
+        }
+    }
+
+    /// A revision is about to be put on disk. Where its files are those of the former one, they are
+    /// used again; others of the same name go first.
+    pub(super) fn use_former(&mut self, spec: &PluginSpec) {
+        let former = self.state.former.take_if(|former| former.is_revision_of(spec));
+        if let Some(former) = former.filter(|former| !former.has_files_of(spec)) {
+            self.discard(&former);
+        }
+    }
+
+    /// Nothing returns to the former revision any more.
+    pub(super) fn drop_former(&mut self) {
+        if let Some(former) = self.state.former.take() {
+            self.discard(&former);
+        }
+    }
+
+    /// A removal ends what people asked for.
+    pub(super) fn forget_person(&mut self) {
+        self.state.person = Person::default();
+    }
+}

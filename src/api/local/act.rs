@@ -1,0 +1,180 @@
+//! `Act` and `Restart`: what a person asks of one plugin.
+
+use std::sync::Arc;
+
+use guest_agent_actors::messages::{Listed, Submission};
+use guest_agent_actors::model::act::{Act, BY_MAX};
+use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::model::view::PluginView;
+use guest_agent_proto::local;
+use tonic::{Extensions, Request, Status};
+use tracing::info;
+
+use super::orders::submit;
+use super::reach::{LocalApi, parse_name, unknown};
+use crate::display::one_line;
+use crate::net::vetted::Caller;
+
+pub(super) async fn act(
+    api: &LocalApi,
+    request: Request<local::ActRequest>,
+) -> Result<local::ActResponse, Status> {
+    let (metadata, extensions, request) = request.into_parts();
+    let name = parse_name(&request.name)?;
+    let listed = find(api, &name).await?;
+    let by = by(&extensions, &request.reason).await;
+    let submission = submission(&listed.view, &request, by.clone())?;
+    info!(plugin = %name, act = ?request.act(), by = &*by, "a person acts");
+    let results = submit(api, submission, &metadata).await?;
+    let generation = results.first().map(|result| result.generation).unwrap_or_default();
+    Ok(local::ActResponse { generation })
+}
+
+pub(super) async fn restart(
+    api: &LocalApi,
+    request: Request<local::RestartRequest>,
+) -> Result<local::RestartResponse, Status> {
+    let (metadata, _, request) = request.into_parts();
+    let name = parse_name(&request.name)?;
+    startable(&find(api, &name).await?.view)?;
+    let results = submit(api, Submission::Restart(name), &metadata).await?;
+    let generation = results.first().map(|result| result.generation).unwrap_or_default();
+    Ok(local::RestartResponse { generation })
+}
+
+/// A plugin, if there is one of this name.
+async fn find(api: &LocalApi, name: &PluginName) -> Result<Listed, Status> {
+    let found = api.list().await?.into_iter().find(|listed| listed.view.name == *name);
+    found.ok_or_else(|| unknown(name.as_str()))
+}
+
+/// The order, or why it makes no sense for this plugin. The plugin may change until it gets the order;
+/// it ignores one that makes no sense then.
+fn submission(
+    view: &PluginView,
+    request: &local::ActRequest,
+    by: Arc<str>,
+) -> Result<Submission, Status> {
+    let name = view.name.clone();
+    let refuse = |why: String| Err(Status::failed_precondition(why));
+    let is_one_shot = view.spec.execution.one_shot().is_some();
+    Ok(match request.act() {
+        local::Act::Unspecified => {
+            return Err(Status::invalid_argument("the request names nothing to do"));
+        }
+        local::Act::Stop => Submission::Asked(name, Act::Stop(by)),
+        local::Act::Start => Submission::Asked(name, Act::Start),
+        local::Act::Rollback => {
+            let Some(back) = &view.way_back else {
+                return refuse(format!(
+                    "no revision of {name} to return to is on disk: only the one that ran before {} \
+                     is kept; install another with `guest-agent install`",
+                    view.revision
+                ));
+            };
+            if !request.revision.is_empty() && request.revision != back.as_str() {
+                return refuse(format!(
+                    "revision {} of {name} is not on disk; a rollback returns to {back}",
+                    one_line(&request.revision)
+                ));
+            }
+            Submission::Asked(name, Act::Rollback(by))
+        }
+        local::Act::Release if view.left.is_none() => {
+            return refuse(format!(
+                "no revision of {name} was rolled back, so none is to be released"
+            ));
+        }
+        local::Act::Release => Submission::Asked(name, Act::Release),
+        local::Act::Run if !is_one_shot => {
+            return refuse(format!(
+                "{name} is no one-shot plugin; start it again with `guest-agent restart {name}`"
+            ));
+        }
+        local::Act::Run => {
+            startable(view)?;
+            Submission::Restart(name)
+        }
+    })
+}
+
+/// Whether a plugin may be started at all.
+///
+/// # Errors
+/// A person stopped it.
+fn startable(view: &PluginView) -> Result<(), Status> {
+    if !view.stopped {
+        return Ok(());
+    }
+    let (name, why) = (&view.name, one_line(&view.reason));
+    let why = if why.is_empty() { "a person stopped it".to_owned() } else { why };
+    Err(Status::failed_precondition(format!(
+        "{name} is to stay stopped ({why}); let it run with `guest-agent start {name}`"
+    )))
+}
+
+/// Who asks, and why: `alice as root: the disk is full`.
+async fn by(extensions: &Extensions, reason: &str) -> Arc<str> {
+    let caller = extensions.get::<Caller>().copied();
+    let who = match caller {
+        None => "the web console".to_owned(),
+        // Names may come from a database on a network.
+        Some(caller) => {
+            let named = tokio::task::spawn_blocking(move || caller.name()).await;
+            named.unwrap_or_else(|_| format!("uid {}", caller.uid))
+        }
+    };
+    let mut text = match one_line(reason) {
+        reason if reason.is_empty() => who,
+        reason => format!("{who}: {reason}"),
+    };
+    text.truncate(text.floor_char_boundary(BY_MAX));
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use guest_agent_actors::fakes::sample_view;
+    use tonic::Code;
+
+    use super::*;
+
+    fn asked(view: &PluginView, act: local::Act, revision: &str) -> Result<Submission, Status> {
+        let request = local::ActRequest {
+            act: act.into(),
+            revision: revision.to_owned(),
+            ..local::ActRequest::default()
+        };
+        submission(view, &request, "root".into())
+    }
+
+    #[track_caller]
+    fn refused(asked: Result<Submission, Status>, why: &str) {
+        let status = asked.expect_err("it makes no sense");
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains(why), "{status:?}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_for_a_plugin_is_refused_with_what_would() {
+        let mut view = sample_view("web", "2");
+        refused(asked(&view, local::Act::Rollback, ""), "only the one that ran before 2 is kept");
+        refused(asked(&view, local::Act::Release, ""), "no revision of web was rolled back");
+        refused(asked(&view, local::Act::Run, ""), "guest-agent restart web");
+        view.way_back = Some("1".parse().expect("a revision"));
+        refused(asked(&view, local::Act::Rollback, "7"), "a rollback returns to 1");
+        for revision in ["", "1"] {
+            let submission = asked(&view, local::Act::Rollback, revision).expect("it is on disk");
+            assert!(
+                matches!(submission, Submission::Asked(_, Act::Rollback(by)) if &*by == "root")
+            );
+        }
+        view.stopped = true;
+        view.reason = "stopped by alice as root: maintenance".into();
+        let status = startable(&view).expect_err("it is to stay stopped");
+        assert!(status.message().contains("alice as root: maintenance"), "{status:?}");
+        assert!(status.message().contains("guest-agent start web"), "{status:?}");
+        let status = asked(&view, local::Act::Unspecified, "").expect_err("nothing");
+        assert_eq!(status.code(), Code::InvalidArgument);
+    }
+}

@@ -1,0 +1,199 @@
+//! `stop`, `start`, `rollback`, `release` and `run`: what a person asks of one plugin.
+
+use std::time::Duration;
+
+use guest_agent_actors::model::id::{PluginName, RevisionId};
+use guest_agent_proto::local::{Act, ActRequest, PluginStatus};
+use serde_json::json;
+
+use super::client::{self, Client};
+use super::console::Console;
+use super::context::Context;
+use super::failure::Failure;
+use super::follow::{Awaited, FollowedOrder, Goal, follow};
+use super::format::one_line;
+use super::progress::Progress;
+use crate::config::parse_duration;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent start metrics --wait")]
+pub(super) struct Start {
+    #[command(flatten)]
+    plugin: Quiet,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent release metrics")]
+pub(super) struct Release {
+    #[command(flatten)]
+    plugin: Quiet,
+}
+
+/// The flags of a verb that does not interrupt anything.
+#[derive(Debug, clap::Args)]
+struct Quiet {
+    /// Name of the plugin
+    name: PluginName,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent stop metrics --reason maintenance --wait
+  guest-agent start metrics")]
+pub(super) struct Stop {
+    /// Name of the plugin
+    name: PluginName,
+    /// Why, for those who look later
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    reason: String,
+    /// Do not ask before the plugin is stopped
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent rollback metrics --reason leaks --wait
+  guest-agent release metrics")]
+pub(super) struct Rollback {
+    /// Name of the plugin
+    name: PluginName,
+    /// The revision to return to [default: the one that is on disk]
+    #[arg(long, value_name = "REVISION")]
+    to: Option<RevisionId>,
+    /// Why, for those who look later
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    reason: String,
+    /// Do not ask before the plugin is stopped
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+/// Whether a verb waits, and how long.
+#[derive(Debug, clap::Args)]
+pub(super) struct Waiting {
+    /// Wait until it is done
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait
+    #[arg(long, requires = "wait", default_value = "1m", value_parser = parse_duration)]
+    timeout: Duration,
+}
+
+pub(super) async fn stop(flags: Stop, context: Context<'_, '_>) -> Result<(), Failure> {
+    let Stop { name, reason, yes, waiting } = flags;
+    let request = request(&name, Act::Stop, reason);
+    let asked = (!yes).then_some("It stays stopped, over reboots, until `guest-agent start`.");
+    perform(request, asked, &waiting, Goal::Stopped, context).await
+}
+
+pub(super) async fn start(flags: Start, context: Context<'_, '_>) -> Result<(), Failure> {
+    let Start { plugin: flags } = flags;
+    let request = request(&flags.name, Act::Start, String::new());
+    perform(request, None, &flags.waiting, Goal::Working, context).await
+}
+
+pub(super) async fn rollback(flags: Rollback, context: Context<'_, '_>) -> Result<(), Failure> {
+    let Rollback { name, to, reason, yes, waiting } = flags;
+    let revision = to.map(|to| to.to_string()).unwrap_or_default();
+    let request = ActRequest { revision, ..request(&name, Act::Rollback, reason) };
+    let asked = "The revision before runs again; the current one stays away until another is \
+                 ordered or `guest-agent release`.";
+    perform(request, (!yes).then_some(asked), &waiting, Goal::RolledBack, context).await
+}
+
+pub(super) async fn release(flags: Release, context: Context<'_, '_>) -> Result<(), Failure> {
+    let Release { plugin: flags } = flags;
+    let request = request(&flags.name, Act::Release, String::new());
+    perform(request, None, &flags.waiting, Goal::Settled, context).await
+}
+
+pub(super) async fn run(
+    name: PluginName,
+    waiting: Waiting,
+    context: Context<'_, '_>,
+) -> Result<(), Failure> {
+    let request = request(&name, Act::Run, String::new());
+    perform(request, None, &waiting, Goal::Working, context).await
+}
+
+fn request(name: &PluginName, act: Act, reason: String) -> ActRequest {
+    ActRequest { name: name.to_string(), act: act.into(), reason, revision: String::new() }
+}
+
+/// Asks on a terminal where there is a question, hands the request over, and waits where that is
+/// wanted.
+async fn perform(
+    request: ActRequest,
+    question: Option<&str>,
+    waiting: &Waiting,
+    goal: Goal,
+    context: Context<'_, '_>,
+) -> Result<(), Failure> {
+    let mut client = context.connect().await?;
+    let name = request.name.clone();
+    if let Some(consequence) = question {
+        confirm(&mut client, &name, consequence, context.console).await?;
+    }
+    let answer = client.act(client::traced(request, context.environment)).await;
+    let generation = match answer {
+        Ok(answer) => answer.into_inner().generation,
+        Err(error) => return Err(client::about(&mut client, &name, error).await),
+    };
+    let mut state = None;
+    if waiting.wait {
+        let awaited = [Awaited { name: name.clone(), goal, generation }];
+        let mut progress = Progress::new(context.console);
+        let mut show = |status: &PluginStatus| progress.show(status);
+        let verdicts = follow(&mut client, &awaited, waiting.timeout, &mut show).await?;
+        match verdicts.into_iter().next() {
+            Some(FollowedOrder::Failed(why)) => {
+                return Err(Failure::failed(format!("{name}: {why}")));
+            }
+            Some(FollowedOrder::Done(reached)) => state = Some(reached),
+            Some(FollowedOrder::Waiting) | None => {}
+        }
+    }
+    let console = context.console;
+    if context.global.json() {
+        console.document(&json!({ "name": name, "generation": generation, "state": state }))?;
+    } else {
+        let said = state.unwrap_or_else(|| format!("accepted as order {generation}"));
+        console.line(&format!("{name}: {said}"))?;
+    }
+    Ok(())
+}
+
+/// Says what would be interrupted, and asks whether it may be. Only a terminal can answer: a script
+/// means what it says.
+pub(super) async fn confirm(
+    client: &mut Client,
+    name: &str,
+    consequence: &str,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    if !console.can_ask() {
+        return Ok(());
+    }
+    let plugins = client::status(client).await?.plugins;
+    let Some(plugin) = plugins.iter().find(|plugin| plugin.name == name) else { return Ok(()) };
+    let pid = plugin.pid.map(|pid| format!(", process {pid}")).unwrap_or_default();
+    let what = format!(
+        "{name} is {} with revision {}{pid}. {consequence}",
+        one_line(&plugin.state),
+        one_line(&plugin.revision)
+    );
+    if console.ask(&what)? { Ok(()) } else { Err(Failure::failed("nothing was done")) }
+}

@@ -1,0 +1,90 @@
+//! What people ask of one plugin.
+
+use guest_agent_proto::local::Act;
+
+use super::*;
+
+/// An agent on which `a` runs, and then is as `after` says.
+fn agent(after: PluginStatus) -> FakeAgent {
+    let after = PluginStatus { generation: 7, ..after };
+    FakeAgent::start(Script {
+        status: vec![plugins([running("a")]), plugins([after])],
+        restart: Some(7),
+        ..Script::default()
+    })
+}
+
+fn stopped() -> PluginStatus {
+    PluginStatus { reason: "stopped by root".to_owned(), ..plugin("a", "1", "STOPPED") }
+}
+
+#[test]
+fn each_verb_asks_for_what_it_is_called() {
+    for (arguments, act, reason, revision) in [
+        (&["stop", "a", "--reason", "disk is full"][..], Act::Stop, "disk is full", ""),
+        (&["start", "a"], Act::Start, "", ""),
+        (&["rollback", "a", "--to", "1", "--reason", "leaks"], Act::Rollback, "leaks", "1"),
+        (&["rollback", "a"], Act::Rollback, "", ""),
+        (&["release", "a"], Act::Release, "", ""),
+        (&["run", "a"], Act::Run, "", ""),
+    ] {
+        let agent = agent(stopped());
+        let ran = ran_on(&agent, arguments);
+        assert_eq!((ran.exit, &*ran.out), (Exit::Done, "a: accepted as order 7\n"), "{}", ran.err);
+        let [asked] = &*agent.asked().acts else { panic!("{arguments:?}") };
+        assert_eq!((asked.act(), &*asked.name), (act, "a"));
+        assert_eq!((&*asked.reason, &*asked.revision), (reason, revision));
+    }
+}
+
+#[test]
+fn a_stop_is_done_when_no_process_is_left() {
+    let ran = ran_on(&agent(stopped()), &["stop", "a", "--wait"]);
+    assert_eq!((ran.exit, &*ran.out), (Exit::Done, "a: STOPPED\n"), "{}", ran.err);
+    let ran = ran_on(&agent(running("a")), &["stop", "a", "--wait"]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert!(ran.err.contains("it is RUNNING"), "{}", ran.err);
+    let document = json(&ran_on(&agent(stopped()), &["stop", "a", "--wait", "--json"]));
+    let expected = serde_json::json!({ "name": "a", "generation": 7, "state": "STOPPED" });
+    assert_eq!(document, expected);
+}
+
+#[test]
+fn a_rollback_is_done_when_the_revision_before_runs() {
+    let mut back = running("a");
+    back.rolled_back = "2".to_owned();
+    let ran = ran_on(&agent(back), &["rollback", "a", "--wait"]);
+    assert_eq!(
+        (ran.exit, &*ran.out),
+        (Exit::Done, "a: RUNNING with revision 1.4\n"),
+        "{}",
+        ran.err
+    );
+    let mut down = plugin("a", "1", "CRASHED");
+    down.rolled_back = "2".to_owned();
+    let ran = ran_on(&agent(down), &["rollback", "a", "--wait"]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert!(ran.err.contains("it is CRASHED"), "{}", ran.err);
+}
+
+#[test]
+fn a_person_is_asked_before_something_is_interrupted_and_a_script_is_not() {
+    let yes = || Ok("Yes\n".to_owned());
+    let no = || Ok("\n".to_owned());
+    for verb in ["stop", "rollback", "restart", "remove"] {
+        let agent = agent(stopped());
+        let refused = ran_looking(&agent, &[verb, "a"], Looks::Answering(no));
+        assert_eq!(refused.exit, Exit::Failed, "{verb}");
+        assert!(refused.err.contains("a is STOPPED with revision 1"), "{verb}: {}", refused.err);
+        assert!(refused.err.contains("[y/N]"), "{verb}: {}", refused.err);
+        assert!(refused.err.contains("nothing was done"), "{verb}: {}", refused.err);
+        assert!(agent.asked().acts.is_empty() && agent.asked().configure.is_empty(), "{verb}");
+    }
+    let agent = agent(stopped());
+    let agreed = ran_looking(&agent, &["stop", "a"], Looks::Answering(yes));
+    assert_eq!(agreed.exit, Exit::Done, "{}", agreed.err);
+    let unasked = ran_looking(&agent, &["stop", "a", "--yes"], Looks::Answering(no));
+    assert_eq!(unasked.exit, Exit::Done, "{}", unasked.err);
+    assert!(!unasked.err.contains("[y/N]"), "{}", unasked.err);
+    assert_eq!(agent.asked().acts.len(), 2);
+}
