@@ -5,6 +5,7 @@
 //! control characters. It is not escaped for HTML: the code that writes HTML does that.
 
 mod explain;
+mod mask;
 mod plugin;
 pub(crate) mod values;
 mod verdict;
@@ -16,6 +17,7 @@ use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line};
+pub(crate) use mask::masked;
 pub(crate) use plugin::{agent_line, exit, health, note, pending, progress};
 pub(crate) use verdict::{
     attention, level, needs_attention, plugin_tone, remark, sentence, urgency,

@@ -34,6 +34,7 @@ mod pipeline;
 mod pressure;
 mod remove;
 mod retry;
+pub(crate) mod signer;
 pub mod trust;
 mod unpack;
 mod window_budget;

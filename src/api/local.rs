@@ -110,7 +110,7 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::ExplainRequest>,
     ) -> Result<Response<local::ExplainResponse>, Status> {
-        status::explain(self, &request.get_ref().name).await.map(Response::new)
+        status::explain(self, request.get_ref()).await.map(Response::new)
     }
 
     async fn configure(

@@ -23,7 +23,7 @@ pub(super) struct Flags {
     /// Only events of this plugin
     name: Option<PluginName>,
     /// Go on with new events as they happen
-    #[arg(long)]
+    #[arg(short, long)]
     follow: bool,
     /// Only events since then: how long ago (10m), or a time (2030-01-31T12:00:00Z)
     #[arg(long, value_name = "WHEN", value_parser = since)]

@@ -26,7 +26,7 @@ pub(super) struct Flags {
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let mut client = context.connect().await?;
     let name = flags.name.as_str().to_owned();
-    let answer = match client.explain(ExplainRequest { name: name.clone() }).await {
+    let answer = match client.explain(ExplainRequest { name: name.clone(), config: false }).await {
         Ok(answer) => answer.into_inner(),
         Err(error) => return Err(client::about(&mut client, &name, error).await),
     };

@@ -29,7 +29,10 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
             "key": key,
         }))?);
     }
-    console.line(&format!("{}: keep it secret, sign with it", flags.output.display()))?;
+    console.line(&format!(
+        "{}: keep it secret, sign with it; it is NOT encrypted",
+        flags.output.display()
+    ))?;
     console.line(&format!("{}: for every machine that installs", public.display()))?;
     console.line("agents trust it with this in their configuration:")?;
     console.line("[trust]")?;

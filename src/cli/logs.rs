@@ -35,7 +35,7 @@ pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,
     /// Go on with what it prints from now on
-    #[arg(long)]
+    #[arg(short, long)]
     follow: bool,
     /// How many of the last lines to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]

@@ -274,7 +274,7 @@ async fn compare_with(
 /// The order by which a plugin runs. An agent of an earlier version does not report it, and a
 /// plugin may have gone meanwhile.
 async fn order_of(agent: &mut Client, name: &str) -> Result<Option<PluginOrder>, Failure> {
-    match agent.explain(ExplainRequest { name: name.to_owned() }).await {
+    match agent.explain(ExplainRequest { name: name.to_owned(), config: false }).await {
         Ok(answer) => Ok(answer.into_inner().order),
         Err(status) if status.code() == Code::NotFound => Ok(None),
         Err(status) => Err(status.into()),

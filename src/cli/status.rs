@@ -3,7 +3,7 @@
 //! `json.rs` is the output for scripts; `table.rs` is the output for people.
 
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
-use guest_agent_proto::local::{GetStatusRequest, GetStatusResponse, PluginStatus};
+use guest_agent_proto::local::{ExplainRequest, GetStatusRequest, GetStatusResponse, PluginStatus};
 
 use super::client::{self, Patience, unknown_plugin};
 use super::console::Console;
@@ -33,6 +33,9 @@ pub(super) struct Flags {
     /// Only plugins in this state, such as CRASHED
     #[arg(long, value_name = "STATE", ignore_case = true)]
     state: Option<String>,
+    /// Show the configuration of the plugin as well, with secrets masked
+    #[arg(long, requires = "name", conflicts_with_all = ["watch", "json"])]
+    with_config: bool,
     /// Show it again after every change
     #[arg(long)]
     watch: bool,
@@ -42,14 +45,21 @@ pub(super) struct Flags {
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
-    let Flags { names, problems, state, watch, note } = flags;
+    let Flags { names, problems, state, with_config, watch, note } = flags;
     let state = state.map(|name| parse_state(&name)).transpose()?;
     let view = View { names, problems, state, json: context.global.json };
     let mut client = context.connect().await?;
     let console = context.console;
     if !watch {
         let status = client::status(&mut client).await?;
-        return view.print(&status, console);
+        view.print(&status, console)?;
+        if let ([name], None) = (&*view.names, view.json) {
+            let request = ExplainRequest { name: name.clone(), config: with_config };
+            let answer = client.explain(request).await?.into_inner();
+            let text = table::effective(&answer, console);
+            console.text(&text)?;
+        }
+        return Ok(());
     }
     let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
     let mut first = true;

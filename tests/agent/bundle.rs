@@ -58,6 +58,7 @@ async fn a_bundle_installs_upgrades_and_comes_back_without_any_server() {
     let (one, first) = bed.bundle("1", Some(&ours)).await;
     let (two, _) = bed.bundle("2", Some(&ours)).await;
     let (three, _) = bed.bundle("3", None).await;
+    let (four, _) = bed.bundle("4", Some(&ours)).await;
 
     bed.install_bundle(&one).await.ok();
     let before = bed.running("echo", "1").await.pid;
@@ -77,8 +78,11 @@ async fn a_bundle_installs_upgrades_and_comes_back_without_any_server() {
     assert_eq!(bed.running("echo", "2").await.revision, "2");
 
     // Back to the first, which only the cache still has.
+    bed.status_where("echo", "2 has proved itself", |status| !status.on_trial).await;
+    bed.install_bundle(&four).await.ok();
+    bed.running("echo", "4").await;
     bed.until("revision 1 is let go", async || {
-        (bed.revisions("echo") == ["2", "current"]).then_some(())
+        (bed.revisions("echo") == ["2", "4", "current"]).then_some(())
     })
     .await;
     let flags = ["--revision", "1", "--url", "file:///nowhere", "--sha256", &first];
@@ -87,6 +91,29 @@ async fn a_bundle_installs_upgrades_and_comes_back_without_any_server() {
     bed.cli(&arguments).await.ok();
     bed.running("echo", "1").await;
     bed.start_control_plane().await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_plugin_runs_by_is_shown_without_secrets() {
+    let bed = Bed::new().await;
+    let ours = Pair::new(&bed, "ours").await;
+    bed.trust(&[&ours]).await;
+    let (bundle, digest) = bed.bundle("1", Some(&ours)).await;
+    bed.install_bundle(&bundle).await.ok();
+    let config =
+        r#"{"level": "info", "db": {"password": "hunter2", "url": "pg://me:hunter3@db/x"}}"#;
+    bed.configure(vec![crate::harness::orders::apply("echo", Some(config))]).await;
+    bed.event(12, "echo", "1").await;
+    let shown = bed.cli(&["status", "echo"]).await.ok();
+    assert!(shown.contains(&digest) && !shown.contains("level"), "{shown}");
+    let signed = shown.lines().find(|line| line.trim_start().starts_with("signed by")).unwrap();
+    assert!(!signed.contains("nobody"), "{signed}");
+    let shown = bed.cli(&["status", "echo", "--with-config"]).await.ok();
+    for part in ["\"level\": \"info\"", "\"password\": \"***\"", "pg://***@db/x"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains("hunter"), "{shown}");
     bed.finish().await;
 }
 

@@ -48,28 +48,35 @@ impl Bed {
 async fn what_was_installed_once_needs_no_network_again() {
     let mut bed = keeping(10 << 20).await;
     let (old, new, bad) = (bed.large("old").await, bed.large("new").await, bed.trouble().await);
+    let other = bed.large("other").await;
     bed.configure(vec![orders::install("p", "1", &old).order()]).await;
     bed.running("p", "1").await;
+    bed.configure(vec![orders::install("p", "0", &other).order()]).await;
+    bed.running("p", "0").await;
     bed.configure(vec![orders::install("p", "2", &new).order()]).await;
     bed.running("p", "2").await;
     // It is kept though it never worked.
     bed.configure(vec![orders::install("p", "3", &bad).arg("--exit-before-start=3").order()]).await;
-    for archive in [&old, &new, &bad] {
+    for archive in [&old, &new, &bad, &other] {
         bed.until_kept(archive).await;
     }
     bed.removed("p").await;
 
-    bed.network_is_gone(&[&old, &new, &bad]);
+    bed.network_is_gone(&[&old, &new, &bad, &other]);
     bed.kill_agent().await;
     bed.start_agent().await;
-    let requests = || [&old, &new, &bad].map(|it| bed.artifacts.counters(&it.name).requests);
+    let requests =
+        || [&old, &new, &bad, &other].map(|it| bed.artifacts.counters(&it.name).requests);
     let before = requests();
     bed.configure(vec![orders::install("p", "1", &old).order()]).await;
     bed.running("p", "1").await;
-    bed.configure(vec![orders::install("p", "2", &new).order()]).await;
-    bed.running("p", "2").await;
+    for (revision, archive) in [("0", &other), ("2", &new)] {
+        bed.configure(vec![orders::install("p", revision, archive).order()]).await;
+        bed.running("p", revision).await;
+        bed.status_where("p", "it has proved itself", |status| !status.on_trial).await;
+    }
     bed.until("revision 1 is let go", async || {
-        (bed.revisions("p") == ["2", "current"]).then_some(())
+        (bed.revisions("p") == ["0", "2", "current"]).then_some(())
     })
     .await;
     // An upgrade that fails goes back, and an ordered way back to 1 works, too.

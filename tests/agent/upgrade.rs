@@ -12,7 +12,7 @@ fn hash(config: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_old_revision_is_let_go_when_the_new_one_proved_itself() {
+async fn the_old_revision_stays_for_a_rollback_until_the_one_after_the_new_one_proved_itself() {
     let bed = Bed::new().await;
     let echo = bed.echo().await;
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
@@ -24,11 +24,15 @@ async fn the_old_revision_is_let_go_when_the_new_one_proved_itself() {
     assert_eq!(bed.revisions("echo"), ["1", "2", "current"], "nothing to return to");
     bed.expect_events("echo", &[1, 4, 3, 1, 6, 4, 3, 2, 5]).await;
     bed.event(5, "echo", "1").await;
-    bed.until("the old files are deleted", async || {
-        (bed.revisions("echo") == ["2", "current"]).then_some(())
+    assert_eq!(bed.revisions("echo"), ["1", "2", "current"], "nothing to roll back to");
+    assert_eq!(bed.running("echo", "2").await.pid, new.pid);
+    bed.configure(vec![orders::install("echo", "3", &echo).order()]).await;
+    bed.running("echo", "3").await;
+    bed.event(5, "echo", "2").await;
+    bed.until("the oldest files are deleted", async || {
+        (bed.revisions("echo") == ["2", "3", "current"]).then_some(())
     })
     .await;
-    assert_eq!(bed.running("echo", "2").await.pid, new.pid);
     bed.finish().await;
 }
 

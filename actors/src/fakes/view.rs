@@ -62,6 +62,7 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         history: History::default(),
         stopped: false,
         left: None,
+        on_trial: false,
         way_back: None,
         needed: BTreeSet::new(),
     }

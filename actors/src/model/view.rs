@@ -86,6 +86,8 @@ pub struct PluginView {
     pub stopped: bool,
     /// The revision that a person rolled back, until another is ordered or it is released.
     pub left: Option<RevisionId>,
+    /// Whether its revision is on trial.
+    pub on_trial: bool,
     /// The revision that a rollback would return to; none where none is on disk.
     pub way_back: Option<RevisionId>,
     /// Revisions whose files it needs; others of it may be deleted.

@@ -130,6 +130,7 @@ impl Shown {
             history: self.history(state, next_start),
             stopped: state.person.stopped.is_some(),
             left: state.person.left.as_ref().map(|left| left.revision.clone()),
+            on_trial: state.trial.is_some(),
             way_back: state.way_back().map(|spec| spec.revision.clone()),
             needed: needed(state),
         }

@@ -482,6 +482,7 @@ fn view() -> PluginView {
         history: crate::model::history::History::default(),
         stopped: false,
         left: None,
+        on_trial: false,
         way_back: None,
         needed: std::collections::BTreeSet::new(),
     }

@@ -119,6 +119,9 @@ pub struct PluginStatus {
     /// The revision that a person rolled back and that stays away; empty without one.
     #[prost(string, tag = "28")]
     pub rolled_back: ::prost::alloc::string::String,
+    /// Whether the revision is on trial: the agent returns to the one before if it fails.
+    #[prost(bool, tag = "29")]
+    pub on_trial: bool,
 }
 /// The judgement of a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -407,6 +410,9 @@ pub struct LogChunk {
 pub struct ExplainRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
+    /// Whether the order is to have its configuration, with secrets masked.
+    #[prost(bool, tag = "2")]
+    pub config: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExplainResponse {
@@ -439,7 +445,8 @@ pub struct ExplainResponse {
     #[prost(message, optional, tag = "10")]
     pub order: ::core::option::Option<PluginOrder>,
 }
-/// How a plugin is run, without its configuration: the status has the hash of that.
+/// How a plugin is run. The configuration is there where the request asks for it; the status has its
+/// hash.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PluginOrder {
     #[prost(string, tag = "1")]
@@ -455,6 +462,15 @@ pub struct PluginOrder {
     /// Percent of one processor. Absent: no limit.
     #[prost(uint32, optional, tag = "5")]
     pub cpu_limit_percent: ::core::option::Option<u32>,
+    /// Where the archive came from, without secrets; of a local plugin, its folder.
+    #[prost(string, tag = "6")]
+    pub source: ::prost::alloc::string::String,
+    /// The id of the key whose signature of the archive was verified; empty without one.
+    #[prost(string, tag = "7")]
+    pub signed_by: ::prost::alloc::string::String,
+    /// The configuration, with secrets masked by the names of their keys.
+    #[prost(string, optional, tag = "8")]
+    pub config: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PluginMove {

@@ -85,6 +85,7 @@ pub(super) fn plugin(
             attempt: progress.attempt,
             held_up: progress.held_up.unwrap_or_default().to_owned(),
         }),
+        on_trial: view.on_trial,
         rollback_to: view.way_back.as_ref().map(ToString::to_string).unwrap_or_default(),
         rolled_back: view.left.as_ref().map(ToString::to_string).unwrap_or_default(),
         generation: view.generation.0,

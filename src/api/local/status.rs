@@ -44,8 +44,11 @@ pub(super) async fn watch(
     Ok(ReceiverStream::new(receiver))
 }
 
-pub(super) async fn explain(api: &LocalApi, name: &str) -> Result<local::ExplainResponse, Status> {
-    let name = parse_name(name)?;
+pub(super) async fn explain(
+    api: &LocalApi,
+    request: &local::ExplainRequest,
+) -> Result<local::ExplainResponse, Status> {
+    let name = parse_name(&request.name)?;
     // A plugin that saves to a slow disk answers when that is done.
     let asked = api.manager.send(Explain(name.clone()));
     let explanation = tokio::time::timeout(EXPLAIN_WAIT, asked)
@@ -56,5 +59,5 @@ pub(super) async fn explain(api: &LocalApi, name: &str) -> Result<local::Explain
     let listed = api.list().await?.into_iter().find(|listed| listed.view.name == name);
     let plan = api.scheduler.send(PlanOf(name)).await.unwrap_or_default();
     let newest = listed.and_then(|listed| listed.newest);
-    Ok(explain::explanation(explanation, plan, newest, &api.plugins_dir))
+    Ok(explain::explanation(explanation, plan, newest, (&api.plugins_dir, request.config)))
 }

@@ -1,6 +1,6 @@
 //! The status as people see it: a table that fits the terminal, or one plugin in detail.
 
-use guest_agent_proto::local::{AgentStatus, PluginStatus, VerdictLevel};
+use guest_agent_proto::local::{AgentStatus, ExplainResponse, PluginStatus, VerdictLevel};
 use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
@@ -116,6 +116,53 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         let fact = console.paint(Tone::Bad, &one_line(&not_enforced(shortfall)));
         let label = format!("  {:<13} ", "not enforced");
         text.push_str(&[&label, fact.as_str(), "\n"].concat());
+    }
+    text
+}
+
+/// What a plugin runs by, and what it waits for: below its details.
+pub(crate) fn effective(answer: &ExplainResponse, console: &Console<'_>) -> String {
+    let order = answer.order.clone().unwrap_or_default();
+    let status = answer.status.clone().unwrap_or_default();
+    let now = (console.now)();
+    let some = |text: &str| Some(one_line(text)).filter(|text| !text.is_empty());
+    let arguments = order.arguments.iter().map(|argument| one_line(argument)).collect::<Vec<_>>();
+    let mut limits = Vec::new();
+    limits.extend(order.memory_limit_bytes.map(|most| format!("memory {}", bytes(most))));
+    limits.extend(order.cpu_limit_percent.map(|most| format!("CPU {most}% of a core")));
+    let held = if status.not_enforced.is_empty() { "enforced" } else { "not all enforced" };
+    let limits = match limits.is_empty() {
+        true => "none".to_owned(),
+        false => format!("{} ({held})", limits.join(", ")),
+    };
+    let mut facts = vec![
+        ("source", some(&order.source)),
+        ("sha256", some(&order.sha256)),
+        ("signed by", some(&order.signed_by).or_else(|| Some("nobody".to_owned()))),
+        ("entry point", some(&order.entry_point)),
+        ("arguments", some(&arguments.join(" "))),
+        ("limits", Some(limits)),
+        ("on trial", status.on_trial.then(|| "the agent returns if it fails".to_owned())),
+        ("rollback to", some(&status.rollback_to)),
+        ("rolled back", some(&status.rolled_back)),
+    ];
+    facts.extend(answer.waits.iter().map(|wait| {
+        let until = timestamp(wait.until.as_ref()).map(|until| age(now, until));
+        let until = until.unwrap_or_else(|| "an unknown time".to_owned());
+        ("waits for", Some(format!("{}, {until} at most", one_line(&wait.what))))
+    }));
+    let mut text = String::new();
+    for (label, fact) in facts {
+        if let Some(fact) = fact {
+            let label = format!("  {label:<13} ");
+            text.push_str(&[&label, fact.as_str(), "\n"].concat());
+        }
+    }
+    if let Some(config) = &order.config {
+        text.push_str("  configuration\n");
+        for line in config.lines() {
+            text.push_str(&["    ", &one_line(line), "\n"].concat());
+        }
     }
     text
 }

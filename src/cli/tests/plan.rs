@@ -276,6 +276,9 @@ fn planned_beside(current: Option<PluginOrder>, revision: &str, manifest: &str) 
 
 fn runs_by(arguments: &[&str]) -> PluginOrder {
     PluginOrder {
+        source: String::new(),
+        signed_by: String::new(),
+        config: None,
         entry_point: "bin/web".to_owned(),
         arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
         sha256: "0".repeat(64),

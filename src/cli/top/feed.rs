@@ -170,7 +170,8 @@ fn unanswered() -> Failure {
 
 /// Fetches the page of a plugin. A part that cannot be fetched is replaced by the error.
 async fn detail(client: &mut Client, name: String, now: fn() -> Timestamp) -> Detail {
-    let explained = match client.explain(ExplainRequest { name: name.clone() }).await {
+    let explained = match client.explain(ExplainRequest { name: name.clone(), config: false }).await
+    {
         Ok(answer) => explain::lines(&name, answer.get_ref(), now),
         Err(error) => vec![one_line(error.message())],
     };

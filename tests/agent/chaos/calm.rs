@@ -98,7 +98,10 @@ impl World {
             }
             // A trial that is under way can still end badly.
             let files = on_disk(bed, subject);
-            if files.len() > 1 {
+            let needed = |file: &String| {
+                status.is_some_and(|it| *file == it.revision || *file == it.rollback_to)
+            };
+            if status.is_some_and(|status| status.on_trial) || !files.iter().all(needed) {
                 unrest.push(format!("{} has {files:?}", subject.name));
             }
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
-use guest_agent_proto::local::{AskRequest, PluginStatus};
+use guest_agent_proto::local::{Act, ActRequest, AskRequest, PluginStatus};
 
 use super::checks::{self, Witness};
 use crate::harness::{ArchiveSpec, Bed, PATIENCE, RESOURCE, orders, plugins};
@@ -63,7 +63,7 @@ pub(super) async fn play(plan: &[String]) -> Played {
     play.order(orders::install(NAME, "2", &good).config("three").order()).await;
     play.told(5, "1").await;
     play.runs("2", "three").await;
-    play.has_revisions(&["2", "current"]).await;
+    play.has_revisions(&["1", "2", "current"]).await;
     let second = witness.starts();
 
     let order = orders::install(NAME, "3", &bad).config("four");
@@ -73,11 +73,21 @@ pub(super) async fn play(plan: &[String]) -> Played {
     let status = play.runs("2", "three").await;
     let pending = status.pending.unwrap_or_default();
     assert_eq!((pending.revision.as_str(), pending.state.as_str()), ("3", "CRASHED"));
-    play.has_revisions(&["2", "current"]).await;
+    play.has_revisions(&["1", "2", "current"]).await;
     assert!(witness.starts().len() > second.len(), "it did not come back as another process");
 
+    play.act(Act::Stop).await;
+    play.rests("2").await;
+    play.act(Act::Start).await;
+    play.told_times(4, "2", 3).await;
+    play.runs("2", "three").await;
+    play.act(Act::Rollback).await;
+    play.told(8, "2").await;
+    play.told_twice(4, "1").await;
+    play.runs("1", "two").await;
+
     play.order(orders::remove(NAME)).await;
-    play.told(5, "2").await;
+    play.told_twice(5, "1").await;
     play.told_everything().await;
     play.end(&witness).await
 }
@@ -149,6 +159,31 @@ impl Play<'_> {
         let states = ConfigurePluginStates { configure_plugins: vec![order] };
         let delivery = self.bed.control_plane.configure(RESOURCE, states).await;
         drop(self.bed.check("the control plane takes the order", delivery));
+    }
+
+    /// Asks as a person does, again where the agent died before it answered.
+    async fn act(&mut self, act: Act) {
+        self.until(&format!("somebody takes {act:?}"), async |bed| {
+            let request =
+                ActRequest { name: NAME.to_owned(), act: act.into(), ..ActRequest::default() };
+            let answer = bed.client().await.ok()?.act(request).await;
+            let status = bed.try_status().await.ok()?;
+            let is_back = status.plugins.iter().any(|status| !status.rolled_back.is_empty());
+            // One that was taken leaves nothing to return to.
+            (answer.is_ok() || act == Act::Rollback && is_back).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a person's stop is carried out.
+    async fn rests(&mut self, revision: &str) {
+        self.until(&format!("revision {revision} is stopped"), async |bed| {
+            let plugins = bed.try_status().await.ok()?.plugins;
+            let status = plugins.into_iter().find(|status| status.name == NAME)?;
+            let rests = status.revision == revision && status.state == "STOPPED" && !status.busy;
+            (rests && bed.processes(NAME).is_empty()).then_some(())
+        })
+        .await;
     }
 
     async fn told(&mut self, kind: i32, revision: &str) {

@@ -80,7 +80,7 @@ impl Source {
     ) -> Result<Option<Plugin>, Status> {
         let Some(listed) = self.find(name).await? else { return Ok(None) };
         let mut usage = self.usage().await?;
-        let request = Request::new(ExplainRequest { name: name.to_string() });
+        let request = Request::new(ExplainRequest { name: name.to_string(), config: false });
         // One that is busy has a page all the same.
         let why = tokio::time::timeout(EXPLAIN_WAIT, self.api.explain(request)).await;
         let request = host::ListRequest { all_instances: true, ..host::ListRequest::default() };
