@@ -50,6 +50,7 @@ mod sample_plugin;
 mod services;
 mod status;
 mod submit;
+mod support_bundle;
 #[cfg(test)]
 mod tests;
 mod top;
@@ -114,6 +115,8 @@ enum Verb {
     Logs(logs::Flags),
     /// Say what is wrong on this machine, and how to put it right
     Doctor(doctor::Flags),
+    /// Collect what somebody else needs to find out what is wrong, without secrets
+    SupportBundle(support_bundle::Flags),
     /// Tell all plugins what happens to the machine
     VmEvent(vm_event::Flags),
     /// Show what plugins offer each other
@@ -228,6 +231,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),
         Verb::Events(flags) => wait_for(events::run(flags, context)),
         Verb::Doctor(flags) => wait_for(doctor::run(flags, context)),
+        Verb::SupportBundle(flags) => wait_for(support_bundle::run(flags, context)),
         Verb::VmEvent(flags) => wait_for(vm_event::run(flags, context)),
         Verb::Registry(flags) => wait_for(registry::run(flags, context)),
         Verb::Logs(flags) => wait_for(logs::run(flags, context)),

@@ -69,6 +69,11 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     Ok(())
 }
 
+/// Every key with its value and its place.
+pub(super) fn effective_toml(loaded: &config::Loaded) -> String {
+    as_toml(&config::entries(loaded))
+}
+
 /// TOML that could be a configuration file, with the places as comments.
 fn as_toml(entries: &[Entry]) -> String {
     let mut text = String::new();

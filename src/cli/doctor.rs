@@ -70,22 +70,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         }
         return Ok(());
     }
-    let (config, unread) = readable_config(&context)?;
-    let agent = match context.connect().await {
-        Ok(mut client) => ask(&mut client).await?,
-        Err(failure) if failure.exit == Exit::Unreachable && is_forbidden(&context.socket()?) => {
-            Agent::Hidden { reason: [&[failure.reason][..], &failure.causes].concat().join(": ") }
-        }
-        Err(failure) if failure.exit == Exit::Unreachable => Agent::Silent {
-            reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
-            hint: failure.hint.unwrap_or_else(|| "start the service".to_owned()),
-        },
-        Err(failure) => return Err(failure),
-    };
-    let now = SystemTime::from((context.console.now)());
-    let host = Host { config: &config, agent, now };
-    let mut findings = doctor::examine(&host);
-    findings.extend(unread);
+    let examined = Examined::now(&context).await?;
+    let (host, findings) = (examined.host(), examined.findings());
     if context.global.json() {
         context.console.document(&as_json(&host, &findings))?;
     } else {
@@ -129,6 +115,59 @@ fn rehearsed(report: &SweepResponse, context: Context<'_, '_>) -> Result<(), Fai
     Ok(())
 }
 
+/// The findings as text and as a document.
+pub(super) async fn both_forms(
+    context: &Context<'_, '_>,
+) -> Result<(String, serde_json::Value), Failure> {
+    let examined = Examined::now(context).await?;
+    let (host, findings) = (examined.host(), examined.findings());
+    Ok((as_text(&host, &findings, context.console), as_json(&host, &findings)))
+}
+
+/// What the checks look at.
+struct Examined {
+    config: Config,
+    /// The note that the configuration could not be read.
+    unread: Option<Finding>,
+    agent: Agent,
+    now: SystemTime,
+}
+
+// === impl Examined ===
+
+impl Examined {
+    async fn now(context: &Context<'_, '_>) -> Result<Self, Failure> {
+        let (config, unread) = readable_config(context)?;
+        let agent = match context.connect().await {
+            Ok(mut client) => ask(&mut client).await?,
+            Err(failure)
+                if failure.exit == Exit::Unreachable && is_forbidden(&context.socket()?) =>
+            {
+                Agent::Hidden {
+                    reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
+                }
+            }
+            Err(failure) if failure.exit == Exit::Unreachable => Agent::Silent {
+                reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
+                hint: failure.hint.unwrap_or_else(|| "start the service".to_owned()),
+            },
+            Err(failure) => return Err(failure),
+        };
+        let now = SystemTime::from((context.console.now)());
+        Ok(Self { config, unread, agent, now })
+    }
+
+    fn host(&self) -> Host<'_> {
+        Host { config: &self.config, agent: &self.agent, now: self.now }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = doctor::examine(&self.host());
+        findings.extend(self.unread.clone());
+        findings
+    }
+}
+
 /// The configuration; the defaults with a note where the caller may not read it.
 fn readable_config(context: &Context<'_, '_>) -> Result<(Config, Option<Finding>), Failure> {
     match config::load(context.environment, &context.sources()) {
@@ -150,7 +189,7 @@ fn is_forbidden(socket: &Path) -> bool {
 
 /// What was checked, in words.
 fn checked(host: &Host<'_>) -> String {
-    let plugins = match &host.agent {
+    let plugins = match host.agent {
         Agent::Answers { plugins, .. } => plugins.len(),
         Agent::Hidden { .. } | Agent::Silent { .. } => 0,
     };
@@ -182,7 +221,7 @@ fn as_text(host: &Host<'_>, findings: &[Finding], console: &Console<'_>) -> Stri
 }
 
 fn as_json(host: &Host<'_>, findings: &[Finding]) -> serde_json::Value {
-    let Agent::Answers { itself, .. } = &host.agent else {
+    let Agent::Answers { itself, .. } = host.agent else {
         return json!({ "findings": findings, "checked": about_checks(), "agent": null, "lost_records": [], "lost_stores": [], "left_plugins": [] });
     };
     let records: Vec<_> = itself

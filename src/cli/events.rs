@@ -62,6 +62,11 @@ pub(super) struct EventJson<'a> {
     delivered: bool,
 }
 
+/// An event as the line that scripts get.
+pub(super) fn as_json(event: &local::Event) -> String {
+    serde_json::to_string(&EventJson::from(event)).unwrap_or_default()
+}
+
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let patience = if flags.follow { Patience::Forever } else { Patience::Soon };
     let mut client = context.connect().await?;

@@ -1,8 +1,9 @@
-//! Masks secrets in configurations, by the names of their keys. One filter for whatever shows a
-//! configuration to a person.
+//! Masks secrets in configurations, logs and documents, by the names of their keys. One filter for
+//! whatever shows them to a person.
 //!
-//! It knows JSON, and lines of the form `key = value` or `key: value`. A secret under a harmless name
-//! is not recognized: what is shown stays for those who may see the configuration.
+//! It knows JSON, also a document in each line, and `key = value` and `key: value` anywhere in a
+//! line. A secret under a harmless name is not recognized: what is shown stays for those who may see
+//! the original.
 
 use serde_json::Value;
 
@@ -50,21 +51,77 @@ fn mask(value: &mut Value) {
             }
         }
         Value::Array(values) => values.iter_mut().for_each(mask),
-        Value::String(text) => *text = without_userinfo(text),
+        Value::String(text) => *text = text.lines().map(line).collect::<Vec<_>>().join("\n"),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 fn line(text: &str) -> String {
-    let split = text.find(['=', ':']).filter(|at| !text[*at..].starts_with("://"));
-    let Some(at) = split else { return without_userinfo(text) };
-    let (key, rest) = text.split_at(at);
-    let key = key.trim().trim_start_matches("export ").trim_matches(['"', '\'', '-', ' ']);
-    if is_secret(key) && rest.len() > 1 {
-        format!("{}{} {MASK}", &text[..at], &rest[..1])
-    } else {
-        without_userinfo(text)
+    if let Ok(mut value @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(text) {
+        mask(&mut value);
+        return value.to_string();
     }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['=', ':']) {
+        let (head, tail) = rest.split_at(at + 1);
+        let whole = &text[..text.len() - tail.len() - 1];
+        let key = key_at_the_end(whole);
+        shown.push_str(head);
+        rest = tail;
+        if tail.starts_with("//") || !is_secret(key) {
+            continue;
+        }
+        let value = value_at_the_start(rest, is_alone(whole, key) || takes_the_line(key));
+        if !value.trim().is_empty() {
+            let blank = &value[..value.len() - value.trim_start().len()];
+            shown.push_str(blank);
+            shown.push_str(MASK);
+            rest = &rest[value.len()..];
+        }
+    }
+    shown.push_str(rest);
+    without_userinfo(&shown)
+}
+
+/// The word before a separator: `"api-key" ` and `export TOKEN` alike.
+fn key_at_the_end(text: &str) -> &str {
+    let text = text.trim_end_matches([' ', '\t', '"', '\'']);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let start = text
+        .rfind(|c: char| !is_part(c))
+        .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
+    &text[start..]
+}
+
+/// Whether nothing but a key stands before a separator: then the value is the rest of the line.
+fn is_alone(whole: &str, key: &str) -> bool {
+    let before = whole.trim_end_matches([' ', '\t', '"', '\'']).strip_suffix(key).unwrap_or(whole);
+    matches!(before.trim().trim_matches(['"', '\'', '-', ' ']), "" | "export")
+}
+
+/// Headers whose value is several words.
+fn takes_the_line(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    key.ends_with("authorization") || key.ends_with("cookie")
+}
+
+/// The value after a separator, the blanks before it included.
+fn value_at_the_start(text: &str, to_the_end: bool) -> &str {
+    if to_the_end {
+        return text;
+    }
+    let start = text.len() - text.trim_start_matches([' ', '\t']).len();
+    let value = &text[start..];
+    let end = match value.chars().next() {
+        Some(quote @ ('"' | '\'')) => value[1..].find(quote).map_or(value.len(), |at| at + 2),
+        _ => value
+            .find(|c: char| {
+                c.is_whitespace() || matches!(c, ',' | ';' | ')' | ']' | '}' | '&' | '"')
+            })
+            .unwrap_or(value.len()),
+    };
+    &text[..start + end]
 }
 
 fn is_secret(key: &str) -> bool {
@@ -112,7 +169,13 @@ mod tests {
     fn secrets_are_known_by_their_keys() {
         check("level = info\ndb_password = hunter2", "level = info\ndb_password = ***");
         check("API-Key: abc\nkeys: 3", "API-Key: ***\nkeys: 3");
-        check("export AWS_SECRET_ACCESS_KEY=abc", "export AWS_SECRET_ACCESS_KEY= ***");
+        check("export AWS_SECRET_ACCESS_KEY=abc", "export AWS_SECRET_ACCESS_KEY=***");
+        check("12:03 INFO got password=abc, level=7", "12:03 INFO got password=***, level=7");
+        check("say token: \"a b\" and more", "say token: *** and more");
+        check("GET /?token=abc&x=1", "GET /?token=***&x=1");
+        check("> Authorization: Bearer abc", "> Authorization: ***");
+        check("{\"a\": {\"secret\": 1}} and", "{\"a\": {\"secret\": ***}} and");
+        check("{\"details\": \"x\\ntoken: t\"}\nb", "{\"details\":\"x\\ntoken: ***\"}\nb");
         check("token =", "token =");
         check("url = https://u:p@host/x?y", "url = https://***@host/x?y");
         check("https://host/a and ftp://me@there", "https://host/a and ftp://***@there");

@@ -31,7 +31,7 @@ mod tests {
         let mut config = Config::default();
         config.admission.command = command.iter().map(|part| (*part).to_owned()).collect();
         let agent = Agent::Silent { reason: String::new(), hint: String::new() };
-        check(&Host { config: &config, agent, now: SystemTime::UNIX_EPOCH })
+        check(&Host { config: &config, agent: &agent, now: SystemTime::UNIX_EPOCH })
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::check::{Agent, Finding, Host, Severity};
 const WAITING: u64 = 1000;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
-    let agent = match &host.agent {
+    let agent = match host.agent {
         Agent::Silent { reason, hint } => {
             let what = "the agent does not answer";
             return vec![Finding::new(Severity::Error, what, reason, hint)];

@@ -17,7 +17,7 @@ pub struct Host<'a> {
     /// As the agent would be started.
     pub config: &'a Config,
     /// The agent, if it answers.
-    pub agent: Agent,
+    pub agent: &'a Agent,
     pub now: SystemTime,
 }
 

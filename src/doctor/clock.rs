@@ -10,7 +10,7 @@ const SLACK: Duration = Duration::from_secs(60);
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = clock(host.now).into_iter().collect();
-    if let Agent::Answers { itself, .. } = &host.agent
+    if let Agent::Answers { itself, .. } = host.agent
         && let Some(started) = itself.agent.as_ref().and_then(|agent| agent.started_at)
         && let Ok(started) = SystemTime::try_from(started)
         && started > host.now + SLACK

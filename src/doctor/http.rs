@@ -23,7 +23,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
 
 fn listener(host: &Host<'_>) -> Option<Finding> {
     let address = host.config.api.http_listen?;
-    match &host.agent {
+    match host.agent {
         Agent::Silent { .. } => {
             TcpStream::connect_timeout(&address, CONNECT_WAIT).ok()?;
             Some(Finding::new(

@@ -9,7 +9,7 @@ use crate::display::values;
 const NAMED: usize = 20;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
-    let Agent::Answers { leftovers, .. } = &host.agent else { return Vec::new() };
+    let Agent::Answers { leftovers, .. } = host.agent else { return Vec::new() };
     let report = match leftovers {
         Ok(report) => report,
         Err(why) => {

@@ -8,7 +8,7 @@ use super::check::{Agent, Finding, Host, Severity};
 const NAMED: usize = 10;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
-    let Agent::Answers { plugins, .. } = &host.agent else { return Vec::new() };
+    let Agent::Answers { plugins, .. } = host.agent else { return Vec::new() };
     // What is missing for one is mostly missing for all of them.
     let mut missing: BTreeMap<[&str; 3], Vec<&str>> = BTreeMap::new();
     for plugin in plugins {
@@ -60,7 +60,7 @@ mod tests {
             plugins,
         };
         let config = Config::default();
-        let findings = check(&Host { config: &config, agent, now: SystemTime::UNIX_EPOCH });
+        let findings = check(&Host { config: &config, agent: &agent, now: SystemTime::UNIX_EPOCH });
         let what: Vec<&str> = findings.iter().map(|finding| finding.what.as_str()).collect();
         assert_eq!(
             what,

@@ -13,7 +13,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let Some(holder) = holder_of(&locks, stat.ino()) else { return Vec::new() };
     let place = host.config.agent.state_dir.display();
-    match &host.agent {
+    match host.agent {
         Agent::Silent { .. } => vec![Finding::new(
             Severity::Error,
             format!("process {holder} holds {place}, but does not answer on its socket"),

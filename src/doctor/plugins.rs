@@ -8,7 +8,7 @@ use super::check::{Agent, Finding, Host, Severity};
 use crate::display::{self, one_line};
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
-    let Agent::Answers { plugins, .. } = &host.agent else { return Vec::new() };
+    let Agent::Answers { plugins, .. } = host.agent else { return Vec::new() };
     let now = Timestamp::try_from(host.now).unwrap_or_default();
     plugins.iter().filter_map(|plugin| finding(plugin, now)).collect()
 }
@@ -74,7 +74,7 @@ mod tests {
         let leftovers = Ok(SweepResponse::default());
         let agent = Agent::Answers { itself: Box::default(), leftovers, plugins };
         let config = Config::default();
-        let findings = check(&Host { config: &config, agent, now: SystemTime::UNIX_EPOCH });
+        let findings = check(&Host { config: &config, agent: &agent, now: SystemTime::UNIX_EPOCH });
         let said: Vec<_> = findings
             .iter()
             .map(|it| (it.severity, it.what.as_str(), it.why.as_str(), it.fix.as_str()))

@@ -132,7 +132,7 @@ mod tests {
 
     fn examine(config: &Config) -> Vec<Finding> {
         let agent = Agent::Silent { reason: String::new(), hint: String::new() };
-        check(&Host { config, agent, now: std::time::SystemTime::UNIX_EPOCH })
+        check(&Host { config, agent: &agent, now: std::time::SystemTime::UNIX_EPOCH })
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::check::{Agent, Finding, Host, Severity};
 const NAMED: usize = 3;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
-    let Agent::Answers { itself, .. } = &host.agent else {
+    let Agent::Answers { itself, .. } = host.agent else {
         return damaged_below(&host.config.agent.state_dir).iter().map(|p| set_aside(p)).collect();
     };
     let mut findings = Vec::new();

@@ -191,7 +191,11 @@ async fn plugins_that_hang_delay_neither_the_agent_nor_each_other() {
             status.state == "STARTING" && status.pid.is_some() && status.pid != old
         })
         .await;
-        assert_eq!(bed.processes(name).len(), 1);
+        // A process is shown from its fork on, and is known by its name from its exec on.
+        bed.until("one process of it is there", async || {
+            (bed.processes(name).len() == 1).then_some(())
+        })
+        .await;
     }
     signal(frozen, Signal::SIGCONT);
     bed.finish().await;

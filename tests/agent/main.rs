@@ -52,6 +52,7 @@ mod secrets;
 mod sockets;
 mod start;
 mod stop;
+mod support_bundle;
 mod sweep;
 mod top;
 mod tracing;

@@ -1,0 +1,67 @@
+//! `support-bundle`: one archive with what somebody else needs to find out what is wrong here.
+//!
+//! ```text
+//!  agent: status, doctor, explain, events, logs ─┐
+//!  configuration, as it is in effect             ├─► Scrub ─► tar.gz
+//!  machine: kernel, memory, disk, units, OOM     ┘  secrets, and with --redact names
+//! ```
+//!
+//! Everything passes through the one filter in `scrub.rs`. What cannot be had is named in `INDEX`,
+//! with the reason: the bundle of a machine whose agent does not answer is worth as much.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::context::Context;
+use super::failure::Failure;
+use super::format::bytes;
+
+mod archive;
+mod collect;
+mod machine;
+mod scrub;
+
+use collect::Collected;
+use scrub::Scrub;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent support-bundle
+  guest-agent support-bundle -o /tmp/for-support.tar.gz --redact")]
+pub(super) struct Flags {
+    /// The archive to write [default: guest-agent-support-TIME.tar.gz]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Replace the names of the host, the instance and the plugins as well
+    #[arg(long)]
+    redact: bool,
+}
+
+pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<(), Failure> {
+    let now = (context.console.now)();
+    let output = flags.output.unwrap_or_else(|| {
+        PathBuf::from(format!("guest-agent-support-{}.tar.gz", now.strftime("%Y%m%dT%H%M%SZ")))
+    });
+    let mut collected = Collected::default();
+    let known = collect::agent(&mut context, &mut collected).await;
+    machine::collect(&mut collected, &known).await;
+    let scrub = Scrub::new(&known, flags.redact);
+    let files = collected.finish(&scrub);
+    let packed = archive::write(&output, &files, now).await;
+    let size = packed.map_err(|error| {
+        Failure::failed(format_args!("failed to write {}", output.display())).because(&error)
+    })?;
+    let console = context.console;
+    let names: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    if context.global.json() {
+        return Ok(console.document(&json!({ "file": output, "bytes": size, "files": names }))?);
+    }
+    console.line(&format!("{}: {} files, {}", output.display(), names.len(), bytes(size)))?;
+    console.line(
+        "known secrets are masked; look through it before you give it to somebody, because a secret \
+         that a plugin printed under a harmless name is not known",
+    )?;
+    Ok(())
+}
