@@ -142,14 +142,18 @@ async fn an_upgrade_that_proves_itself_lets_the_old_revision_go() {
     agent.world.installer.release("a");
     until_runs(&agent, "a", "2").await;
     assert_eq!(agent.world.installer.on_disk("a"), ["1", "2"], "the old one stays on probation");
-    agent.until("the old one goes", MINUTE, |world, _| world.installer.on_disk("a") == ["2"]).await;
-    agent.until("all is told", SOON, |world, _| numbers(world, "a").len() >= 9).await;
+    agent.until("all is told", MINUTE, |world, _| numbers(world, "a").len() >= 9).await;
     assert_eq!(
         story(&agent.world, "a"),
         ["1(1)", "4(1)", "3(1)", "1(2)", "6(1)", "4(2)", "3(2)", "2(1)", "5(1)"]
     );
     let stops = agent.world.launcher.stops("a");
     assert!(stops.iter().all(|stop| stop.cleanup == Cleanup::Keep), "an upgrade wipes nothing");
+    // It is on disk for a rollback, until the revision after the new one has proved itself.
+    assert_eq!(agent.world.installer.on_disk("a"), ["1", "2"]);
+    order(&agent, "3", &[install("a", "3")]).await;
+    let is_gone = |world: &World, _: &[Listed]| world.installer.on_disk("a") == ["2", "3"];
+    agent.until("the oldest one goes", MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -94,7 +94,11 @@ async fn what_runs_is_prepared_or_was_good_must_stay() {
     agent.pass(SOON).await;
     assert_eq!(needed(&swept(&agent).await, "a"), both, "while it is on trial");
     agent.pass(HOUR).await;
-    assert_eq!(needed(&swept(&agent).await, "a"), BTreeSet::from(["2".to_owned()]));
+    assert_eq!(needed(&swept(&agent).await, "a"), both, "a rollback may return to it");
+    order(&agent, "3", &[install("a", "3")]).await;
+    agent.pass(HOUR).await;
+    let newer = BTreeSet::from(["2".to_owned(), "3".to_owned()]);
+    assert_eq!(needed(&swept(&agent).await, "a"), newer);
     assert_eq!(newest(&agent).known, Known::All);
 }
 
