@@ -152,28 +152,56 @@ async fn perform(
         Ok(answer) => answer.into_inner().generation,
         Err(error) => return Err(client::about(&mut client, &name, error).await),
     };
-    let mut state = None;
-    if waiting.wait {
-        let awaited = [Awaited { name: name.clone(), goal, generation }];
-        let mut progress = Progress::new(context.console);
-        let mut show = |status: &PluginStatus| progress.show(status);
-        let verdicts = follow(&mut client, &awaited, waiting.timeout, &mut show).await?;
-        match verdicts.into_iter().next() {
-            Some(FollowedOrder::Failed(why)) => {
-                return Err(Failure::failed(format!("{name}: {why}")));
+    let order = Accepted { name, generation, goal, said: "accepted" };
+    order.report(&mut client, waiting.wait.then_some(waiting.timeout), context).await
+}
+
+/// An order for one plugin that the agent has accepted.
+pub(super) struct Accepted<'a> {
+    pub(super) name: String,
+    pub(super) generation: u64,
+    pub(super) goal: Goal,
+    /// What was accepted, for who does not wait.
+    pub(super) said: &'a str,
+}
+
+impl Accepted<'_> {
+    /// Prints what became of the order: the state that it led to where `wait` gives it time, and
+    /// otherwise its number.
+    ///
+    /// # Errors
+    ///
+    /// The order failed, `wait` has passed, or the agent cannot be asked.
+    pub(super) async fn report(
+        self,
+        client: &mut Client,
+        wait: Option<Duration>,
+        context: Context<'_, '_>,
+    ) -> Result<(), Failure> {
+        let Self { name, generation, goal, said } = self;
+        let mut state = None;
+        if let Some(timeout) = wait {
+            let awaited = [Awaited { name: name.clone(), goal, generation }];
+            let mut progress = Progress::new(context.console);
+            let mut show = |status: &PluginStatus| progress.show(status);
+            let verdicts = follow(client, &awaited, timeout, &mut show).await?;
+            match verdicts.into_iter().next() {
+                Some(FollowedOrder::Failed(why)) => {
+                    return Err(Failure::failed(format!("{name}: {why}")));
+                }
+                Some(FollowedOrder::Done(reached)) => state = Some(reached),
+                Some(FollowedOrder::Waiting) | None => {}
             }
-            Some(FollowedOrder::Done(reached)) => state = Some(reached),
-            Some(FollowedOrder::Waiting) | None => {}
         }
+        let console = context.console;
+        if context.global.json() {
+            console.document(&json!({ "name": name, "generation": generation, "state": state }))?;
+        } else {
+            let said = state.unwrap_or_else(|| format!("{said} as order {generation}"));
+            console.line(&format!("{name}: {said}"))?;
+        }
+        Ok(())
     }
-    let console = context.console;
-    if context.global.json() {
-        console.document(&json!({ "name": name, "generation": generation, "state": state }))?;
-    } else {
-        let said = state.unwrap_or_else(|| format!("accepted as order {generation}"));
-        console.line(&format!("{name}: {said}"))?;
-    }
-    Ok(())
 }
 
 /// Says what would be interrupted, and asks whether it may be. Only a terminal can answer: a script

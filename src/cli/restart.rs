@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use guest_agent_actors::model::id::PluginName;
-use guest_agent_proto::local::{PluginStatus, RestartRequest};
-use serde_json::json;
+use guest_agent_proto::local::RestartRequest;
 
-use super::act::confirm;
+use super::act::{Accepted, confirm};
 use super::client;
 use super::context::Context;
 use super::failure::Failure;
-use super::follow::{Awaited, FollowedOrder, Goal, follow};
-use super::progress::Progress;
+use super::follow::Goal;
 use crate::config::parse_duration;
 
 #[derive(Debug, clap::Args)]
@@ -44,26 +42,6 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         Ok(answer) => answer.into_inner().generation,
         Err(error) => return Err(client::about(&mut client, &name, error).await),
     };
-    let mut state = None;
-    if flags.wait {
-        let awaited = [Awaited { name: name.clone(), goal: Goal::Working, generation }];
-        let mut progress = Progress::new(context.console);
-        let mut show = |status: &PluginStatus| progress.show(status);
-        let verdicts = follow(&mut client, &awaited, flags.timeout, &mut show).await?;
-        match verdicts.into_iter().next() {
-            Some(FollowedOrder::Failed(why)) => {
-                return Err(Failure::failed(format!("{name}: {why}")));
-            }
-            Some(FollowedOrder::Done(reached)) => state = Some(reached),
-            Some(FollowedOrder::Waiting) | None => {}
-        }
-    }
-    let console = context.console;
-    if context.global.json() {
-        console.document(&json!({ "name": name, "generation": generation, "state": state }))?;
-    } else {
-        let said = state.unwrap_or_else(|| format!("restart accepted as order {generation}"));
-        console.line(&format!("{name}: {said}"))?;
-    }
-    Ok(())
+    let order = Accepted { name, generation, goal: Goal::Working, said: "restart accepted" };
+    order.report(&mut client, flags.wait.then_some(flags.timeout), context).await
 }

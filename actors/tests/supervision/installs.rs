@@ -142,7 +142,11 @@ async fn an_upgrade_that_proves_itself_lets_the_old_revision_go() {
     agent.world.installer.release("a");
     until_runs(&agent, "a", "2").await;
     assert_eq!(agent.world.installer.on_disk("a"), ["1", "2"], "the old one stays on probation");
-    agent.until("all is told", MINUTE, |world, _| numbers(world, "a").len() >= 9).await;
+    agent
+        .until("the control plane has every number", MINUTE, |world, _| {
+            numbers(world, "a").len() >= 9
+        })
+        .await;
     assert_eq!(
         story(&agent.world, "a"),
         ["1(1)", "4(1)", "3(1)", "1(2)", "6(1)", "4(2)", "3(2)", "2(1)", "5(1)"]
@@ -166,7 +170,11 @@ async fn an_upgrade_that_cannot_start_returns_to_what_worked_without_the_network
             world.launcher.launched("a").len() == 5 && runs(listed, "a", "1")
         })
         .await;
-    agent.until("all is told", SOON, |world, _| numbers(world, "a").len() >= 8).await;
+    agent
+        .until("the control plane has every number", SOON, |world, _| {
+            numbers(world, "a").len() >= 8
+        })
+        .await;
     assert_eq!(
         story(&agent.world, "a"),
         ["1(1)", "4(1)", "3(1)", "1(2)", "6(1)", "9(2)", "8(2)", "4(1)"]
@@ -186,7 +194,11 @@ async fn a_crash_on_probation_returns_to_what_worked() {
     agent.pass(Duration::from_secs(10)).await;
     agent.world.launcher.exit("a", ExitCause::Exited(1));
     until_runs(&agent, "a", "1").await;
-    agent.until("all is told", SOON, |world, _| numbers(world, "a").len() >= 10).await;
+    agent
+        .until("the control plane has every number", SOON, |world, _| {
+            numbers(world, "a").len() >= 10
+        })
+        .await;
     assert_eq!(
         story(&agent.world, "a")[3..],
         ["1(2)", "6(1)", "4(2)", "3(2)", "7(2)", "8(2)", "4(1)"]
@@ -412,7 +424,7 @@ async fn an_agent_that_cannot_keep_orders_refuses_them_and_restarts_plugins() {
     agent.connect().await;
     until_runs(&agent, "a", "1").await;
     assert_eq!(agent.world.launcher.launched("a").len(), 1, "it is adopted");
-    // The control plane is told in an event of the kind that such an order ends with.
+    // The control plane receives an event of the kind that ends an order of this kind.
     order(&agent, "2", &[install("b", "1"), remove("a"), apply("a", "new")]).await;
     until_told(&agent, "b", &[8]).await;
     until_told(&agent, "a", &[1, 4, 3, 10, 13]).await;
