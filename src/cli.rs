@@ -38,6 +38,7 @@ mod install;
 mod keygen;
 mod logs;
 mod man;
+mod moment;
 mod order;
 pub mod pack;
 mod plan;
@@ -103,7 +104,9 @@ enum Verb {
     Start(act::Start),
     /// Return to the revision before
     Rollback(act::Rollback),
-    /// Let a revision in again that was rolled back
+    /// Make orders for a plugin wait
+    Hold(act::Hold),
+    /// End a hold, and let a revision in again that was rolled back
     Release(act::Release),
     /// Say why a plugin is in the state it is in
     Explain(explain::Flags),
@@ -226,6 +229,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Stop(flags) => wait_for(act::stop(flags, context)),
         Verb::Start(flags) => wait_for(act::start(flags, context)),
         Verb::Rollback(flags) => wait_for(act::rollback(flags, context)),
+        Verb::Hold(flags) => wait_for(act::hold(flags, context)),
         Verb::Release(flags) => wait_for(act::release(flags, context)),
         Verb::Explain(flags) => wait_for(explain::run(flags, context)),
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),

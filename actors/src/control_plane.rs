@@ -22,6 +22,7 @@ use crate::messages::{
     Configure, ListPlugins, Listed, MetricsDelivered, OrderOutcome, Received, Save, SaveFailed,
     SaveOrForget, Submission, Submit, SubmitError,
 };
+use crate::model::act::Act;
 use crate::model::event;
 use crate::model::event::PluginEventKind;
 use crate::model::id::Generation;
@@ -31,7 +32,7 @@ use crate::ports::{
     ControlLink, Count, InboundMessage, OrderKind, OutboundMessage, Outcome, Ports, Receipt, Table,
     Write,
 };
-use crate::records::{InboxContent, InboxEntry};
+use crate::records::{InboxContent, InboxEntry, put_hold_of_all};
 use crate::trace::Trace;
 use crate::wire::{self, AgentFacts, DecodedOrder, Request, WireError};
 
@@ -185,10 +186,12 @@ impl ControlPlaneActor {
             .collect();
         self.given.insert(first, Given::Saving);
         let trace = Some(trace.clone());
-        let configure = number_orders(first, decoded, trace.as_ref());
-        let configure = Some(configure).filter(|configure| !configure.orders.is_empty());
+        let configure = number_orders(first, &content, decoded, trace.as_ref());
+        let configure = Some(configure).filter(|configure| !configure.is_empty());
         let refused = decoded.iter().zip(0u32..).filter(|(order, _)| order.is_err());
         let refused = refused.map(|(_, index)| index).collect();
+        let of_all = configure.as_ref().and_then(|configure| configure.of_all.as_ref());
+        let hold = of_all.and_then(|asked| hold_write(&asked.act));
         let entry = InboxEntry { first, content, origin, trace, refused };
         let mut writes = vec![Write::Put {
             table: Table::Facts,
@@ -202,6 +205,7 @@ impl ControlPlaneActor {
                 value: entry.encode(),
             });
         }
+        writes.extend(hold);
         (Save { writes, events }, configure)
     }
 
@@ -212,8 +216,9 @@ impl ControlPlaneActor {
             && let Given::Saved(_) = first.get()
         {
             if let Given::Saved(Some(configure)) = first.remove() {
-                for order in &configure.orders {
-                    let kind = kind_of(&order.order);
+                let of_all = configure.of_all.iter().map(|asked| kind_of_act(&asked.act));
+                for kind in configure.orders.iter().map(|order| kind_of(&order.order)).chain(of_all)
+                {
                     self.ports.counters.note(Count::Ordered { kind, outcome: Outcome::Succeeded });
                 }
                 self.configure.do_send(configure);
@@ -392,10 +397,26 @@ fn kind_of(order: &Order) -> OrderKind {
         Order::Remove => OrderKind::Remove,
         Order::Apply(_) => OrderKind::Apply,
         Order::Restart => OrderKind::Restart,
-        Order::Stop(_) => OrderKind::Stop,
-        Order::Start => OrderKind::Start,
-        Order::Rollback(_) => OrderKind::Rollback,
-        Order::Release => OrderKind::Release,
+        Order::Asked(act) => kind_of_act(act),
+    }
+}
+
+const fn kind_of_act(act: &Act) -> OrderKind {
+    match act {
+        Act::Stop(_) => OrderKind::Stop,
+        Act::Start => OrderKind::Start,
+        Act::Rollback(_) => OrderKind::Rollback,
+        Act::Hold(_) => OrderKind::Hold,
+        Act::Release => OrderKind::Release,
+    }
+}
+
+/// What a hold of all plugins, and its end, write beside the order, for plugins that come later.
+fn hold_write(act: &Act) -> Option<Write> {
+    match act {
+        Act::Hold(hold) => Some(put_hold_of_all(Some(hold))),
+        Act::Release => Some(put_hold_of_all(None)),
+        Act::Stop(_) | Act::Start | Act::Rollback(_) => None,
     }
 }
 
@@ -490,7 +511,12 @@ impl Handler<Submit> for ControlPlaneActor {
         );
         let (save, configure) = self.take(content, Origin::Local, &decoded, &trace);
         let receiving = receiving(configure.as_ref());
-        let verdicts = verdicts(&decoded, given);
+        let verdicts = match &configure {
+            Some(Configure { of_all: Some(asked), .. }) => {
+                vec![OrderOutcome { name: String::new(), result: Ok(asked.generation) }]
+            }
+            Some(_) | None => verdicts(&decoded, given),
+        };
         let store = self.store.clone();
         let saved = async move {
             let saved = flatten(store.send(SaveOrForget(save)).await);
@@ -521,6 +547,7 @@ fn decode_submission(
             let order = asked_of(&name, &act);
             Ok((InboxContent::Asked(name, act), vec![Ok(order)]))
         }
+        Submission::AskedOfAll(act) => Ok((InboxContent::AskedOfAll(act), Vec::new())),
         Submission::Configure(bytes) => match wire::decode_orders(&bytes, Origin::Local) {
             Ok(decoded) => Ok((InboxContent::Configure(bytes), decoded)),
             Err(error) => Err(SubmitError::Malformed(Chain(&error).to_string().into())),

@@ -16,11 +16,12 @@ use tracing::{error, warn};
 
 use crate::keys::number_key;
 use crate::messages::{
-    Begin, Changed, Configure, Deliver, Died, Dismiss, FactsMoved, Fire, Happened, Leave, Listed,
-    LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen,
-    ShutdownBegins, Taken, Unseen, UsePolicy,
+    AskedOfAll, Begin, Changed, Configure, Deliver, Died, Dismiss, FactsMoved, Fire, Happened,
+    Leave, Listed, LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save,
+    Seen, ShutdownBegins, Taken, Unseen, UsePolicy,
 };
 use crate::metrics::history::History;
+use crate::model::act::Hold;
 use crate::model::event;
 use crate::model::id::{Generation, PluginName};
 use crate::model::spec::PluginSpec;
@@ -29,12 +30,13 @@ use crate::plugin::event::Event;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, PluginActor, PluginHandles, machine};
 use crate::ports::{Count, Known, Ports, Table, Write};
-use crate::records;
+use crate::records::{self, InboxContent};
 use crate::trace::Trace;
 use crate::wire::{DecodedOrder, NamedOrder};
 
 mod answers;
 mod forget;
+mod hold;
 pub mod local;
 pub mod local_plan;
 pub mod plan;
@@ -84,6 +86,8 @@ pub struct ManagerActor {
     lives: u64,
     /// The manifests of the machine's own plugins.
     machine: local_plan::LocalManifests,
+    /// The hold that plugins begin under that come later.
+    hold: Option<Hold>,
     version: watch::Sender<u64>,
     gate: Gate,
     readiness: watch::Sender<Readiness>,
@@ -154,6 +158,7 @@ impl ManagerActor {
             reconciling: BTreeSet::new(),
             lives: 0,
             machine: local_plan::LocalManifests::default(),
+            hold: None,
             version,
             gate: Gate::default(),
             readiness,
@@ -168,7 +173,8 @@ impl ManagerActor {
     }
 
     fn configure(&mut self, configure: Configure, ctx: &mut Context<Self>) {
-        let Configure { inbox, orders } = configure;
+        let Configure { inbox, orders, of_all } = configure;
+        let orders = of_all.map_or(orders, |asked| self.ask_all(asked));
         let known: BTreeSet<PluginName> = self.roster.keys().cloned().collect();
         let assignments = assign(&known, orders);
         let open: BTreeMap<_, _> = assignments
@@ -199,7 +205,11 @@ impl ManagerActor {
         match assignment {
             Assignment::Begin { generation, spec, trace } => {
                 let name = spec.name.clone();
-                let first = Box::new(machine::begin(generation, spec));
+                let first = match self.hold_of_all() {
+                    Some(hold) => machine::begin_held(generation, spec, hold),
+                    None => machine::begin(generation, spec),
+                };
+                let first = Box::new(first);
                 self.start(name, generation, Beginning::Ordered(first, trace), ctx);
                 None
             }
@@ -354,15 +364,22 @@ impl ManagerActor {
 /// Numbers the orders that were understood. A refused order keeps its number to itself.
 pub fn number_orders(
     first: Generation,
+    content: &InboxContent,
     decoded: &[DecodedOrder],
     trace: Option<&Arc<Trace>>,
 ) -> Configure {
+    let of_all = match content {
+        InboxContent::AskedOfAll(act) => {
+            Some(AskedOfAll { generation: first, act: act.clone(), trace: trace.cloned() })
+        }
+        InboxContent::Configure(_) | InboxContent::Restart(_) | InboxContent::Asked(..) => None,
+    };
     let orders = decoded.iter().zip(0u64..).filter_map(|(order, index)| {
         let NamedOrder { name, revision, order } = order.as_ref().ok()?.clone();
         let generation = Generation(first.0.saturating_add(index));
         Some(NumberedOrder { generation, name, revision, order, trace: trace.cloned() })
     });
-    Configure { inbox: first.0, orders: orders.collect() }
+    Configure { inbox: first.0, orders: orders.collect(), of_all }
 }
 
 fn forget(inbox: u64) -> Write {

@@ -144,6 +144,27 @@ pub struct Configure {
     pub inbox: u64,
     /// The orders, in the sender's sequence.
     pub orders: Vec<NumberedOrder>,
+    /// What a person asks of all plugins, instead of orders that name one.
+    pub of_all: Option<AskedOfAll>,
+}
+
+/// What a person asks of all plugins.
+#[derive(Clone, Debug)]
+pub struct AskedOfAll {
+    /// The number that it has for each plugin.
+    pub generation: Generation,
+    /// What is asked.
+    pub act: Act,
+    /// What it is part of.
+    pub trace: Option<Arc<Trace>>,
+}
+
+impl Configure {
+    /// Whether nothing is asked of anybody.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.orders.is_empty() && self.of_all.is_none()
+    }
 }
 
 /// One order for one plugin.
@@ -478,6 +499,8 @@ pub enum Submission {
     Restart(PluginName),
     /// What a person asks of a plugin.
     Asked(PluginName, Act),
+    /// What a person asks of all plugins. Its outcome names none.
+    AskedOfAll(Act),
 }
 
 /// Why no order of a submission was taken.

@@ -37,6 +37,7 @@ pub mod event;
 pub mod explain;
 mod farewell;
 mod handles;
+mod held;
 mod live;
 mod local;
 pub mod machine;

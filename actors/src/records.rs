@@ -7,11 +7,12 @@ use guest_agent_proto::record as rec;
 use prost::Message;
 
 use crate::keys::key_number;
-use crate::model::act::{Act, BY_MAX};
+use crate::model::act::{Act, BY_MAX, Hold};
 use crate::model::event::{NewEvent, StoredEvent};
 use crate::model::id::{Generation, PluginName};
 use crate::model::origin::Origin;
 use crate::outbox::{Gap, Waiting};
+use crate::plugin::snapshot::{hold_of, hold_record};
 use crate::ports::{Table, Write};
 use crate::text::shortened;
 use crate::trace::Trace;
@@ -44,6 +45,8 @@ pub enum InboxContent {
     Restart(PluginName),
     /// What a person asks of a plugin.
     Asked(PluginName, Act),
+    /// What a person asks of all plugins.
+    AskedOfAll(Act),
 }
 
 /// Why a record cannot be used.
@@ -58,6 +61,30 @@ pub enum RecordError {
     /// A field that every record has is missing or invalid.
     #[error("the record has no usable {0}")]
     Missing(&'static str),
+}
+
+/// The key of the hold of all plugins, in the table of facts.
+pub const HOLD_OF_ALL: &[u8] = b"hold";
+
+/// Records that all plugins are held, those that come later included, or that none is.
+#[must_use]
+pub fn put_hold_of_all(hold: Option<&Hold>) -> Write {
+    let key = HOLD_OF_ALL.to_vec();
+    match hold {
+        Some(hold) => {
+            let value = hold_record(hold).encode_to_vec();
+            Write::Put { table: Table::Facts, key, value }
+        }
+        None => Write::Delete { table: Table::Facts, key },
+    }
+}
+
+/// Reads the record of the hold of all plugins.
+///
+/// # Errors
+/// It cannot be decoded.
+pub fn hold_of_all(bytes: &[u8]) -> Result<Hold, RecordError> {
+    Ok(hold_of(rec::Hold::decode(bytes)?))
 }
 
 /// Writes a plugin's snapshot.
@@ -85,7 +112,8 @@ impl InboxEntry {
             orders: Some(match &self.content {
                 InboxContent::Configure(bytes) => Orders::Configure(bytes.clone()),
                 InboxContent::Restart(name) => Orders::Restart(name.to_string()),
-                InboxContent::Asked(name, act) => Orders::Asked(asked_record(name, act)),
+                InboxContent::Asked(name, act) => Orders::Asked(asked_record(name.as_str(), act)),
+                InboxContent::AskedOfAll(act) => Orders::AskedOfAll(asked_record("", act)),
             }),
             local: self.origin == Origin::Local,
             trace: self.trace.as_ref().map(|trace| trace.record()),
@@ -111,8 +139,9 @@ impl InboxEntry {
             ),
             Orders::Asked(asked) => {
                 let name = asked.name.parse().map_err(|_| RecordError::Missing("plugin name"))?;
-                InboxContent::Asked(name, act_of(&asked)?)
+                InboxContent::Asked(name, act_of(asked)?)
             }
+            Orders::AskedOfAll(asked) => InboxContent::AskedOfAll(act_of(asked)?),
         };
         let origin = if record.local { Origin::Local } else { Origin::ControlPlane };
         let trace = record.trace.and_then(Trace::of_record).map(Arc::new);
@@ -123,21 +152,32 @@ impl InboxEntry {
 
 // === what a person asks ===
 
-fn asked_record(name: &PluginName, act: &Act) -> rec::Asked {
+fn asked_record(name: &str, act: &Act) -> rec::Asked {
     use rec::asked::Act as Kind;
     let (kind, by) = match act {
         Act::Stop(by) => (Kind::Stop, &**by),
         Act::Start => (Kind::Start, ""),
         Act::Rollback(by) => (Kind::Rollback, &**by),
+        Act::Hold(hold) => (Kind::Hold, &*hold.by),
         Act::Release => (Kind::Release, ""),
     };
-    rec::Asked { name: name.to_string(), act: kind.into(), by: by.to_owned() }
+    let hold = match act {
+        Act::Hold(hold) => Some(hold_record(hold)),
+        _has_no_times => None,
+    };
+    let (since, until) = hold.map(|hold| (hold.since, hold.until)).unwrap_or_default();
+    let (name, by) = (name.to_owned(), by.to_owned());
+    rec::Asked { name, act: kind.into(), by, since, until }
 }
 
-fn act_of(record: &rec::Asked) -> Result<Act, RecordError> {
+fn act_of(record: rec::Asked) -> Result<Act, RecordError> {
     use rec::asked::Act as Kind;
     let by = || shortened(&record.by, BY_MAX).into();
     match record.act() {
+        Kind::Hold => {
+            let rec::Asked { by, since, until, .. } = record;
+            Ok(Act::Hold(hold_of(rec::Hold { by, since, until })))
+        }
         Kind::Stop => Ok(Act::Stop(by())),
         Kind::Start => Ok(Act::Start),
         Kind::Rollback => Ok(Act::Rollback(by())),
@@ -232,11 +272,23 @@ mod tests {
     use crate::model::event::PluginEventKind;
     use proptest::prelude::*;
 
+    fn any_hold() -> impl Strategy<Value = Hold> {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        (".{0,40}", 0u64..4_000_000_000, proptest::option::of(0u64..4_000_000_000)).prop_map(
+            move |(by, since, until)| Hold {
+                by: by.into(),
+                since: at(since),
+                until: until.map(at),
+            },
+        )
+    }
+
     fn any_act() -> impl Strategy<Value = Act> {
         prop_oneof![
             ".{0,40}".prop_map(|by| Act::Stop(by.into())),
             Just(Act::Start),
             ".{0,40}".prop_map(|by| Act::Rollback(by.into())),
+            any_hold().prop_map(Act::Hold),
             Just(Act::Release),
         ]
     }
@@ -247,6 +299,7 @@ mod tests {
             "[a-z]{1,9}".prop_map(|name| InboxContent::Restart(name.parse().expect("a name"))),
             ("[a-z]{1,9}", any_act())
                 .prop_map(|(name, act)| InboxContent::Asked(name.parse().expect("a name"), act)),
+            any_act().prop_map(InboxContent::AskedOfAll),
         ];
         let origin = prop_oneof![Just(Origin::ControlPlane), Just(Origin::Local)];
         let trace = proptest::option::of("[ -~]{0,40}".prop_map(|id| {
@@ -281,6 +334,14 @@ mod tests {
         #[test]
         fn law_an_inbox_record_gives_back_what_was_recorded(entry in any_entry()) {
             prop_assert_eq!(InboxEntry::decode(&entry.encode()).expect("its own bytes"), entry);
+        }
+
+        #[test]
+        fn law_the_hold_of_all_gives_back_what_was_recorded(hold in any_hold()) {
+            let Write::Put { value, .. } = put_hold_of_all(Some(&hold)) else {
+                unreachable!("it is written")
+            };
+            prop_assert_eq!(hold_of_all(&value).expect("its own bytes"), hold);
         }
 
         #[test]

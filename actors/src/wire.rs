@@ -154,11 +154,7 @@ pub fn decode_orders(bytes: &[u8], origin: Origin) -> Result<Vec<DecodedOrder>, 
 pub fn refuse_orders(decoded: Vec<DecodedOrder>, reason: &str) -> Vec<DecodedOrder> {
     let refuse = |NamedOrder { name, revision, order }: NamedOrder| {
         let notice = match order {
-            Order::Restart
-            | Order::Stop(_)
-            | Order::Start
-            | Order::Rollback(_)
-            | Order::Release => return Ok(NamedOrder { name, revision, order }),
+            Order::Restart | Order::Asked(_) => return Ok(NamedOrder { name, revision, order }),
             Order::Install(_) => PluginEventKind::InstallFailed,
             Order::Remove => PluginEventKind::RemoveFailed,
             Order::Apply(_) => PluginEventKind::ApplyFailed,

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use guest_agent_actors::model::act::Act;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::BootId;
 use guest_agent_actors::model::runs::Firing;
@@ -82,6 +83,7 @@ fn phase(state: &State) -> &'static str {
         Phase::Stopped { .. } => "Stopped",
         Phase::Crashed { .. } => "Crashed",
         Phase::Removing { .. } => "Removing",
+        Phase::Held => "Held",
         Phase::Gone => "Gone",
     }
 }
@@ -146,6 +148,7 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
             Wait::Remove => "delete too long",
             Wait::Execution => "run too long",
             Wait::Shutdown => "machine runs on",
+            Wait::Hold => return None,
         },
         Event::Ordered { .. } | Event::LocalChanged(_) | Event::Recovered(_) => return None,
     })
@@ -157,10 +160,12 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         Event::Ordered { order: Order::Remove, .. } => "REMOVE",
         Event::Ordered { order: Order::Apply(_), .. } => "APPLY",
         Event::Ordered { order: Order::Restart, .. } => "restart",
-        Event::Ordered { order: Order::Stop(_), .. } => "stop",
-        Event::Ordered { order: Order::Start, .. } => "start",
-        Event::Ordered { order: Order::Rollback(_), .. } => "rollback",
-        Event::Ordered { order: Order::Release, .. } => "release",
+        Event::Ordered { order: Order::Asked(Act::Stop(_)), .. } => "stop",
+        Event::Ordered { order: Order::Asked(Act::Start), .. } => "start",
+        Event::Ordered { order: Order::Asked(Act::Rollback(_)), .. } => "rollback",
+        Event::Ordered { order: Order::Asked(Act::Hold(_)), .. } => "hold",
+        Event::Ordered { order: Order::Asked(Act::Release), .. }
+        | Event::DeadlinePassed(Wait::Hold) => "release",
         Event::Recovered(_) => "agent restarted",
         Event::Installed { .. }
         | Event::Spawned { .. }
@@ -188,6 +193,7 @@ fn explore() -> Vec<(State, Event, State)> {
     let mut seen = BTreeSet::new();
     let mut arrows = Vec::new();
     let mut ahead = vec![World::ordered(spec("r1")), World::ordered(one_shot("r1"))];
+    let mut kinds = Vec::new();
     while let Some(mut world) = ahead.pop() {
         world.log.clear();
         world.stale.clear();
@@ -210,16 +216,51 @@ fn explore() -> Vec<(State, Event, State)> {
             continue;
         }
         for happen in everything(&world) {
-            let mut after = world.clone();
-            happen(&mut after);
-            for step in &after.log {
-                arrows.push((step.before.clone(), step.event.clone(), step.after.next.clone()));
-            }
-            ahead.push(after);
+            ahead.push(taken(&world, happen, &mut arrows));
         }
+        kinds.push(world);
     }
     assert!(seen.len() > 200, "only {} kinds of states were found", seen.len());
+    explore_holds(&kinds, &mut arrows);
     arrows
+}
+
+/// Each kind of state under a hold, with every order that may wait in it: what can happen then, and
+/// how the hold ends.
+fn explore_holds(kinds: &[World], arrows: &mut Vec<(State, Event, State)>) {
+    let mut seen = BTreeSet::new();
+    for world in kinds {
+        let held = taken(world, Box::new(|world| world.order(world::hold(false))), arrows);
+        let orders: [Happening; 5] = [
+            Box::new(|_| {}),
+            Box::new(|world| world.install(spec("r1"))),
+            Box::new(|world| world.install(spec("r2"))),
+            Box::new(|world| world.order(Order::Remove)),
+            Box::new(|world| world.order(Order::Apply(text("new")))),
+        ];
+        for order in orders {
+            let waits = taken(&held, order, arrows);
+            if !seen.insert((show(&waits.state), waits.alive.is_some())) {
+                continue;
+            }
+            for happen in everything(&waits) {
+                taken(&waits, happen, arrows);
+            }
+            let release = |world: &mut World| world.order(Order::Asked(Act::Release));
+            taken(&waits, Box::new(release), arrows);
+        }
+    }
+}
+
+/// The world after something happened in this one.
+fn taken(world: &World, happen: Happening, arrows: &mut Vec<(State, Event, State)>) -> World {
+    let mut after = world.clone();
+    after.log.clear();
+    happen(&mut after);
+    for step in &after.log {
+        arrows.push((step.before.clone(), step.event.clone(), step.after.next.clone()));
+    }
+    after
 }
 
 type Happening = Box<dyn Fn(&mut World)>;
@@ -241,9 +282,9 @@ fn everything(world: &World) -> Vec<Happening> {
     all.push(Box::new(|world| world.order(Order::Remove)));
     all.push(Box::new(|world| world.order(Order::Apply(text("new")))));
     all.push(Box::new(|world| world.order(Order::Restart)));
-    all.push(Box::new(|world| world.order(Order::Stop("root".into()))));
-    all.push(Box::new(|world| world.order(Order::Start)));
-    all.push(Box::new(|world| world.order(Order::Rollback("root".into()))));
+    all.push(Box::new(|world| world.order(Order::Asked(Act::Stop("root".into())))));
+    all.push(Box::new(|world| world.order(Order::Asked(Act::Start))));
+    all.push(Box::new(|world| world.order(Order::Asked(Act::Rollback("root".into())))));
     for index in 0..world.jobs.len() {
         for answer in [Answer::Good, Answer::Bad, Answer::Unimplemented] {
             all.push(Box::new(move |world| world.answer(index, answer)));

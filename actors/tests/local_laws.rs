@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use guest_agent_actors::model::act::Act as Asked;
 use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::id::{Generation, Sha256Digest};
 use guest_agent_actors::model::spec::{PluginSpec, Source};
@@ -16,11 +17,14 @@ use guest_agent_actors::plugin::state::{Next, PROBATION_SLICES, Phase, Policy, S
 use guest_agent_actors::ports::Cleanup;
 use proptest::prelude::*;
 
+#[path = "support/carried.rs"]
+mod carried;
 #[path = "support/ends.rs"]
 mod ends;
 #[path = "support/world.rs"]
 mod world;
 
+use carried::{Carried, carried, stays};
 use ends::Ends;
 use world::{Answer, Job, Step, World, local_spec, show, spec, text};
 
@@ -30,6 +34,9 @@ enum Act {
     Remove,
     Apply(u8),
     Restart,
+    /// Orders wait; whether until a time.
+    Hold(bool),
+    Release,
     /// The manifest says this revision, with this configuration, and its files are these.
     Manifest(u8, u8, u8),
     NoManifest,
@@ -50,6 +57,8 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Act::Remove),
         1 => (0u8..3).prop_map(Act::Apply),
         1 => Just(Act::Restart),
+        1 => any::<bool>().prop_map(Act::Hold),
+        2 => Just(Act::Release),
         3 => (1u8..4, 0u8..3, 0u8..2).prop_map(|(r, config, files)| Act::Manifest(r, config, files)),
         1 => Just(Act::NoManifest),
         12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
@@ -86,6 +95,8 @@ fn take(world: &mut World, act: &Act) {
         Act::Apply(0) => world.order(Order::Apply(None)),
         Act::Apply(n) => world.order(Order::Apply(text(&format!("config {n}")))),
         Act::Restart => world.order(Order::Restart),
+        Act::Hold(ends) => world.order(world::hold(*ends)),
+        Act::Release => world.order(Order::Asked(Asked::Release)),
         Act::Manifest(revision, config, files) => {
             world.happen(manifest(*revision, *config, *files));
         }
@@ -150,7 +161,7 @@ fn law_dynamic_files_in_use_stay(step: &Step) -> Verdicts {
             continue;
         }
         let uses = |spec: &PluginSpec| !spec.is_local() && spec.revision == *revision;
-        let rests = matches!(after.phase, Phase::Crashed { .. });
+        let rests = matches!(after.phase, Phase::Crashed { .. } | Phase::Held);
         prop_assert!(rests || !uses(&after.spec), "the current one: {step:#?}");
         let last_good = after.trial.as_ref().is_some_and(|trial| uses(&trial.last_good));
         prop_assert!(!last_good, "the last good one: {step:#?}");
@@ -240,19 +251,16 @@ fn law_records_give_back_the_state(step: &Step) -> Verdicts {
 fn wanted(log: &[Step]) -> Option<String> {
     let mut wanted = None;
     for step in log {
-        let Event::Ordered { generation, order } = &step.event else { continue };
-        if *generation <= step.before.generation {
-            continue;
-        }
-        match order {
-            Order::Install(spec) => wanted = Some(spec.revision.to_string()),
-            Order::Remove => wanted = None,
-            Order::Apply(_)
-            | Order::Restart
-            | Order::Stop(_)
-            | Order::Start
-            | Order::Rollback(_)
-            | Order::Release => {}
+        match carried(step) {
+            Some(Carried::Install(spec)) if !spec.is_local() => {
+                wanted = Some(spec.revision.to_string());
+            }
+            Some(Carried::Remove) => wanted = None,
+            Some(Carried::TakenBack) => {
+                let stays = stays(step).filter(|spec| !spec.is_local());
+                wanted = stays.map(|spec| spec.revision.to_string());
+            }
+            Some(Carried::Install(_) | Carried::Rollback) | None => {}
         }
     }
     wanted
@@ -315,7 +323,8 @@ fn law_every_order_has_exactly_one_end(local: bool, log: &[Step]) -> Verdicts {
         ends.step(before, event, after)
             .map_err(|why| TestCaseError::fail(format!("{why}: {event:?} in {}", show(before))))?;
     }
-    prop_assert!(ends.is_complete(), "without an end: {ends:?}");
+    let last = log.last().map(|step| &step.after.next);
+    prop_assert!(ends.is_complete(last), "without an end: {ends:?}");
     Ok(())
 }
 
@@ -342,6 +351,7 @@ proptest! {
         local in any::<bool>(), acts in acts()
     ) {
         let mut world = live(local, &acts);
+        take(&mut world, &Act::Release);
         world.calm().map_err(TestCaseError::fail)?;
         let mut wanted = wanted(&world.log);
         if wanted.is_none() && !local && world.log.iter().all(|step| !is_order(step)) {
@@ -364,6 +374,7 @@ proptest! {
         local in any::<bool>(), acts in acts(), deaths in prop::collection::vec(0usize..8, 0..4)
     ) {
         let mut world = live(local, &acts);
+        take(&mut world, &Act::Release);
         // One that no life has seen, and that has not failed yet.
         take(&mut world, &Act::Manifest(2, 9, 0));
         take(&mut world, &Act::Remove);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_actors::model::act::{Act as Asked, HeldOrder};
 use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::FactSet;
@@ -13,7 +14,7 @@ use guest_agent_actors::model::id::{Attempt, BootId, Generation, RevisionId};
 use guest_agent_actors::model::runs::Due;
 use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::model::spec::{Kind, OneShot, PluginSpec, Triggers};
-use guest_agent_actors::plugin::event::{Boot, Effect, Event, HealthVerdict, Order};
+use guest_agent_actors::plugin::event::{Boot, Effect, Event, HealthVerdict, Order, Whose};
 use guest_agent_actors::plugin::machine::transition;
 use guest_agent_actors::plugin::state::{
     Change, Next, PROBATION_SLICES, Pause, Phase, Policy, Shutdown, Standing, State, Wait,
@@ -21,11 +22,14 @@ use guest_agent_actors::plugin::state::{
 use guest_agent_actors::scheduler::rules::{RuleVerdict as Ruling, evaluate};
 use proptest::prelude::*;
 
+#[path = "support/carried.rs"]
+mod carried;
 #[path = "support/ends.rs"]
 mod ends;
 #[path = "support/world.rs"]
 mod world;
 
+use carried::{Carried, carried, stays};
 use ends::Ends;
 use world::{
     Answer, Job, Step, World, endpoint, one_shot, process, spec, spec_with, text, tight, where_web,
@@ -41,6 +45,8 @@ enum Act {
     Stop,
     Start,
     Rollback,
+    /// Orders wait; whether until a time.
+    Hold(bool),
     Release,
     /// An order whose number is not higher than the newest.
     Repeat(u8),
@@ -139,7 +145,8 @@ fn order() -> impl Strategy<Value = Act> {
         1 => Just(Act::Stop),
         2 => Just(Act::Start),
         2 => Just(Act::Rollback),
-        1 => Just(Act::Release),
+        1 => any::<bool>().prop_map(Act::Hold),
+        2 => Just(Act::Release),
         1 => (0u8..4).prop_map(Act::Repeat),
     ]
 }
@@ -194,10 +201,11 @@ fn take(world: &mut World, act: &Act) {
         Act::Apply(0) => world.order(Order::Apply(None)),
         Act::Apply(n) => world.order(Order::Apply(text(&format!("config {n}")))),
         Act::Restart => world.order(Order::Restart),
-        Act::Stop => world.order(Order::Stop("root: maintenance".into())),
-        Act::Start => world.order(Order::Start),
-        Act::Rollback => world.order(Order::Rollback("root: it is slow".into())),
-        Act::Release => world.order(Order::Release),
+        Act::Stop => world.order(Order::Asked(Asked::Stop("root: maintenance".into()))),
+        Act::Start => world.order(Order::Asked(Asked::Start)),
+        Act::Rollback => world.order(Order::Asked(Asked::Rollback("root: it is slow".into()))),
+        Act::Hold(ends) => world.order(world::hold(*ends)),
+        Act::Release => world.order(Order::Asked(Asked::Release)),
         Act::Repeat(n) => {
             let order = match n {
                 0 => Order::Install(Arc::new(spec("r9"))),
@@ -285,11 +293,22 @@ fn announcements(step: &Step) -> impl Iterator<Item = (PluginEventKind, &Revisio
     })
 }
 
-/// Whether the step takes an INSTALL and refuses it, which is an order and its outcome in one.
+/// Whether the step takes an INSTALL and refuses it, which is an order and its outcome in one. One
+/// that waited was announced before.
 fn is_refused(step: &Step) -> bool {
     let told: Vec<_> = announcements(step).collect();
-    matches!(told.as_slice(), [(PluginEventKind::InstallRequested, ordered), (PluginEventKind::InstallFailed, failed)]
-        if ordered == failed)
+    let waited = step.before.person.held_order.is_some() && step.after.next.person.hold.is_none();
+    match told.as_slice() {
+        [
+            (PluginEventKind::InstallRequested, ordered),
+            (PluginEventKind::InstallFailed, failed),
+        ] => ordered == failed,
+        [(PluginEventKind::InstallFailed, _)] if waited => {
+            let is_of_an_older_one = |effect: &Effect| matches!(effect, Effect::Announce(told) if told.whose == Whose::Superseded);
+            !step.after.effects.iter().any(is_of_an_older_one)
+        }
+        _ => false,
+    }
 }
 
 // === The laws ===
@@ -374,6 +393,7 @@ fn law_recovered_work_is_in_flight_again(step: &Step) -> Verdicts {
         | Phase::Idle
         | Phase::Disabled { .. }
         | Phase::Crashed { .. }
+        | Phase::Held
         | Phase::Gone => true,
     };
     let next = match &state.next {
@@ -451,7 +471,7 @@ fn law_an_end_with_the_machine_is_no_crash(step: &Step) -> Verdicts {
             | Event::FactsChanged
             | Event::LocalChanged(_)
             | Event::Installed { .. }
-            | Event::DeadlinePassed(Wait::Shutdown) => true,
+            | Event::DeadlinePassed(Wait::Shutdown | Wait::Hold) => true,
             Event::Recovered(found) => found.boot == Boot::New,
             _other => false,
         };
@@ -468,10 +488,11 @@ fn law_an_older_order_changes_nothing(step: &Step) -> Verdicts {
             Order::Remove,
             Order::Apply(None),
             Order::Restart,
-            Order::Stop("root".into()),
-            Order::Start,
-            Order::Rollback("root".into()),
-            Order::Release,
+            Order::Asked(Asked::Stop("root".into())),
+            Order::Asked(Asked::Start),
+            Order::Asked(Asked::Rollback("root".into())),
+            world::hold(true),
+            Order::Asked(Asked::Release),
         ] {
             unchanged(state, Event::Ordered { generation, order })?;
         }
@@ -503,7 +524,7 @@ fn law_files_in_use_are_never_discarded(step: &Step) -> Verdicts {
             prop_assert!(matches!(step.event, Event::Ordered { .. }), "{:?}", step);
             continue;
         }
-        let rests = matches!(after.phase, Phase::Crashed { .. });
+        let rests = matches!(after.phase, Phase::Crashed { .. } | Phase::Held);
         prop_assert!(rests || *revision != after.spec.revision, "the current one: {:?}", step);
         let runs = matches!(before.phase, Phase::Running { .. } | Phase::Executing { .. })
             && !matches!(step.event, Event::Exited { .. } | Event::Recovered(_));
@@ -621,8 +642,12 @@ fn law_rules_are_kept(step: &Step, facts: &FactSet) -> Verdicts {
 fn law_a_stop_lasts(step: &Step) -> Verdicts {
     let (before, after) = (&step.before, &step.after.next);
     if after.person.stopped.is_none() {
-        let ends = matches!(step.event, Event::Ordered { order: Order::Start | Order::Remove, .. })
-            || matches!(step.event, Event::LocalChanged(_));
+        let ends = matches!(
+            step.event,
+            Event::Ordered { order: Order::Asked(Asked::Start) | Order::Remove, .. }
+        ) || matches!(step.event, Event::LocalChanged(_))
+            || matches!(before.person.held_order, Some(HeldOrder::Remove { .. }))
+                && after.person.hold.is_none();
         prop_assert!(before.person.stopped.is_none() || ends, "{:#?}", step);
         return Ok(());
     }
@@ -633,6 +658,54 @@ fn law_a_stop_lasts(step: &Step) -> Verdicts {
     let runs = matches!(after.phase, Phase::Running { .. } | Phase::Executing { .. } | Phase::Idle);
     prop_assert!(!runs, "{:#?}", step);
     Ok(())
+}
+
+/// Nothing is installed, applied or removed while a person makes orders wait, but for what was past
+/// the stop of the old revision, what the machine itself returns to, and what another person asks.
+fn law_a_hold_keeps_orders_from_being_carried_out(step: &Step) -> Verdicts {
+    let (before, after) = (&step.before, &step.after.next);
+    let is_order = matches!(
+        step.event,
+        Event::Ordered { order: Order::Install(_) | Order::Remove | Order::Apply(_), .. }
+    );
+    if after.person.hold.is_none() {
+        prop_assert_eq!(&after.person.held_order, &None, "{:#?}", step);
+        prop_assert!(after.phase != Phase::Held, "{:#?}", step);
+        return Ok(());
+    }
+    let is_held = before.person.hold.is_some() && is_order;
+    if is_held && before.phase != Phase::Gone {
+        let works = step.after.effects.iter().any(|effect| {
+            matches!(
+                effect,
+                Effect::Install { .. }
+                    | Effect::Launch { .. }
+                    | Effect::Stop { .. }
+                    | Effect::Apply { .. }
+                    | Effect::Limit { .. }
+                    | Effect::Remove { .. }
+                    | Effect::Discard { .. }
+            )
+        });
+        prop_assert!(!works, "{:#?}", step);
+        let shows = |state: &State| (state.spec.revision.clone(), state.process().cloned());
+        prop_assert!(before.phase == Phase::Held || shows(before) == shows(after), "{:#?}", step);
+    }
+    // What has not stopped anything yet waits.
+    let asked = matches!(step.event, Event::Ordered { order: Order::Asked(Asked::Hold(_)), .. });
+    if asked && before.person.held_order.is_none() {
+        prop_assert!(coming_in(&after.next).is_none(), "{:#?}", step);
+        prop_assert!(!matches!(after.phase, Phase::Installing { .. }), "{:#?}", step);
+    }
+    Ok(())
+}
+
+/// The revision that is being put on disk.
+fn coming_in(next: &Next) -> Option<&RevisionId> {
+    match next {
+        Next::Preparing { spec, .. } | Next::AfterRemoval { spec } => Some(&spec.revision),
+        Next::Nothing | Next::Ready { .. } | Next::Failed { .. } => None,
+    }
 }
 
 /// The revision that a person rolled back does not come back before another one is ordered or it is
@@ -656,7 +729,8 @@ fn law_every_order_has_exactly_one_end(log: &[Step]) -> Verdicts {
         ends.step(before, event, after)
             .map_err(|why| TestCaseError::fail(format!("{why}: {step:#?}")))?;
     }
-    prop_assert!(ends.is_complete(), "without an end: {:?}", ends);
+    let last = log.last().map(|step| &step.after.next);
+    prop_assert!(ends.is_complete(last), "without an end: {:?}", ends);
     Ok(())
 }
 
@@ -664,24 +738,21 @@ fn law_every_order_has_exactly_one_end(log: &[Step]) -> Verdicts {
 fn wanted(log: &[Step]) -> Option<RevisionId> {
     let mut wanted = None;
     for step in log {
-        let Event::Ordered { generation, order } = &step.event else { continue };
-        if *generation <= step.before.generation {
-            continue;
-        }
-        match order {
-            Order::Install(spec) => {
+        match carried(step) {
+            Some(Carried::Install(spec)) => {
                 if !is_refused(step) {
                     wanted = Some(spec.revision.clone());
                 }
             }
-            Order::Remove => wanted = None,
-            Order::Apply(_) | Order::Restart | Order::Stop(_) | Order::Start | Order::Release => {}
+            Some(Carried::Remove) => wanted = None,
             // It takes the place of what was ordered before, where it does anything.
-            Order::Rollback(_) => {
+            Some(Carried::Rollback) => {
                 if announcements(step).any(|(kind, _)| kind == PluginEventKind::InstallFailed) {
                     wanted = step.before.way_back().map(|spec| spec.revision.clone());
                 }
             }
+            Some(Carried::TakenBack) => wanted = stays(step).map(|spec| spec.revision.clone()),
+            None => {}
         }
     }
     wanted
@@ -703,6 +774,7 @@ fn rests_on(state: &State, wanted: &RevisionId) -> bool {
         | Phase::BackingOff { .. }
         | Phase::Stopping { .. }
         | Phase::Stopped { .. }
+        | Phase::Held
         | Phase::Removing { .. }
         | Phase::Gone => false,
     }
@@ -811,6 +883,11 @@ proptest! {
     }
 
     #[test]
+    fn a_hold_keeps_orders_from_being_carried_out(acts in acts()) {
+        each(&acts, law_a_hold_keeps_orders_from_being_carried_out)?;
+    }
+
+    #[test]
     fn every_order_gets_exactly_one_end(acts in acts()) {
         let mut world = live(&acts);
         world.calm().map_err(TestCaseError::fail)?;
@@ -820,6 +897,7 @@ proptest! {
     #[test]
     fn when_the_world_calms_down_the_newest_order_stands(acts in acts()) {
         let mut world = live(&acts);
+        world.order(Order::Asked(Asked::Release));
         world.calm().map_err(TestCaseError::fail)?;
         match wanted(&world.log) {
             Some(revision) => prop_assert!(
@@ -840,7 +918,7 @@ proptest! {
         let trial = world.state.trial.clone();
         let running = world.state.spec.revision.clone();
         let runs = matches!(world.state.phase, Phase::Running { .. });
-        let rests = matches!(world.state.phase, Phase::Gone | Phase::Disabled { .. });
+        let rests = matches!(world.state.phase, Phase::Gone | Phase::Held | Phase::Disabled { .. });
         prop_assert!(trial.is_none() || runs || rests);
         if !runs {
             return Ok(());
@@ -861,6 +939,7 @@ proptest! {
         acts in acts(), after in prop::collection::vec(happening(), 0..40), nudge in 0u8..4
     ) {
         let mut world = live(&acts);
+        world.order(Order::Asked(Asked::Release));
         world.order(Order::Remove);
         let from = world.log.len();
         for (index, act) in after.iter().enumerate() {
@@ -917,7 +996,7 @@ fn the_lives_are_eventful() {
         ),
     );
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-    for _ in 0..600 {
+    for _ in 0..800 {
         let acts = acts().new_tree(&mut runner).expect("a life").current();
         for step in live(&acts).log {
             let phase = format!("{:?}", step.after.next.phase);
@@ -937,6 +1016,9 @@ fn the_lives_are_eventful() {
             }
             if step.after.next.person.left.is_some() {
                 *seen.entry("RolledBack".to_owned()).or_default() += 1;
+            }
+            if step.after.next.person.held_order.is_some() {
+                *seen.entry("HeldOrder".to_owned()).or_default() += 1;
             }
             if step.after.next.former.is_some() {
                 *seen.entry("Former".to_owned()).or_default() += 1;
@@ -970,6 +1052,8 @@ fn the_lives_are_eventful() {
         "EndedWithMachine",
         "StoppedByPerson",
         "RolledBack",
+        "Held",
+        "HeldOrder",
         "Former",
     ] {
         let count = seen.get(name).copied().unwrap_or_default();

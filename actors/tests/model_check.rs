@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use guest_agent_actors::model::act::{Act as Asked, HeldOrder};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{Attempt, BootId, Generation, Process, RevisionId};
 use guest_agent_actors::model::runs::{Firing, Mark, Outcome};
@@ -60,6 +61,8 @@ enum Kind {
     Stop,
     Start,
     Rollback,
+    Hold,
+    Release,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -209,9 +212,11 @@ impl Life {
             Kind::InstallOnceMore => Order::Install(Arc::new(one_shot("r2"))),
             Kind::Remove => Order::Remove,
             Kind::Restart => Order::Restart,
-            Kind::Stop => Order::Stop("root".into()),
-            Kind::Start => Order::Start,
-            Kind::Rollback => Order::Rollback("root".into()),
+            Kind::Stop => Order::Asked(Asked::Stop("root".into())),
+            Kind::Start => Order::Asked(Asked::Start),
+            Kind::Hold => world::hold(false),
+            Kind::Release => Order::Asked(Asked::Release),
+            Kind::Rollback => Order::Asked(Asked::Rollback("root".into())),
         };
         let event = Event::Ordered { generation, order: order.clone() };
         match (&self.record, order) {
@@ -221,16 +226,7 @@ impl Life {
                 self.settle_transition(&before, &event, first);
             }
             // Refused by the manager: there is no such plugin.
-            (
-                None,
-                Order::Remove
-                | Order::Restart
-                | Order::Apply(_)
-                | Order::Stop(_)
-                | Order::Start
-                | Order::Rollback(_)
-                | Order::Release,
-            ) => {}
+            (None, Order::Remove | Order::Restart | Order::Apply(_) | Order::Asked(_)) => {}
             (Some(_), _) => self.happen(event),
         }
     }
@@ -443,6 +439,7 @@ impl Life {
             | Phase::Idle
             | Phase::Disabled { .. }
             | Phase::Crashed { .. }
+            | Phase::Held
             | Phase::Gone => {}
         }
         if let Next::Preparing { attempt, .. } = &mut state.next {
@@ -665,7 +662,7 @@ impl Model for SmallWorld {
                 life.newest = Generation(life.newest.0 + 1);
                 life.inbox.push((life.newest, kind));
                 match kind {
-                    Kind::Restart | Kind::Start | Kind::Rollback => {}
+                    Kind::Restart | Kind::Start | Kind::Rollback | Kind::Hold | Kind::Release => {}
                     Kind::Stop => life.was_stopped = true,
                     _install_or_remove => life.wanted = Some(kind),
                 }
@@ -757,7 +754,8 @@ impl Model for SmallWorld {
                     || life.record.as_ref().is_none_or(|state| state.generation == life.newest)
             }),
             Property::always("every order has one end, of its own revision", |_, life: &Life| {
-                life.mistold.is_none() && (!life.rests() || life.told.is_complete())
+                let state = life.record.as_ref();
+                life.mistold.is_none() && (!life.rests() || life.told.is_complete(state))
             }),
             Property::always("what runs is watched", |_, life: &Life| {
                 !life.rests() || runs_watched(life)
@@ -841,13 +839,47 @@ fn ended_with_machine(state: &State) -> bool {
     matches!(state.phase, Phase::BackingOff { pause: Pause::AfterShutdown, .. })
 }
 
+/// Whether the newest order is the one that waits, beside what was there when the hold began.
+fn newest_order_waits(life: &Life) -> bool {
+    let Some(state) = &life.record else { return false };
+    let (runs, none) = (runs_as_recorded(life, state), life.processes.is_empty());
+    let waits = match (&state.person.held_order, life.wanted) {
+        (Some(HeldOrder::Install(spec)), Some(Kind::InstallFirst)) => {
+            spec.revision.as_str() == "r1"
+        }
+        (Some(HeldOrder::Install(spec)), Some(Kind::InstallSecond)) => {
+            spec.revision.as_str() == "r2"
+        }
+        (Some(HeldOrder::Remove { .. }), Some(Kind::Remove)) => true,
+        _other => false,
+    };
+    waits
+        && match &state.phase {
+            Phase::Running { .. } => runs,
+            Phase::Held => none && life.disk.is_empty(),
+            Phase::InstallFailed { .. } | Phase::Crashed { .. } => none && life.harmed,
+            _other => false,
+        }
+}
+
+fn runs_as_recorded(life: &Life, state: &State) -> bool {
+    matches!(&state.phase, Phase::Running { process, .. }
+        if life.processes == [(process.clone(), state.spec.revision.clone())])
+}
+
 fn newest_order_stands(life: &Life) -> bool {
+    let held = life.record.as_ref().is_some_and(|state| state.person.held_order.is_some());
+    if held {
+        return newest_order_waits(life);
+    }
     let wanted = match life.wanted {
         None | Some(Kind::Remove) => {
             return life.record.is_none() && life.processes.is_empty() && life.disk.is_empty();
         }
         Some(Kind::InstallFirst | Kind::InstallTight | Kind::InstallOnce) => "r1",
-        Some(Kind::Restart | Kind::Stop | Kind::Start | Kind::Rollback) => return false,
+        Some(
+            Kind::Restart | Kind::Stop | Kind::Start | Kind::Rollback | Kind::Hold | Kind::Release,
+        ) => return false,
         Some(Kind::InstallSecond | Kind::InstallOnceMore) => "r2",
         Some(Kind::InstallThird) => "r3",
     };
@@ -889,6 +921,7 @@ fn newest_order_stands(life: &Life) -> bool {
         | Phase::BackingOff { .. }
         | Phase::Stopping { .. }
         | Phase::Stopped { .. }
+        | Phase::Held
         | Phase::Removing { .. }
         | Phase::Gone => false,
     }
@@ -937,6 +970,8 @@ const TWO: &[Kind] = &[Kind::InstallFirst, Kind::InstallSecond, Kind::Remove, Ki
 const ACTED: &[Kind] =
     &[Kind::InstallFirst, Kind::InstallSecond, Kind::Stop, Kind::Start, Kind::Rollback];
 const ACTED_ON: &[Kind] = &[Kind::InstallOnce, Kind::Stop, Kind::Start, Kind::Remove];
+const HELD: &[Kind] =
+    &[Kind::InstallFirst, Kind::InstallSecond, Kind::Hold, Kind::Release, Kind::Remove];
 const THREE: &[Kind] = &[Kind::InstallFirst, Kind::InstallSecond, Kind::InstallThird];
 
 #[test]
@@ -1072,4 +1107,17 @@ fn a_run_that_a_person_stops_has_one_end() {
         shutdowns: 0,
     };
     check(SmallWorld { budget, kinds: ACTED_ON }, 20_000);
+}
+
+#[test]
+fn what_a_hold_makes_wait_is_carried_out_when_it_ends_whatever_crashes() {
+    let budget = Budget {
+        orders: 4,
+        agent_crashes: 1,
+        plugin_crashes: 1,
+        failures: 1,
+        hangs: 0,
+        shutdowns: 0,
+    };
+    check(SmallWorld { budget, kinds: HELD }, 100_000);
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::keys::number_key;
-use guest_agent_actors::model::act::{Act, Left, Person};
+use guest_agent_actors::model::act::{Act, HeldOrder, Hold, Left, Person};
 use guest_agent_actors::model::event::{NewEvent, StoredEvent};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::{Number, Scope, Value};
@@ -202,6 +202,8 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "pause", &Pause::AfterCrash);
     text = without(&text, "former", &None::<PluginSpec>);
     text = without(&text, "person", &Person::default());
+    text = without(&text, "hold", &None::<()>);
+    text = without(&text, "held_order", &None::<()>);
     let state = &read.state;
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -210,7 +212,11 @@ fn snapshot(read: &Snapshot) -> String {
         Next::Nothing | Next::Failed { .. } => None,
     };
     let trial = state.trial.as_ref().map(|trial| &trial.last_good);
-    for spec in [Some(&state.spec), next, trial].into_iter().flatten() {
+    let held = match &state.person.held_order {
+        Some(HeldOrder::Install(spec)) => Some(spec),
+        Some(HeldOrder::Remove { .. } | HeldOrder::Apply { .. }) | None => None,
+    };
+    for spec in [Some(&state.spec), next, trial, held].into_iter().flatten() {
         // `Debug` hides these.
         let config = spec.config.as_ref().map(Config::digest);
         let revision = &spec.revision;
@@ -269,7 +275,7 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
             }
         }
     }
-    for (name, state) in others().into_iter().chain(locals()) {
+    for (name, state) in others().into_iter().chain(locals()).chain(held()) {
         add(format!("plugin-{name}"), plain(state).encode());
     }
     let timed = Snapshot {
@@ -291,7 +297,8 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     let crashed = Snapshot { story, ..plain(state(running(Change::None))) };
     add("plugin-with-crashes".to_owned(), crashed.encode());
     let left = Left { revision: "3".parse().unwrap(), by: "root: it is slow".into() };
-    let person = Person { stopped: Some("root: maintenance".into()), left: Some(left) };
+    let stopped = Some("root: maintenance".into());
+    let person = Person { stopped, left: Some(left), ..Person::default() };
     let former = Some(spec("1", None));
     let held = State { person, former, ..state(Phase::Disabled { reason: "stopped".into() }) };
     add("plugin-stopped-and-rolled-back".to_owned(), plain(held).encode());
@@ -342,6 +349,9 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
             InboxContent::Asked("a".parse().unwrap(), Act::Rollback("root".into())),
             Origin::Local,
         ),
+        ("hold", InboxContent::Asked("a".parse().unwrap(), Act::Hold(hold())), Origin::Local),
+        ("hold-of-all", InboxContent::AskedOfAll(Act::Hold(hold())), Origin::Local),
+        ("release-of-all", InboxContent::AskedOfAll(Act::Release), Origin::Local),
         ("release", InboxContent::Asked("a".parse().unwrap(), Act::Release), Origin::Local),
     ] {
         let (first, refused) = (Generation(u64::MAX - 1), Vec::new());
@@ -458,6 +468,30 @@ fn locals() -> Vec<(&'static str, State)> {
         ("local-below", State { local: local.clone(), ..runs() }),
         ("local-on-trial-above", State { local: local.clone(), trial, ..runs() }),
         ("local-next-dynamic", State { spec: local_spec("image-1"), local, next, ..runs() }),
+    ]
+}
+
+fn hold() -> Hold {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    Hold { by: "root: freeze".into(), since: at(1_700_000_000), until: Some(at(1_700_003_600)) }
+}
+
+/// Plugins that a person holds.
+fn held() -> Vec<(&'static str, State)> {
+    let of = || "1".parse().unwrap();
+    let with = |phase, held_order| {
+        let hold = Some(Hold { until: None, ..hold() });
+        State { person: Person { hold, held_order, ..Person::default() }, ..state(phase) }
+    };
+    let waits = |order| with(running(Change::None), Some(order));
+    let free = Person { hold: Some(hold()), ..Person::default() };
+    vec![
+        ("held", State { person: free, ..state(running(Change::None)) }),
+        ("held-install", waits(HeldOrder::Install(spec("2", text("new"))))),
+        ("held-remove", waits(HeldOrder::Remove { of: of() })),
+        ("held-apply", waits(HeldOrder::Apply { config: text("new"), of: of() })),
+        ("held-apply-of-nothing", waits(HeldOrder::Apply { config: None, of: of() })),
+        ("held-fresh", with(Phase::Held, Some(HeldOrder::Install(spec("1", None))))),
     ]
 }
 

@@ -1,17 +1,20 @@
-//! `stop`, `start`, `rollback`, `release` and `run`: what a person asks of one plugin.
+//! `stop`, `start`, `rollback`, `hold`, `release` and `run`: what a person asks of one plugin, or of
+//! all.
 
 use std::time::Duration;
 
 use guest_agent_actors::model::id::{PluginName, RevisionId};
 use guest_agent_proto::local::{Act, ActRequest, PluginStatus};
+use prost_types::Timestamp;
 use serde_json::json;
 
 use super::client::{self, Client};
 use super::console::Console;
 use super::context::Context;
 use super::failure::Failure;
-use super::follow::{Awaited, FollowedOrder, Goal, follow};
+use super::follow::{Awaited, FollowedOrder, Goal, follow, held};
 use super::format::one_line;
+use super::moment::{Moment, moment};
 use super::progress::Progress;
 use crate::config::parse_duration;
 
@@ -27,10 +30,41 @@ pub(super) struct Start {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  guest-agent release metrics")]
+  guest-agent release metrics
+  guest-agent release --all")]
 pub(super) struct Release {
     #[command(flatten)]
-    plugin: Quiet,
+    whom: Whom,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  guest-agent hold metrics --reason \"incident 4711\"
+  guest-agent hold --all --reason freeze --until 12h
+  guest-agent release --all")]
+pub(super) struct Hold {
+    #[command(flatten)]
+    whom: Whom,
+    /// Why, for those who look later
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// When it ends by itself: after so long, or at a time [default: at `release`]
+    #[arg(long, value_name = "T", value_parser = moment)]
+    until: Option<Moment>,
+}
+
+/// One plugin, or all.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Whom {
+    /// Name of the plugin
+    name: Option<PluginName>,
+    /// All plugins, those that come later included
+    #[arg(long)]
+    all: bool,
 }
 
 /// The flags of a verb that does not interrupt anything.
@@ -81,6 +115,11 @@ pub(super) struct Rollback {
     waiting: Waiting,
 }
 
+impl Waiting {
+    /// For a verb that has nothing to wait for.
+    const NO: Self = Self { wait: false, timeout: Duration::ZERO };
+}
+
 /// Whether a verb waits, and how long.
 #[derive(Debug, clap::Args)]
 pub(super) struct Waiting {
@@ -114,10 +153,21 @@ pub(super) async fn rollback(flags: Rollback, context: Context<'_, '_>) -> Resul
     perform(request, (!yes).then_some(asked), &waiting, Goal::RolledBack, context).await
 }
 
+pub(super) async fn hold(flags: Hold, context: Context<'_, '_>) -> Result<(), Failure> {
+    let Hold { whom, reason, until } = flags;
+    let until = until.map(|until| until.after((context.console.now)()));
+    let until = until.map(|until| Timestamp { seconds: until.as_second(), nanos: 0 });
+    let request = ActRequest { until, reason, ..whom.request(Act::Hold) };
+    perform(request, None, &Waiting::NO, Goal::Settled, context).await
+}
+
 pub(super) async fn release(flags: Release, context: Context<'_, '_>) -> Result<(), Failure> {
-    let Release { plugin: flags } = flags;
-    let request = request(&flags.name, Act::Release, String::new());
-    perform(request, None, &flags.waiting, Goal::Settled, context).await
+    let Release { whom, waiting } = flags;
+    if whom.all && waiting.wait {
+        return Err(Failure::usage("--wait is for one plugin, not for --all")
+            .hint("see `guest-agent status` for what becomes of the orders that waited"));
+    }
+    perform(whom.request(Act::Release), None, &waiting, Goal::Settled, context).await
 }
 
 pub(super) async fn run(
@@ -130,7 +180,7 @@ pub(super) async fn run(
 }
 
 fn request(name: &PluginName, act: Act, reason: String) -> ActRequest {
-    ActRequest { name: name.to_string(), act: act.into(), reason, revision: String::new() }
+    ActRequest { name: name.to_string(), act: act.into(), reason, ..ActRequest::default() }
 }
 
 /// Asks on a terminal where there is a question, hands the request over, and waits where that is
@@ -143,7 +193,7 @@ async fn perform(
     context: Context<'_, '_>,
 ) -> Result<(), Failure> {
     let mut client = context.connect().await?;
-    let name = request.name.clone();
+    let name = if request.all { "all plugins".to_owned() } else { request.name.clone() };
     if let Some(consequence) = question {
         confirm(&mut client, &name, consequence, context.console).await?;
     }
@@ -154,6 +204,15 @@ async fn perform(
     };
     let order = Accepted { name, generation, goal, said: "accepted" };
     order.report(&mut client, waiting.wait.then_some(waiting.timeout), context).await
+}
+
+// === impl Whom ===
+
+impl Whom {
+    fn request(self, act: Act) -> ActRequest {
+        let name = self.name.map(|name| name.to_string()).unwrap_or_default();
+        ActRequest { name, act: act.into(), all: self.all, ..ActRequest::default() }
+    }
 }
 
 /// An order for one plugin that the agent has accepted.
@@ -189,6 +248,7 @@ impl Accepted<'_> {
                 Some(FollowedOrder::Failed(why)) => {
                     return Err(Failure::failed(format!("{name}: {why}")));
                 }
+                Some(FollowedOrder::Held(by)) => return Err(held(&name, &by)),
                 Some(FollowedOrder::Done(reached)) => state = Some(reached),
                 Some(FollowedOrder::Waiting) | None => {}
             }

@@ -36,6 +36,22 @@ pub(super) enum Goal {
     Settled,
 }
 
+impl Goal {
+    /// Whether it is that of an order which a hold makes wait.
+    const fn waits_under_a_hold(&self) -> bool {
+        match self {
+            Self::Installed { .. } | Self::Configured { .. } | Self::Removed => true,
+            Self::Working | Self::Stopped | Self::RolledBack | Self::Settled => false,
+        }
+    }
+}
+
+/// The failure of a verb that waited for an order which a hold makes wait.
+pub(super) fn held(name: &str, by: &str) -> Failure {
+    Failure::new(Exit::TimedOut, format_args!("{name} is held by {by}, so the order waits"))
+        .hint(format!("it is carried out after `guest-agent release {name}`"))
+}
+
 /// An accepted order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Awaited {
@@ -54,6 +70,8 @@ pub(super) enum FollowedOrder {
     Done(String),
     /// The goal cannot be reached any more, for this reason.
     Failed(String),
+    /// The order waits for the end of a hold; who holds the plugin, and why.
+    Held(String),
 }
 
 /// Whether a status is newer than the order.
@@ -74,6 +92,13 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
     };
     if status.generation < awaited.generation || status.busy {
         return FollowedOrder::Waiting;
+    }
+    if let Some(hold) = &status.hold
+        && status.generation == awaited.generation
+        && !hold.waits.is_empty()
+        && awaited.goal.waits_under_a_hold()
+    {
+        return FollowedOrder::Held(one_line(&hold.by));
     }
     match &awaited.goal {
         Goal::Removed if values::installation(status) == Installation::Local => {
@@ -304,6 +329,25 @@ mod tests {
     #[test]
     fn a_newer_order_ends_the_wait() {
         check(&installed(), &status("3", "RUNNING", 6), &failed("a newer order replaced it"));
+    }
+
+    #[test]
+    fn an_order_that_a_hold_makes_wait_is_said_to_be_held() {
+        let hold = guest_agent_proto::local::Hold {
+            by: "root: freeze".to_owned(),
+            waits: "an INSTALL of revision 2".to_owned(),
+            ..Default::default()
+        };
+        let held = PluginStatus { hold: Some(hold.clone()), ..status("1", "RUNNING", 5) };
+        check(&installed(), &held, &FollowedOrder::Held("root: freeze".to_owned()));
+        // What a person asks does not wait.
+        check(&awaited(Goal::Working), &held, &done("RUNNING"));
+        // It is not this order that waits.
+        let newer = PluginStatus { generation: 6, ..held.clone() };
+        check(&installed(), &newer, &failed("a newer order replaced it"));
+        let nothing = guest_agent_proto::local::Hold { waits: String::new(), ..hold };
+        let free = PluginStatus { hold: Some(nothing), ..status("2", "RUNNING", 5) };
+        check(&installed(), &free, &done("RUNNING"));
     }
 
     #[test]

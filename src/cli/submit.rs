@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::client::{self, Client};
 use super::console::Console;
 use super::failure::Failure;
-use super::follow::{Awaited, FollowedOrder, Goal, REMOVED, follow};
+use super::follow::{Awaited, FollowedOrder, Goal, REMOVED, follow, held};
 use super::format::one_line;
 use super::order::{self, OrderError};
 use super::progress::Progress;
@@ -29,6 +29,8 @@ struct Outcome<'a> {
     /// With `--wait`: the state the plugin is in now, or `REMOVED`.
     state: Option<&'a str>,
     error: Option<&'a str>,
+    /// With `--wait`: who holds the plugin, where the order waits for the end of a hold.
+    held: Option<&'a str>,
 }
 
 /// An order, the agent's answer to it, and its verdict.
@@ -120,6 +122,9 @@ fn ended(
 
 /// The failure of the verb, when an order failed.
 fn failure(ended: &[Ended<'_>]) -> Result<(), Failure> {
+    if let [Ended { order, verdict: FollowedOrder::Held(by), .. }] = ended {
+        return Err(held(name_of(order), by));
+    }
     let failed: Vec<_> = ended.iter().filter_map(Ended::failure).collect();
     match failed.as_slice() {
         [] => Ok(()),
@@ -169,7 +174,7 @@ impl Ended<'_> {
     fn text(&self) -> Option<String> {
         let name = name_of(self.order);
         match &self.verdict {
-            FollowedOrder::Failed(_) => None,
+            FollowedOrder::Failed(_) | FollowedOrder::Held(_) => None,
             FollowedOrder::Waiting => {
                 Some(format!("{name}: accepted as order {}", self.result.generation))
             }
@@ -184,6 +189,7 @@ impl Ended<'_> {
     fn failure(&self) -> Option<String> {
         match &self.verdict {
             FollowedOrder::Failed(why) => Some(format!("{}: {why}", name_of(self.order))),
+            FollowedOrder::Held(by) => Some(held(name_of(self.order), by).reason),
             FollowedOrder::Waiting | FollowedOrder::Done(_) => None,
         }
     }
@@ -198,6 +204,7 @@ impl<'a> From<&'a Ended<'a>> for Outcome<'a> {
             generation: Some(result.generation).filter(|_| result.error.is_empty()),
             state: if let FollowedOrder::Done(state) = verdict { Some(state) } else { None },
             error: if let FollowedOrder::Failed(why) = verdict { Some(why) } else { None },
+            held: if let FollowedOrder::Held(by) = verdict { Some(by) } else { None },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A plugin, and the agent, in a few words.
 
-use guest_agent_proto::local::{AgentStatus, ExitKind, LastExit, PluginStatus};
+use guest_agent_proto::local::{AgentStatus, ExitKind, Hold, LastExit, PluginStatus};
 use jiff::Timestamp;
 
 use super::{age, bytes, one_line, timestamp, values};
@@ -49,6 +49,15 @@ pub(crate) fn progress(plugin: &PluginStatus) -> Option<String> {
         }
         _ => format!("downloading, {received} so far{attempt}"),
     })
+}
+
+/// Who makes its orders wait, for how long, and which order does.
+pub(crate) fn hold(hold: &Hold, now: Timestamp) -> String {
+    let until = timestamp(hold.until.as_ref()).map(|until| format!(", {} more", age(now, until)));
+    let waits = Some(one_line(&hold.waits)).filter(|waits| !waits.is_empty());
+    let waits = waits.map(|waits| format!("; {waits} waits"));
+    let (until, waits) = (until.unwrap_or_default(), waits.unwrap_or_default());
+    format!("by {}{until}{waits}", one_line(&hold.by))
 }
 
 /// The state of the pending revision, if there is one.

@@ -25,8 +25,10 @@ mod escape;
 mod examples;
 mod fleet;
 mod harness;
+mod holds;
 mod hostile;
 mod http;
+
 mod incident;
 mod install;
 mod leak;

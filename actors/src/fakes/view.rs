@@ -61,6 +61,7 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         spec,
         history: History::default(),
         stopped: false,
+        held: None,
         left: None,
         on_trial: false,
         way_back: None,

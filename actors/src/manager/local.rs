@@ -73,7 +73,11 @@ impl ManagerActor {
                 LocalOrder::Begin(spec) => {
                     info!(plugin = %spec.name, revision = %spec.revision, "a local plugin is new");
                     let name = spec.name.clone();
-                    let beginning = Beginning::Ordered(Box::new(machine::begin_local(spec)), None);
+                    let first = match self.hold_of_all() {
+                        Some(hold) => machine::begin_local_held(spec, hold),
+                        None => machine::begin_local(spec),
+                    };
+                    let beginning = Beginning::Ordered(Box::new(first), None);
                     self.start(name, Generation(0), beginning, ctx);
                 }
                 LocalOrder::Tell(name, spec) => {

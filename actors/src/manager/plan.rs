@@ -77,11 +77,9 @@ pub fn assign(roster: &BTreeSet<PluginName>, orders: Vec<NumberedOrder>) -> Vec<
             Order::Remove => refuse(PluginEventKind::RemoveFailed, "no plugin has this name"),
             Order::Apply(_) => refuse(PluginEventKind::ApplyFailed, "no plugin has this name"),
             // Only the local API gives these orders, and it has answered the caller already.
-            Order::Restart
-            | Order::Stop(_)
-            | Order::Start
-            | Order::Rollback(_)
-            | Order::Release => refuse(PluginEventKind::StartFailed, "no plugin has this name"),
+            Order::Restart | Order::Asked(_) => {
+                refuse(PluginEventKind::StartFailed, "no plugin has this name")
+            }
         });
     }
     assignments

@@ -48,12 +48,17 @@ impl ManagerActor {
         let load = async move {
             let plugins = storage.load(Table::Plugins).await;
             let inbox = storage.load(Table::Inbox).await;
+            let hold = super::hold::load(&*storage).await;
             // After the loads: the store sets aside what it cannot read itself.
             let losses = storage.losses().await;
-            (plugins, inbox, losses)
+            (plugins, inbox, hold, losses)
         };
-        ctx.wait(load.into_actor(self).map(move |(plugins, inbox, losses), this, ctx| {
+        ctx.wait(load.into_actor(self).map(move |(plugins, inbox, hold, losses), this, ctx| {
             crash_point::reach("end", "load", "manager");
+            this.hold = hold.unwrap_or_else(|error| {
+                error!(error = %Chain(&error), "cannot tell whether all plugins are held");
+                None
+            });
             let mut strays = Vec::new();
             if plugins.is_err() {
                 this.known = Known::Some;
@@ -360,18 +365,21 @@ fn decode_orders(entry: &InboxEntry) -> Result<Vec<DecodedOrder>, String> {
     match &entry.content {
         InboxContent::Restart(name) => Ok(vec![Ok(restart_of(name))]),
         InboxContent::Asked(name, act) => Ok(vec![Ok(asked_of(name, act))]),
+        // It names no plugin: the manager asks those that are there.
+        InboxContent::AskedOfAll(_) => Ok(Vec::new()),
         InboxContent::Configure(bytes) => wire::decode_orders(bytes, entry.origin)
             .map_err(|error| because(entry, &Chain(&error).to_string())),
     }
 }
 
 fn number(inbox: u64, entry: &InboxEntry, decoded: &[DecodedOrder]) -> Result<Configure, String> {
-    let Configure { orders, .. } = number_orders(entry.first, decoded, entry.trace.as_ref());
-    if orders.is_empty() {
+    let trace = entry.trace.as_ref();
+    let configure = number_orders(entry.first, &entry.content, decoded, trace);
+    if configure.is_empty() {
         let refusal = decoded.iter().find_map(|order| order.as_ref().err());
         return Err(because(entry, refusal.map_or("it has no orders", |refusal| &refusal.reason)));
     }
-    Ok(Configure { inbox, orders })
+    Ok(Configure { inbox, ..configure })
 }
 
 /// A reason, with the message that brought an inbox record where that is known.
@@ -389,13 +397,7 @@ pub(crate) fn restart_of(name: &PluginName) -> NamedOrder {
 
 /// The order that a person gave.
 pub(crate) fn asked_of(name: &PluginName, act: &Act) -> NamedOrder {
-    let order = match act {
-        Act::Stop(by) => Order::Stop(by.clone()),
-        Act::Start => Order::Start,
-        Act::Rollback(by) => Order::Rollback(by.clone()),
-        Act::Release => Order::Release,
-    };
-    NamedOrder { name: name.clone(), revision: "".into(), order }
+    NamedOrder { name: name.clone(), revision: "".into(), order: Order::Asked(act.clone()) }
 }
 
 /// The order to end whatever runs under a name.

@@ -1,8 +1,10 @@
-//! What a person on the machine asks of one plugin.
+//! What a person on the machine asks of one plugin, or of all.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::model::id::RevisionId;
+use crate::model::spec::{Config, PluginSpec};
 
 /// Longest text of who asks for something and why, in bytes.
 pub const BY_MAX: usize = 512;
@@ -16,7 +18,9 @@ pub enum Act {
     Start,
     /// The revision before is to run again; who wants that, and why.
     Rollback(Arc<str>),
-    /// The revision that was rolled back may be ordered again.
+    /// Orders wait from now on.
+    Hold(Hold),
+    /// A hold ends, and the revision that was rolled back may be ordered again.
     Release,
 }
 
@@ -27,6 +31,10 @@ pub struct Person {
     pub stopped: Option<Arc<str>>,
     /// The revision that was rolled back.
     pub left: Option<Left>,
+    /// Set while orders wait.
+    pub hold: Option<Hold>,
+    /// The order that waits for the end of the hold. Only beside `hold`.
+    pub held_order: Option<HeldOrder>,
 }
 
 /// A revision that a person rolled back.
@@ -38,8 +46,69 @@ pub struct Left {
     pub by: Arc<str>,
 }
 
+/// A person keeps a plugin as it is: orders wait.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hold {
+    /// Who wants that, and why.
+    pub by: Arc<str>,
+    /// Since when.
+    pub since: SystemTime,
+    /// When it ends by itself; `None`: when a person releases it.
+    pub until: Option<SystemTime>,
+}
+
+/// An order that waits for the end of a hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HeldOrder {
+    /// This revision is to run.
+    Install(Arc<PluginSpec>),
+    /// Nothing of the plugin is to be left.
+    Remove {
+        /// The revision that it was announced for.
+        of: RevisionId,
+    },
+    /// The plugin is to have this configuration; `None` clears it.
+    Apply {
+        /// The configuration.
+        config: Option<Config>,
+        /// The revision that it was announced for.
+        of: RevisionId,
+    },
+}
+
 /// Why a plugin that `by` stopped does not run.
 #[must_use]
 pub fn stopped_by(by: &str) -> Arc<str> {
     format!("stopped by {by}").into()
+}
+
+// === impl Hold ===
+
+impl Hold {
+    /// Why an order waits, as its events and the control plane's lists have it: begins with
+    /// `held: `, which is what readers look for.
+    #[must_use]
+    pub fn reason(&self) -> Arc<str> {
+        format!("held: {}", self.by).into()
+    }
+
+    /// Whether it has not ended by itself.
+    #[must_use]
+    pub fn lasts_at(&self, now: SystemTime) -> bool {
+        self.until.is_none_or(|until| until > now)
+    }
+}
+
+// === impl HeldOrder ===
+
+impl HeldOrder {
+    /// The order in words.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Install(spec) => format!("an INSTALL of revision {}", spec.revision),
+            Self::Remove { .. } => "a REMOVE".to_owned(),
+            Self::Apply { .. } => "an APPLY".to_owned(),
+        }
+    }
 }

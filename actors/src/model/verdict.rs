@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::model::exit::ExitCause;
 use crate::model::history::StartTry;
-use crate::model::view::{Activity, Pending, PluginView, Reported};
+use crate::model::view::{Activity, Held, Pending, PluginView, Reported};
 
 /// Crashes count this long.
 pub const CRASH_WINDOW: Duration = Duration::from_secs(30 * 60);
@@ -84,6 +84,8 @@ causes! {
     NotEnforced "not_enforced",
     /// A person stopped it.
     Stopped "stopped",
+    /// A person makes orders wait.
+    Held "held",
     /// A person rolled a revision back, and it stays away.
     RolledBack "rolled_back",
     /// Work for an order is under way.
@@ -258,7 +260,9 @@ impl Case<'_> {
             self.verdict((Level::Degraded, cause), why, since, verb)
         };
         let is_failed = |pending: &&Pending| {
-            !pending.error.is_empty() && self.view.left.as_ref() != Some(&pending.revision)
+            matches!(pending.state, Reported::InstallFailed | Reported::Crashed)
+                && !pending.error.is_empty()
+                && self.view.left.as_ref() != Some(&pending.revision)
         };
         if let Some(failed) = pending.as_ref().filter(is_failed) {
             let (new, error) = (&failed.revision, &failed.error);
@@ -302,6 +306,12 @@ impl Case<'_> {
             |cause, why: String, since, verb| self.verdict((Level::Held, cause), why, since, verb);
         if self.view.stopped && self.view.state == Reported::Stopped {
             return Some(held(Cause::Stopped, reason.to_string(), history.since, "start"));
+        }
+        if let Some(Held { hold, waits }) = &self.view.held {
+            let waits = waits.as_ref().map(|order| format!(", and {order} waits"));
+            let why = format!("held by {}{}", hold.by, waits.unwrap_or_default());
+            let verdict = held(Cause::Held, why, Some(hold.since), "release");
+            return Some(Verdict { until: hold.until, ..verdict });
         }
         let left = left.as_ref()?;
         // Only one that still shows as failed has a text that says who rolled it back.

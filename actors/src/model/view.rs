@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::model::act::Hold;
 use crate::model::exit::ExitCause;
 use crate::model::history::History;
 use crate::model::id::{Endpoint, Generation, PluginName, RevisionId, Sha256Digest};
@@ -84,6 +85,8 @@ pub struct PluginView {
     pub history: History,
     /// Whether a person stopped it; `reason` says who.
     pub stopped: bool,
+    /// Set while a person makes orders wait.
+    pub held: Option<Held>,
     /// The revision that a person rolled back, until another is ordered or it is released.
     pub left: Option<RevisionId>,
     /// Whether its revision is on trial.
@@ -103,6 +106,15 @@ pub struct Pending {
     pub state: Reported,
     /// Why it failed; empty while it has not.
     pub error: Arc<str>,
+}
+
+/// A hold, as shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Who wants it, why, and how long.
+    pub hold: Hold,
+    /// The order that waits, in words; `None` while none does.
+    pub waits: Option<Arc<str>>,
 }
 
 /// Whether work is under way.

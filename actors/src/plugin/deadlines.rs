@@ -1,11 +1,15 @@
 //! The deadlines of a plugin's state, as timers of its actor.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
 
 use super::PluginActor;
 use super::event::Event;
+use super::state::{Deadline, Ends};
+
+/// Longest time without a look at the wall clock.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 impl PluginActor {
     /// Gives up the deadlines that the state does not have any more.
@@ -27,17 +31,29 @@ impl PluginActor {
             if self.armed.contains_key(&deadline.wait) {
                 continue;
             }
-            let (wait, of) = (deadline.wait, deadline.clone());
-            let handle = ctx.run_later(deadline.after, move |this, ctx| {
-                // A timer that came due while the state that disarmed it was saved fires all the
-                // same.
-                if this.armed.get(&wait).is_some_and(|(armed, _, _)| *armed == of) {
-                    this.armed.remove(&wait);
-                    this.step(Event::DeadlinePassed(wait), ctx);
-                }
-            });
-            let until = now.checked_add(deadline.after).unwrap_or(now);
-            self.armed.insert(wait, (deadline, handle, until));
+            self.arm_one(deadline, now, ctx);
         }
+    }
+
+    fn arm_one(&mut self, deadline: Deadline, now: SystemTime, ctx: &mut Context<Self>) {
+        let (after, until) = match deadline.ends {
+            Ends::After(after) => (after, now.checked_add(after).unwrap_or(now)),
+            // The wall clock may be set, and a machine may sleep: the timer looks again.
+            Ends::At(at) => (at.duration_since(now).unwrap_or_default().min(LOOK_AGAIN), at),
+        };
+        let (wait, of) = (deadline.wait, deadline.clone());
+        let handle = ctx.run_later(after, move |this, ctx| {
+            // A timer that came due while the state that disarmed it was saved fires all the same.
+            if this.armed.get(&wait).is_none_or(|(armed, _, _)| *armed != of) {
+                return;
+            }
+            this.armed.remove(&wait);
+            let now = this.ports.clock.now();
+            match of.ends {
+                Ends::At(at) if at > now => this.arm_one(of, now, ctx),
+                Ends::At(_) | Ends::After(_) => this.step(Event::DeadlinePassed(wait), ctx),
+            }
+        });
+        self.armed.insert(wait, (deadline, handle, until));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::event::{ApplyFailure, Boot, Event, HealthVerdict, Order};
 use super::state::{Change, Next, Pause, Phase, Resume, State, Then, Wait};
+use crate::model::act::{Act, HeldOrder};
 use crate::model::runs::Firing;
 
 /// What a plugin is doing, with its revision: `running r2, on trial after r1`.
@@ -36,6 +37,7 @@ pub fn state(state: &State) -> String {
         Phase::Stopped { then: Resume::Swap } => "stopped, about to start the next revision",
         Phase::Crashed { .. } => "could not be started",
         Phase::Removing { .. } => "being removed",
+        Phase::Held => "held before its installation",
         Phase::Gone => "gone",
     };
     let trial = match &state.trial {
@@ -48,7 +50,16 @@ pub fn state(state: &State) -> String {
         Next::Ready { spec } => format!(", with {} ready", spec.revision),
         Next::AfterRemoval { spec } => format!(", then {}", spec.revision),
     };
-    format!("{phase} {}{trial}{next}", state.spec.revision)
+    let held = match (&state.person.hold, &state.person.held_order) {
+        (None, _) => String::new(),
+        (Some(_), None) => ", held".to_owned(),
+        (Some(_), Some(HeldOrder::Install(spec))) => {
+            format!(", held with an order for {}", spec.revision)
+        }
+        (Some(_), Some(HeldOrder::Remove { .. })) => ", held with a REMOVE".to_owned(),
+        (Some(_), Some(HeldOrder::Apply { .. })) => ", held with an APPLY".to_owned(),
+    };
+    format!("{phase} {}{trial}{next}{held}", state.spec.revision)
 }
 
 /// A wait, in words.
@@ -67,6 +78,7 @@ pub const fn wait(wait: Wait) -> &'static str {
         Wait::Remove => "the deletion of its files",
         Wait::Execution => "the next part of the time limit of a run",
         Wait::Shutdown => "the machine to shut down",
+        Wait::Hold => "the end of the hold",
     }
 }
 
@@ -80,10 +92,11 @@ pub fn event(event: &Event) -> String {
                 Order::Remove => "remove".to_owned(),
                 Order::Apply(_) => "apply".to_owned(),
                 Order::Restart => "restart".to_owned(),
-                Order::Stop(by) => format!("stop, by {by}"),
-                Order::Start => "start".to_owned(),
-                Order::Rollback(by) => format!("rollback, by {by}"),
-                Order::Release => "release".to_owned(),
+                Order::Asked(Act::Stop(by)) => format!("stop, by {by}"),
+                Order::Asked(Act::Start) => "start".to_owned(),
+                Order::Asked(Act::Rollback(by)) => format!("rollback, by {by}"),
+                Order::Asked(Act::Hold(hold)) => format!("hold, by {}", hold.by),
+                Order::Asked(Act::Release) => "release".to_owned(),
             };
             format!("order {}: {order}", generation.0)
         }

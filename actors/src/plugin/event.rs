@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::model::act::Act;
 use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, Endpoint, Generation, Process, RevisionId};
@@ -117,14 +118,8 @@ pub enum Order {
     Apply(Option<Config>),
     /// The current revision is to be started again.
     Restart,
-    /// It is to stay stopped; who wants that, and why.
-    Stop(Arc<str>),
-    /// A stop ends.
-    Start,
-    /// The revision before the current one is to run again; who wants that, and why.
-    Rollback(Arc<str>),
-    /// The revision that was rolled back may be ordered again.
-    Release,
+    /// What a person asks.
+    Asked(Act),
 }
 
 impl Order {
@@ -133,13 +128,7 @@ impl Order {
     pub fn revision(&self) -> &str {
         match self {
             Self::Install(spec) => spec.revision.as_str(),
-            Self::Remove
-            | Self::Apply(_)
-            | Self::Restart
-            | Self::Stop(_)
-            | Self::Start
-            | Self::Rollback(_)
-            | Self::Release => "",
+            Self::Remove | Self::Apply(_) | Self::Restart | Self::Asked(_) => "",
         }
     }
 }

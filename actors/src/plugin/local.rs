@@ -11,7 +11,9 @@
 
 use std::sync::Arc;
 
+use crate::model::act::HeldOrder;
 use crate::model::event::PluginEventKind;
+use crate::model::id::RevisionId;
 use crate::model::spec::PluginSpec;
 use crate::plugin::state::{FailedAt, Next, Phase, Resume, Then};
 use crate::plugin::transition_builder::TransitionBuilder;
@@ -42,6 +44,10 @@ impl TransitionBuilder<'_> {
             });
         }
         if self.is_leaving() || self.is_dynamic_wanted() {
+            return;
+        }
+        if self.state.person.hold.is_some() {
+            self.hold_local(self.state.local.clone());
             return;
         }
         match self.state.local.clone() {
@@ -131,22 +137,14 @@ impl TransitionBuilder<'_> {
     /// A REMOVE of a plugin that runs its local version: it takes back a dynamic revision that was
     /// ordered to follow, if there is one, and never the local version itself.
     pub(super) fn ordered_remove_of_local(&mut self) {
-        let ordered = match &self.state.next {
-            Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
-                Some(spec.revision.clone()).filter(|_| !spec.is_local())
-            }
-            Next::Failed { revision, .. } => Some(revision.clone())
-                .filter(|failed| self.state.local.as_ref().is_none_or(|l| l.revision != *failed)),
-            Next::Nothing => None,
-        };
-        let Some(revision) = ordered else {
+        let Some(revision) = self.dynamic_to_follow() else {
             self.announce(PluginEventKind::RemoveFailed, STAYS);
             return;
         };
         self.drop_next(Some("superseded by a REMOVE"), None);
         self.state.next = Next::Nothing;
         let details = "the local version continues";
-        self.announce_for(revision.clone(), PluginEventKind::RemoveRequested, details);
+        self.announce_order(revision.clone(), PluginEventKind::RemoveRequested, details);
         match self.state.phase.clone() {
             Phase::Stopping { attempt, target, then: Then::Swap } => {
                 self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
@@ -157,7 +155,22 @@ impl TransitionBuilder<'_> {
             _other => {}
         }
         self.announce_for(revision, PluginEventKind::Removed, "");
-        self.follow_local();
+        // Another manifest waits, too.
+        if self.state.person.hold.is_none() {
+            self.follow_local();
+        }
+    }
+
+    /// The dynamic revision that is to follow the local version, or failed to.
+    pub(super) fn dynamic_to_follow(&self) -> Option<RevisionId> {
+        match &self.state.next {
+            Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+                Some(spec.revision.clone()).filter(|_| !spec.is_local())
+            }
+            Next::Failed { revision, .. } => Some(revision.clone())
+                .filter(|failed| self.state.local.as_ref().is_none_or(|l| l.revision != *failed)),
+            Next::Nothing => None,
+        }
     }
 
     fn take_local(&mut self, local: Arc<PluginSpec>) {
@@ -198,10 +211,14 @@ impl TransitionBuilder<'_> {
             }
             Next::Nothing | Next::Failed { .. } => false,
         };
+        let waits = matches!(
+            &self.state.person.held_order,
+            Some(HeldOrder::Install(spec)) if !spec.is_local()
+        );
         let has_failed = matches!(
             self.state.phase,
-            Phase::InstallFailed { .. } | Phase::Crashed { .. } | Phase::Gone
+            Phase::Held | Phase::InstallFailed { .. } | Phase::Crashed { .. } | Phase::Gone
         );
-        follows || !self.state.spec.is_local() && !has_failed
+        follows || waits || !self.state.spec.is_local() && !has_failed
     }
 }

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use crate::model::act::Hold;
 use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
@@ -25,26 +26,42 @@ use crate::ports::{StopManner, Stopped};
 
 /// The first state of a plugin that the agent did not know before.
 pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
-    first(generation, spec, None)
+    first(generation, spec, None, None)
+}
+
+/// The same while all plugins are held: its order waits.
+pub fn begin_held(generation: Generation, spec: Arc<PluginSpec>, hold: Hold) -> Transition {
+    first(generation, spec, None, Some(hold))
 }
 
 /// The first state of a plugin that came with the machine. Nobody ordered it, so every order is
 /// newer.
 pub fn begin_local(spec: Arc<PluginSpec>) -> Transition {
-    first(Generation(0), spec.clone(), Some(spec))
+    first(Generation(0), spec.clone(), Some(spec), None)
+}
+
+/// The same while all plugins are held: it waits like an order.
+pub fn begin_local_held(spec: Arc<PluginSpec>, hold: Hold) -> Transition {
+    first(Generation(0), spec.clone(), Some(spec), Some(hold))
 }
 
 fn first(
     generation: Generation,
     spec: Arc<PluginSpec>,
     local: Option<Arc<PluginSpec>>,
+    hold: Option<Hold>,
 ) -> Transition {
     // Nothing is started yet, so no fact about the machine is needed.
     let facts = FactSet::default();
-    let mut draft =
-        TransitionBuilder::of(State { local, ..State::of(generation, spec, Phase::Gone) }, &facts);
-    draft.announce(PluginEventKind::InstallRequested, "");
-    draft.install();
+    let state = State { local, ..State::of(generation, spec.clone(), Phase::Gone) };
+    let mut draft = TransitionBuilder::of(state, &facts);
+    match hold {
+        Some(hold) => draft.begin_held(hold, spec),
+        None => {
+            draft.announce(PluginEventKind::InstallRequested, "");
+            draft.install();
+        }
+    }
     draft.finish()
 }
 
@@ -59,6 +76,11 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
     let mut draft = TransitionBuilder::of(state.clone(), facts);
     if let Event::LocalChanged(local) = event {
         draft.local_changed(local);
+        return draft.finish();
+    }
+    // A hold ends in any phase.
+    if event == Event::DeadlinePassed(Wait::Hold) {
+        draft.end_hold();
         return draft.finish();
     }
     if let Event::Recovered(Found { boot: Boot::New, .. }) = &event {
@@ -97,7 +119,7 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
     draft.sweep_leftovers(&event);
     match state.phase.clone() {
         Phase::Installing { attempt } => draft.installing(attempt, event),
-        Phase::InstallFailed { .. } | Phase::Crashed { .. } => draft.resting(event),
+        Phase::Held | Phase::InstallFailed { .. } | Phase::Crashed { .. } => draft.resting(event),
         Phase::Starting { attempt, tries, process } => {
             draft.starting(attempt, tries, process, event);
         }
@@ -138,6 +160,7 @@ impl TransitionBuilder<'_> {
             | Phase::Idle
             | Phase::Disabled { .. }
             | Phase::Crashed { .. }
+            | Phase::Held
             | Phase::Removing { .. }
             | Phase::Gone => false,
         };
@@ -177,7 +200,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// InstallFailed and Crashed: only an order leads out.
+    /// Held, InstallFailed and Crashed: only an order or the end of a hold leads out.
     fn resting(&mut self, event: Event) {
         match event {
             Event::Ordered { generation, order } => self.ordered(generation, order),

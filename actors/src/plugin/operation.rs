@@ -94,7 +94,8 @@ impl Operation {
     /// The outcome, if the operation has ended, with the plugin in this state.
     #[must_use]
     pub fn outcome<'a>(&'a self, state: &'a State) -> Option<Outcome<'a>> {
-        if !state.is_settled() {
+        // An order that waits for the end of a hold is not over.
+        if !state.is_settled() || state.person.held_order.is_some() {
             return None;
         }
         if let Some(trouble) = &self.trouble {
@@ -113,6 +114,7 @@ impl Operation {
             | Phase::BackingOff { .. }
             | Phase::Stopping { .. }
             | Phase::Stopped { .. }
+            | Phase::Held
             | Phase::Removing { .. } => Outcome::Ok,
         })
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::model::event::PluginEventKind;
-use crate::model::id::Generation;
+use crate::model::id::{Generation, RevisionId};
 use crate::model::runs::Due;
 use crate::model::spec::{Config, Difference, PluginSpec};
 use crate::plugin::event::{Effect, Order};
@@ -23,15 +23,14 @@ impl TransitionBuilder<'_> {
             return;
         }
         self.state.generation = generation;
-        match order {
-            Order::Install(spec) => self.ordered_install(spec),
-            Order::Remove => self.ordered_remove(),
-            Order::Apply(config) => self.ordered_apply(config),
-            Order::Restart => self.ordered_restart(),
-            Order::Stop(by) => self.ordered_stop(by),
-            Order::Start => self.ordered_start(),
-            Order::Rollback(by) => self.ordered_rollback(by),
-            Order::Release => self.ordered_release(),
+        match self.hold_back(order) {
+            // It waits for the end of a hold.
+            None => {}
+            Some(Order::Install(spec)) => self.ordered_install(spec),
+            Some(Order::Remove) => self.ordered_remove(),
+            Some(Order::Apply(config)) => self.ordered_apply(config, None),
+            Some(Order::Restart) => self.ordered_restart(),
+            Some(Order::Asked(act)) => self.asked(act),
         }
         if self.state.phase == Phase::Gone && !self.retires() {
             // The order came just after the plugin's end, and the manager keeps the plugin on the
@@ -57,7 +56,7 @@ impl TransitionBuilder<'_> {
                 self.state.next = Next::AfterRemoval { spec };
             }
             Phase::Installing { .. } => self.install_instead(spec),
-            Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
+            Phase::Held | Phase::InstallFailed { .. } | Phase::Crashed { .. } => {
                 self.supersede_next(&spec, &superseded);
                 self.take_config_of(&spec);
                 self.reborn(spec);
@@ -87,6 +86,7 @@ impl TransitionBuilder<'_> {
             // The wanted archive is being fetched already; how it is run is decided at its launch.
             self.take_config_of(&spec);
             self.state.spec = spec;
+            self.state.owed.install = Due::Yes;
             return;
         }
         self.take_config_of(&spec);
@@ -185,6 +185,7 @@ impl TransitionBuilder<'_> {
             Phase::Installing { .. }
             | Phase::InstallFailed { .. }
             | Phase::Crashed { .. }
+            | Phase::Held
             | Phase::Removing { .. }
             | Phase::Gone => {}
         }
@@ -252,7 +253,7 @@ impl TransitionBuilder<'_> {
 
     /// The files of the same revision from another archive that are in use, or that the plugin may
     /// return to: an installation would overwrite them.
-    fn archive_in_the_way_of(&self, spec: &PluginSpec) -> Option<Arc<PluginSpec>> {
+    pub(super) fn archive_in_the_way_of(&self, spec: &PluginSpec) -> Option<Arc<PluginSpec>> {
         match &self.state.phase {
             Phase::Starting { .. }
             | Phase::Pausing { .. }
@@ -267,6 +268,7 @@ impl TransitionBuilder<'_> {
             | Phase::Installing { .. }
             | Phase::InstallFailed { .. }
             | Phase::Crashed { .. }
+            | Phase::Held
             | Phase::Removing { .. }
             | Phase::Gone => return None,
         }
@@ -281,7 +283,7 @@ impl TransitionBuilder<'_> {
     /// The same revision with another archive is refused.
     fn refuse_archive(&mut self, installed: &PluginSpec) {
         let revision = &installed.revision;
-        self.announce_for(revision.clone(), PluginEventKind::InstallRequested, "");
+        self.announce_order(revision.clone(), PluginEventKind::InstallRequested, "");
         let details = format!(
             "revision {revision} is installed with the checksum {}; give another archive another \
              revision",
@@ -316,13 +318,14 @@ impl TransitionBuilder<'_> {
             | Phase::Installing { .. }
             | Phase::InstallFailed { .. }
             | Phase::Crashed { .. }
+            | Phase::Held
             | Phase::Removing { .. }
             | Phase::Gone => {}
         }
         self.prepare(spec);
     }
 
-    fn ordered_remove(&mut self) {
+    pub(super) fn ordered_remove(&mut self) {
         if self.rests_on_local() {
             self.ordered_remove_of_local();
             return;
@@ -334,7 +337,8 @@ impl TransitionBuilder<'_> {
     /// `superseded`, before the removal is announced with `details`.
     pub(super) fn take_down(&mut self, superseded: &str, details: &str) {
         self.supersede_all(superseded);
-        self.announce(PluginEventKind::RemoveRequested, details);
+        let revision = self.state.spec.revision.clone();
+        self.announce_order(revision, PluginEventKind::RemoveRequested, details);
         self.forget_person();
         // The sender of this order has not received a failure yet.
         self.state.removal_trouble = None;
@@ -366,6 +370,7 @@ impl TransitionBuilder<'_> {
             | Phase::Idle
             | Phase::Disabled { .. }
             | Phase::BackingOff { .. }
+            | Phase::Held
             | Phase::Stopped { .. }
             | Phase::Crashed { .. } => self.stop_nothing(),
         }
@@ -377,9 +382,11 @@ impl TransitionBuilder<'_> {
         self.stop(target, Then::Remove, StopManner::AtOnce);
     }
 
-    fn ordered_apply(&mut self, config: Option<Config>) {
+    /// The plugin is to have this configuration. An order that waited was announced for a revision
+    /// then.
+    pub(super) fn ordered_apply(&mut self, config: Option<Config>, waited: Option<RevisionId>) {
         self.supersede_apply("superseded by a later APPLY");
-        self.announce_apply();
+        self.announce_apply(waited);
         let mut has_next = false;
         if let Next::Preparing { spec, .. } | Next::Ready { spec } = &mut self.state.next {
             let mut changed = PluginSpec::clone(spec);
@@ -414,10 +421,11 @@ impl TransitionBuilder<'_> {
             Phase::Removing { .. } | Phase::Gone | Phase::Stopping { then: Then::Remove, .. } => {
                 self.end_apply(PluginEventKind::ApplyFailed, "the plugin is being removed");
             }
-            Phase::InstallFailed { .. } | Phase::Crashed { .. } if !has_next => {
+            Phase::Held | Phase::InstallFailed { .. } | Phase::Crashed { .. } if !has_next => {
                 self.end_apply(PluginEventKind::ApplyFailed, "the plugin is not installed");
             }
             Phase::Installing { .. }
+            | Phase::Held
             | Phase::InstallFailed { .. }
             | Phase::Crashed { .. }
             | Phase::Pausing { .. }
@@ -481,12 +489,13 @@ impl TransitionBuilder<'_> {
             | Phase::Stopping { .. }
             | Phase::Stopped { .. }
             | Phase::Installing { .. }
+            | Phase::Held
             | Phase::Removing { .. }
             | Phase::Gone => {}
         }
     }
 }
 
-fn superseded_by(spec: &PluginSpec) -> String {
+pub(super) fn superseded_by(spec: &PluginSpec) -> String {
     format!("superseded by an order for revision {}", spec.revision)
 }

@@ -1,5 +1,5 @@
 //! What a person on the machine asks of one plugin: to be stopped, started, or taken back to the
-//! revision before.
+//! revision before. Holds are in `held.rs`.
 //!
 //! A stop is one more reason not to run, beside rules: whatever asks whether a plugin may be
 //! started gets the same answer from both (`runs.rs`). It lasts until it is taken back, over
@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use crate::model::act::{Left, Person, stopped_by};
+use crate::model::act::{Act, Left, Person, stopped_by};
 use crate::model::event::PluginEventKind;
 use crate::model::runs::Due;
 use crate::model::spec::PluginSpec;
@@ -25,8 +25,21 @@ use crate::ports::StopManner;
 // === impl TransitionBuilder: people ===
 
 impl TransitionBuilder<'_> {
+    pub(super) fn asked(&mut self, act: Act) {
+        match act {
+            Act::Stop(by) => self.ordered_stop(by),
+            Act::Start => self.ordered_start(),
+            Act::Rollback(by) => self.ordered_rollback(by),
+            Act::Hold(hold) => self.ordered_hold(hold),
+            Act::Release => {
+                self.state.person.left = None;
+                self.end_hold();
+            }
+        }
+    }
+
     /// The plugin is to stay stopped.
-    pub(super) fn ordered_stop(&mut self, by: Arc<str>) {
+    fn ordered_stop(&mut self, by: Arc<str>) {
         if self.is_leaving() || self.state.phase == Phase::Gone {
             return;
         }
@@ -54,13 +67,14 @@ impl TransitionBuilder<'_> {
             | Phase::Stopping { .. }
             | Phase::Stopped { .. }
             | Phase::Crashed { .. }
+            | Phase::Held
             | Phase::Removing { .. }
             | Phase::Gone => self.weigh(),
         }
     }
 
     /// The plugin may run again. One that was not stopped is started where it does not run.
-    pub(super) fn ordered_start(&mut self) {
+    fn ordered_start(&mut self) {
         let was_stopped = self.state.person.stopped.take().is_some();
         match self.state.phase {
             Phase::Disabled { .. } if was_stopped => self.enable(),
@@ -77,13 +91,14 @@ impl TransitionBuilder<'_> {
             | Phase::Installing { .. }
             | Phase::Idle
             | Phase::Stopped { .. }
+            | Phase::Held
             | Phase::Removing { .. }
             | Phase::Gone => {}
         }
     }
 
     /// The revision before is to run again. Nothing happens where none is on disk.
-    pub(super) fn ordered_rollback(&mut self, by: Arc<str>) {
+    fn ordered_rollback(&mut self, by: Arc<str>) {
         let returns = matches!(
             self.state.phase,
             Phase::Running { .. }
@@ -135,11 +150,6 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// The revision that was rolled back may be ordered again.
-    pub(super) fn ordered_release(&mut self) {
-        self.state.person.left = None;
-    }
-
     /// Refuses an INSTALL of the revision that a person rolled back; another one ends that.
     /// Returns whether it was refused.
     pub(super) fn refuse_left(&mut self, spec: &PluginSpec) -> bool {
@@ -149,7 +159,7 @@ impl TransitionBuilder<'_> {
             return false;
         }
         let Left { revision, by } = left;
-        self.announce_for(revision.clone(), PluginEventKind::InstallRequested, "");
+        self.announce_order(revision.clone(), PluginEventKind::InstallRequested, "");
         let details = format!(
             "revision {revision} was rolled back by {by}: order another one, or let it in again with \
              `guest-agent release {}`",
@@ -182,8 +192,10 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// A removal ends what people asked for.
+    /// A removal ends what people asked for, but for a hold that came after it: what is ordered to
+    /// follow the removal waits.
     pub(super) fn forget_person(&mut self) {
-        self.state.person = Person::default();
+        let hold = self.state.person.hold.take();
+        self.state.person = Person { hold, ..Person::default() };
     }
 }

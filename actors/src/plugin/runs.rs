@@ -290,6 +290,7 @@ impl TransitionBuilder<'_> {
                 | Phase::Stopping { .. }
                 | Phase::Stopped { .. }
                 | Phase::Crashed { .. }
+                | Phase::Held
                 | Phase::Removing { .. }
                 | Phase::Gone,
                 RuleVerdict::Enabled { .. }

@@ -9,11 +9,12 @@ use tokio::sync::watch;
 
 use super::snapshot::Snapshot;
 use super::transition_log::TransitionLog;
+use crate::model::act::{HeldOrder, Hold};
 use crate::model::exit::ExitCause;
 use crate::model::history::{History, StartTry};
 use crate::model::id::RevisionId;
 use crate::model::runs::Outcome;
-use crate::model::view::{Activity, Pending, PluginView, Reported};
+use crate::model::view::{Activity, Held, Pending, PluginView, Reported};
 use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State, Then};
 use crate::ports::{Health, Progress};
 
@@ -129,6 +130,7 @@ impl Shown {
             unenforced: self.story.unenforced.clone(),
             history: self.history(state, next_start),
             stopped: state.person.stopped.is_some(),
+            held: held(state),
             left: state.person.left.as_ref().map(|left| left.revision.clone()),
             on_trial: state.trial.is_some(),
             way_back: state.way_back().map(|spec| spec.revision.clone()),
@@ -191,6 +193,12 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
             error: reason.clone(),
         }),
     };
+    // What failed before is of an older order than the one that waits.
+    let pending = match &state.next {
+        Next::Nothing | Next::Failed { .. } => pending_held(state).or(pending),
+        Next::Preparing { .. } | Next::Ready { .. } | Next::AfterRemoval { .. } => pending,
+    };
+    let held = state.person.hold.as_ref().filter(|_| state.person.held_order.is_some());
     let (shown, reason) = match &state.phase {
         Phase::Installing { .. } => (Reported::Installing, none),
         Phase::InstallFailed { reason } => (Reported::InstallFailed, reason.clone()),
@@ -203,6 +211,7 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
             Outcome::Failed { reason } => (Reported::ExecutionFailed, reason.clone()),
         },
         Phase::Disabled { reason } => (Reported::Stopped, reason.clone()),
+        Phase::Held => (Reported::Installing, held.map_or(none, Hold::reason)),
         Phase::BackingOff { reason, pause: Pause::AfterShutdown } => {
             (Reported::Stopped, reason.clone())
         }
@@ -217,6 +226,25 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
         }
     };
     (state.spec.revision.clone(), shown, reason, pending)
+}
+
+/// The revision of an INSTALL that waits, beside one that is there.
+fn pending_held(state: &State) -> Option<Pending> {
+    let hold = state.person.hold.as_ref()?;
+    match &state.person.held_order {
+        Some(HeldOrder::Install(spec)) if state.phase != Phase::Held => Some(Pending {
+            revision: spec.revision.clone(),
+            state: Reported::Installing,
+            error: hold.reason(),
+        }),
+        _other => None,
+    }
+}
+
+fn held(state: &State) -> Option<Held> {
+    let hold = state.person.hold.clone()?;
+    let waits = state.person.held_order.as_ref().map(|order| order.in_words().into());
+    Some(Held { hold, waits })
 }
 
 /// The revisions whose files a state may still need: the current one, the one that is being

@@ -10,7 +10,7 @@ use guest_agent_proto::record as rec;
 use prost::Message;
 
 use self::error::VERSION;
-use crate::model::act::{BY_MAX, Left, Person};
+use crate::model::act::{BY_MAX, HeldOrder, Left, Person};
 use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, BootId, Endpoint, Generation, PluginName, Process, RevisionId};
 use crate::model::runs::Due;
@@ -27,12 +27,15 @@ use crate::text::shortened;
 
 mod beside;
 mod error;
+mod held;
 mod runs;
 mod spec;
 
 pub use beside::Beside;
 pub use error::SnapshotError;
 
+use held::{check_hold, held_order_of, held_order_record};
+pub(crate) use held::{hold_of, hold_record};
 use runs::{
     moves_record, operation_of, operation_record, runs_of, runs_record, story_of, trouble_record,
     unenforced_of, unenforced_record,
@@ -109,6 +112,8 @@ impl Snapshot {
                 revision: left.revision.to_string(),
                 by: left.by.to_string(),
             }),
+            hold: state.person.hold.as_ref().map(hold_record),
+            held_order: state.person.held_order.as_ref().map(held_order_record),
         }
         .encode_to_vec()
     }
@@ -151,10 +156,13 @@ impl Snapshot {
             person: Person {
                 stopped: record.stopped_by.map(|by| shortened(&by, BY_MAX).into()),
                 left: record.left.map(left_of).transpose()?,
+                hold: record.hold.map(hold_of),
+                held_order: record.held_order.map(held_order_of).transpose()?,
             },
             removal_trouble: record.removal_trouble.map(Into::into),
         };
         check_names(&state)?;
+        check_hold(&state)?;
         let mut story = story_of(record.moves, &record.last_output, record.trouble);
         for at in record.crashes.into_iter().filter_map(|at| at.try_into().ok()) {
             story.crashed(at, &record.crash_reason);
@@ -186,7 +194,12 @@ fn check_names(state: &State) -> Result<(), SnapshotError> {
         Next::Nothing | Next::Failed { .. } => None,
     };
     let trial = state.trial.as_ref().map(|trial| &trial.last_good);
-    let foreign = [Some(&state.spec), next, trial, state.local.as_ref(), state.former.as_ref()]
+    let held = match &state.person.held_order {
+        Some(HeldOrder::Install(spec)) => Some(spec),
+        Some(HeldOrder::Remove { .. } | HeldOrder::Apply { .. }) | None => None,
+    };
+    let (local, former) = (state.local.as_ref(), state.former.as_ref());
+    let foreign = [Some(&state.spec), next, trial, local, former, held]
         .into_iter()
         .flatten()
         .find(|spec| spec.name != state.name);
@@ -251,6 +264,7 @@ fn phase_record(phase: &Phase, shutdown: Shutdown) -> rec::phase::Phase {
         }),
         Phase::Idle => p::Phase::Idle(p::Idle {}),
         Phase::Disabled { reason } => p::Phase::Disabled(rest(reason)),
+        Phase::Held => p::Phase::Held(p::Held {}),
     }
 }
 
@@ -320,6 +334,7 @@ fn phase_of(record: Option<rec::phase::Phase>, attempt: Attempt) -> Result<Phase
         },
         P::Idle(_) => Phase::Idle,
         P::Disabled(rest) => Phase::Disabled { reason: rest.reason.into() },
+        P::Held(_) => Phase::Held,
     })
 }
 

@@ -4,7 +4,7 @@
 //! ([`State::deadlines`]); no other code decides them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::model::act::Person;
 use crate::model::exit::ExitCause;
@@ -137,6 +137,9 @@ pub enum Phase {
         /// Why.
         reason: Arc<str>,
     },
+    /// Ordered under a hold, with nothing of it on the machine yet: its INSTALL waits in
+    /// [`Person::held_order`].
+    Held,
     /// Its files are being deleted.
     Removing {
         /// The deletion in flight, or the last one that failed.
@@ -350,6 +353,8 @@ pub enum Wait {
     Execution,
     /// The machine to shut down, after its `shutdown` event.
     Shutdown,
+    /// The end of a hold.
+    Hold,
 }
 
 /// When a wait ends. Two equal deadlines are the same wait: its timer continues undisturbed, also
@@ -359,10 +364,19 @@ pub enum Wait {
 pub struct Deadline {
     /// Its subject.
     pub wait: Wait,
-    /// Its length, from the moment it began.
-    pub after: Duration,
+    /// When it is over.
+    pub ends: Ends,
     /// Tells one deadline from the next one of its kind.
     pub of: Attempt,
+}
+
+/// When a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// So long after the moment it began.
+    After(Duration),
+    /// At this time of the wall clock.
+    At(SystemTime),
 }
 
 /// The settings of the agent that the machine decides by.
@@ -457,7 +471,7 @@ impl State {
     #[must_use]
     pub fn deadlines(&self, policy: &Policy) -> Vec<Deadline> {
         let mut all = Vec::with_capacity(3);
-        let mut wait = |wait, after, of| all.push(Deadline { wait, after, of });
+        let mut wait = |wait, after, of| all.push(Deadline { wait, ends: Ends::After(after), of });
         let install = |spec: &PluginSpec| {
             spec.download.timeout.saturating_mul(spec.download.attempts) + INSTALL_SLACK
         };
@@ -512,7 +526,11 @@ impl State {
             | Phase::Crashed { .. }
             | Phase::Idle
             | Phase::Disabled { .. }
+            | Phase::Held
             | Phase::Gone => {}
+        }
+        if let Some(until) = self.person.hold.as_ref().and_then(|hold| hold.until) {
+            all.push(Deadline { wait: Wait::Hold, ends: Ends::At(until), of: Attempt(0) });
         }
         all
     }
@@ -526,6 +544,7 @@ impl State {
             | Phase::Crashed { .. }
             | Phase::Idle
             | Phase::Disabled { .. }
+            | Phase::Held
             | Phase::Gone => true,
             Phase::Running {
                 change: Change::Applying { .. } | Change::Limiting { .. }, ..

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::model::act::HeldOrder;
 use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
@@ -30,6 +31,8 @@ mod trial;
 pub(super) struct TransitionBuilder<'a> {
     pub(super) state: State,
     pub(super) facts: &'a FactSet,
+    /// Whether the order that is being carried out was announced when it had to wait.
+    pub(super) is_announced: bool,
     effects: Vec<Effect>,
 }
 
@@ -40,7 +43,7 @@ const HUNG_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<'a> TransitionBuilder<'a> {
     pub(super) fn of(state: State, facts: &'a FactSet) -> Self {
-        Self { state, facts, effects: Vec::new() }
+        Self { state, facts, is_announced: false, effects: Vec::new() }
     }
 
     pub(super) fn finish(mut self) -> Transition {
@@ -181,7 +184,7 @@ impl<'a> TransitionBuilder<'a> {
             // A newer order does not wait for a run of the older one.
             Phase::Executing { process, .. } => self.stop_run(process, Then::Swap),
             // None of these has a revision beside it.
-            Phase::Installing { .. } | Phase::Removing { .. } | Phase::Gone => {}
+            Phase::Installing { .. } | Phase::Held | Phase::Removing { .. } | Phase::Gone => {}
         }
     }
 
@@ -489,9 +492,11 @@ impl<'a> TransitionBuilder<'a> {
         match std::mem::replace(&mut self.state.next, Next::Nothing) {
             Next::AfterRemoval { spec } => self.reborn(spec),
             Next::Nothing | Next::Preparing { .. } | Next::Ready { .. } | Next::Failed { .. } => {
-                match self.state.local.clone() {
-                    Some(local) => self.return_to_local(local),
-                    None => {
+                match (self.state.local.clone(), &self.state.person.held_order) {
+                    (Some(local), _) => self.return_to_local(local),
+                    // Its INSTALL came while the removal was under way, and waits.
+                    (None, Some(HeldOrder::Install(spec))) => self.rest_held(spec.clone()),
+                    (None, _) => {
                         self.state.phase = Phase::Gone;
                         self.effect(Effect::Retire);
                     }
@@ -509,6 +514,17 @@ impl<'a> TransitionBuilder<'a> {
 
     /// Another plugin begins under the old name.
     pub(super) fn reborn(&mut self, spec: Arc<PluginSpec>) {
+        self.forget_life(spec);
+        self.install();
+    }
+
+    /// Another plugin is to begin under the old name when a hold ends.
+    pub(super) fn rest_held(&mut self, spec: Arc<PluginSpec>) {
+        self.forget_life(spec);
+        self.state.phase = Phase::Held;
+    }
+
+    fn forget_life(&mut self, spec: Arc<PluginSpec>) {
         self.drop_former();
         self.state.spec = spec;
         self.state.next = Next::Nothing;
@@ -517,6 +533,5 @@ impl<'a> TransitionBuilder<'a> {
         self.state.restarts = Restarts::default();
         self.state.runs = Runs::default();
         self.state.last_exit = None;
-        self.install();
     }
 }

@@ -75,7 +75,9 @@ pub enum OrderKind {
     Start,
     /// A person takes it back to the revision before.
     Rollback,
-    /// A person ends a rollback.
+    /// A person makes orders wait.
+    Hold,
+    /// A person ends a hold or a rollback.
     Release,
 }
 

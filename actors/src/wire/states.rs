@@ -9,7 +9,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
 use crate::messages::Listed;
 use crate::model::exit::ExitCause;
 use crate::model::runs::Outcome;
-use crate::model::view::{Pending, PluginView, Reported};
+use crate::model::view::{Held, Pending, PluginView, Reported};
 
 /// What all plugins look like.
 pub(super) fn current(plugins: &[Listed]) -> pb::CurrentPluginStates {
@@ -27,6 +27,7 @@ fn daemon_state(plugin: &Listed) -> cur::DaemonPluginState {
         Some((health, at)) => (health.code, health.results.clone(), Some(*at)),
         None => (0, worth_telling(&[&view.reason]), None),
     };
+    let results = with_hold(view, results);
     let pending = view.pending.as_ref();
     cur::DaemonPluginState {
         name: view.name.to_string(),
@@ -50,6 +51,7 @@ fn one_shot_state(plugin: &Listed) -> cur::OneShotPluginState {
     } else {
         (0, worth_telling(&[&view.reason]), None)
     };
+    let results = with_hold(view, results);
     let pending = view.pending.as_ref();
     cur::OneShotPluginState {
         name: view.name.to_string(),
@@ -60,6 +62,21 @@ fn one_shot_state(plugin: &Listed) -> cur::OneShotPluginState {
         current_plugin_metrics: metrics(plugin),
         config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
     }
+}
+
+/// A control plane sees that a person makes orders wait, and which order does.
+fn with_hold(view: &PluginView, mut results: Vec<String>) -> Vec<String> {
+    if let Some(Held { hold, waits }) = &view.held {
+        let held = match waits {
+            Some(order) => format!("{}; {order} waits", hold.reason()),
+            None => hold.reason().to_string(),
+        };
+        // A plugin of which nothing is there gives the hold as its reason already.
+        let reason = hold.reason();
+        results.retain(|result| **result != *reason);
+        results.push(held);
+    }
+    results
 }
 
 /// The code of a run whose end the agent did not see.

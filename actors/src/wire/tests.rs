@@ -481,6 +481,7 @@ fn view() -> PluginView {
         spec,
         history: crate::model::history::History::default(),
         stopped: false,
+        held: None,
         left: None,
         on_trial: false,
         way_back: None,

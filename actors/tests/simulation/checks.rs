@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use guest_agent_actors::messages::{Listed, Submission};
+use guest_agent_actors::messages::{Listed, NumberedOrder, Submission};
 use guest_agent_actors::model::act::Act;
 use guest_agent_actors::model::view::{Activity, PluginView, Reported};
 use guest_agent_actors::plugin::event::Order;
@@ -12,7 +12,7 @@ use guest_agent_actors::plugin::state::State;
 use guest_agent_actors::ports::Table;
 
 use super::fate::show;
-use super::orders::{self, BYSTANDER, Install, Nature, nature};
+use super::orders::{self, ALL, BYSTANDER, Install, Nature, nature};
 use super::run::Run;
 use super::story;
 
@@ -32,7 +32,13 @@ type Verdict = Result<(), String>;
 #[derive(Clone, Debug)]
 enum Desired {
     Nothing,
-    Installed { revision: String, order: u64, last_apply: Option<u64> },
+    Installed {
+        revision: String,
+        order: u64,
+        last_apply: Option<u64>,
+    },
+    /// It depends on how far an order was when a hold came.
+    Unknown,
 }
 
 // === impl Run: the end ===
@@ -44,6 +50,10 @@ impl Run {
             return;
         }
         self.pass(LAST_DEADLINES).await;
+        let released = self.agent.submit(Submission::AskedOfAll(Act::Release)).await;
+        self.demand(released.map(drop).map_err(|error| format!("no hold can end: {error}")));
+        self.pass(LAST_DEADLINES).await;
+        self.converge("after the release", Self::has_converged).await;
         self.check_messages();
         self.check_events();
         self.check_outcomes().await;
@@ -268,10 +278,12 @@ impl Run {
         }
     }
 
+    /// What the orders leave wanted, but for those that a hold makes wait.
     fn desired(&self, name: &str) -> Desired {
         let ledger = self.doom.ledger();
-        let mut desired = Desired::Nothing;
-        for order in ledger.in_order.iter().filter(|order| order.name.as_str() == name) {
+        let (mut desired, mut held) = (Desired::Nothing, Held::default());
+        for order in orders_for(&ledger.in_order, name) {
+            let Some(order) = held.next(order) else { continue };
             let number = order.generation.0;
             match (&order.order, &mut desired) {
                 (Order::Install(spec), _) => {
@@ -282,33 +294,25 @@ impl Run {
                 (Order::Apply(_), Desired::Installed { last_apply, .. }) => {
                     *last_apply = Some(number);
                 }
-                (
-                    Order::Apply(_)
-                    | Order::Restart
-                    | Order::Stop(_)
-                    | Order::Start
-                    | Order::Rollback(_)
-                    | Order::Release,
-                    _,
-                ) => {}
+                (Order::Apply(_) | Order::Restart | Order::Asked(_), _) => {}
             }
         }
-        desired
+        if held.is_uncertain { Desired::Unknown } else { desired }
     }
 
     /// Whether a person stopped the plugin and nobody started it since.
     fn is_stopped(&self, name: &str) -> bool {
         let ledger = self.doom.ledger();
-        let mut stopped = false;
-        for order in ledger.in_order.iter().filter(|order| order.name.as_str() == name) {
+        let (mut stopped, mut held) = (false, Held::default());
+        for order in orders_for(&ledger.in_order, name) {
+            let Some(order) = held.next(order) else { continue };
             match &order.order {
-                Order::Stop(_) => stopped = true,
-                Order::Start | Order::Remove => stopped = false,
+                Order::Asked(Act::Stop(_)) => stopped = true,
+                Order::Asked(Act::Start) | Order::Remove => stopped = false,
                 Order::Install(_)
                 | Order::Apply(_)
                 | Order::Restart
-                | Order::Rollback(_)
-                | Order::Release => {}
+                | Order::Asked(Act::Rollback(_) | Act::Hold(_) | Act::Release) => {}
             }
         }
         stopped
@@ -317,6 +321,7 @@ impl Run {
     fn is_as_ordered(&self, name: &str, view: Option<&PluginView>) -> Verdict {
         let desired = self.desired(name);
         let (revision, order, last_apply) = match (desired, view) {
+            (Desired::Unknown, _) => return Ok(()),
             (Desired::Nothing, None) => return Ok(()),
             (Desired::Nothing, Some(view)) => {
                 return Err(format!("{name} was to be removed, and is there: {view:?}"));
@@ -485,6 +490,54 @@ impl Run {
             }
         }
         Ok(())
+    }
+}
+
+/// The orders for a plugin, in sequence, those for all of them included.
+fn orders_for<'a>(
+    all: &'a [NumberedOrder],
+    name: &'a str,
+) -> impl Iterator<Item = &'a NumberedOrder> {
+    all.iter().filter(move |order| [name, ALL].contains(&order.name.as_str()))
+}
+
+/// What a hold does with a sequence of orders.
+#[derive(Default)]
+struct Held<'a> {
+    is_held: bool,
+    waits: Option<&'a NumberedOrder>,
+    /// Whether what is wanted depends on how far an order was when the hold came.
+    is_uncertain: bool,
+}
+
+impl<'a> Held<'a> {
+    /// The order that is carried out when this one comes, if one is.
+    fn next(&mut self, order: &'a NumberedOrder) -> Option<&'a NumberedOrder> {
+        match &order.order {
+            Order::Asked(Act::Hold(_)) => {
+                self.is_held = true;
+                None
+            }
+            Order::Asked(Act::Release) => {
+                self.is_held = false;
+                let waits = self.waits.take();
+                if waits.is_some_and(|order| !matches!(order.order, Order::Apply(_))) {
+                    self.is_uncertain = false;
+                }
+                waits
+            }
+            Order::Install(_) | Order::Remove | Order::Apply(_) if self.is_held => {
+                // It takes the place of one that may have waited since the hold came.
+                self.is_uncertain |= matches!(order.order, Order::Apply(_));
+                self.waits = Some(order);
+                None
+            }
+            Order::Install(_) | Order::Remove => {
+                self.is_uncertain = false;
+                Some(order)
+            }
+            Order::Apply(_) | Order::Restart | Order::Asked(_) => Some(order),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use guest_agent_actors::messages::NumberedOrder;
 use guest_agent_actors::model::event::StoredEvent;
 use guest_agent_actors::model::id::{Endpoint, Sha256Digest};
 use guest_agent_actors::model::spec::{Config, PluginSpec};
+use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::Phase;
 use guest_agent_actors::ports::{OutboundMessage, Table, Write};
@@ -21,7 +22,7 @@ use prost::Message;
 use tokio::time::Instant;
 
 use super::chance::Chance;
-use super::orders::{BYSTANDER, Nature, REFUSED, nature};
+use super::orders::{ALL, BYSTANDER, Nature, REFUSED, nature};
 use super::story::Told;
 
 /// Lines of a trace that are kept to explain a failure.
@@ -397,7 +398,14 @@ impl Ledger {
         let entry = InboxEntry::decode(value).expect("a good record");
         let inbox = key_number(key).expect("a number");
         let configure = decode_inbox(inbox, &entry).expect("orders");
-        for order in configure.orders {
+        let of_all = configure.of_all.into_iter().map(|asked| NumberedOrder {
+            generation: asked.generation,
+            name: ALL.parse().expect("a name"),
+            revision: "".into(),
+            order: Order::Asked(asked.act),
+            trace: None,
+        });
+        for order in configure.orders.into_iter().chain(of_all) {
             self.disturbed(order.name.as_str());
             // A number comes again when the count of numbers was torn and nothing has the number
             // any more.

@@ -7,6 +7,9 @@ use prost::Message;
 
 use super::chance::Chance;
 
+/// Stands for all plugins in the sequence of orders.
+pub(crate) const ALL: &str = "all-of-them";
+
 /// The plugin that no order names once it runs.
 pub(crate) const BYSTANDER: &str = "bystander";
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use guest_agent_actors::fakes::{Fate, Harness};
 use guest_agent_actors::messages::{NotifyVm, Submission, Submit};
-use guest_agent_actors::model::act::Act;
+use guest_agent_actors::model::act::{Act, Hold};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::origin::Origin;
@@ -187,11 +187,19 @@ impl Run {
         } else {
             let plugin = name.parse().expect("a name");
             let by = || "root: because".into();
-            let submission = match self.chance.below(8) {
+            let hold = |ends: bool| {
+                let since = std::time::SystemTime::UNIX_EPOCH;
+                let later = since + Duration::from_secs(4_000_000_000);
+                Act::Hold(Hold { by: by(), since, until: ends.then_some(later) })
+            };
+            let submission = match self.chance.below(12) {
                 0 => Submission::Asked(plugin, Act::Stop(by())),
                 1 | 2 => Submission::Asked(plugin, Act::Start),
                 3 => Submission::Asked(plugin, Act::Rollback(by())),
-                4 => Submission::Asked(plugin, Act::Release),
+                4 | 5 => Submission::Asked(plugin, Act::Release),
+                6 => Submission::Asked(plugin, hold(false)),
+                7 if self.chance.one_in(4) => Submission::AskedOfAll(hold(true)),
+                8 => Submission::AskedOfAll(Act::Release),
                 _ => Submission::Restart(plugin),
             };
             self.doom.log(&format!("submits {submission:?}"));

@@ -6,8 +6,9 @@
 #![expect(dead_code, reason = "each test that includes this file uses a part of it")]
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use guest_agent_actors::model::act::{Act, Hold};
 use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::{Attributes, FactSet, Scope, Value};
@@ -121,6 +122,7 @@ pub(crate) fn show(state: &State) -> String {
         Phase::Stopped { then: Resume::Swap } => "Stopped (then swap)".to_owned(),
         Phase::Crashed { .. } => "Crashed".to_owned(),
         Phase::Removing { .. } => "Removing".to_owned(),
+        Phase::Held => "Held".to_owned(),
         Phase::Gone => "Gone".to_owned(),
     };
     let trial = match &state.trial {
@@ -138,7 +140,19 @@ pub(crate) fn show(state: &State) -> String {
         Shutdown::NotTaken => "",
         Shutdown::Taken => ", told of the shutdown",
     };
-    format!("{phase} {}{trial}{next}{shutdown}", state.spec.revision)
+    let held = match (&state.person.hold, &state.person.held_order) {
+        (None, _) => String::new(),
+        (Some(_), None) => ", held".to_owned(),
+        (Some(_), Some(order)) => format!(", held with {}", order.in_words()),
+    };
+    format!("{phase} {}{trial}{next}{shutdown}{held}", state.spec.revision)
+}
+
+/// The order to make orders wait; with `ends`, until a time.
+pub(crate) fn hold(ends: bool) -> Order {
+    let since = SystemTime::UNIX_EPOCH;
+    let until = ends.then(|| since + Duration::from_secs(3600));
+    Order::Asked(Act::Hold(Hold { by: "root: freeze".into(), since, until }))
 }
 
 fn show_then(then: &Then) -> &'static str {

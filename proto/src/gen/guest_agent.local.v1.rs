@@ -122,6 +122,24 @@ pub struct PluginStatus {
     /// Whether the revision is on trial: the agent returns to the one before if it fails.
     #[prost(bool, tag = "29")]
     pub on_trial: bool,
+    /// Set while a person makes orders wait.
+    #[prost(message, optional, tag = "30")]
+    pub hold: ::core::option::Option<Hold>,
+}
+/// Orders of a plugin wait because a person wants that.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Hold {
+    /// Who wants it, and why.
+    #[prost(string, tag = "1")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// When it ends by itself; absent when a person is to end it.
+    #[prost(message, optional, tag = "3")]
+    pub until: ::core::option::Option<::prost_types::Timestamp>,
+    /// The order that waits, in words; empty while none does.
+    #[prost(string, tag = "4")]
+    pub waits: ::prost::alloc::string::String,
 }
 /// The judgement of a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -146,7 +164,7 @@ pub struct Verdict {
     pub help: ::prost::alloc::string::String,
     /// What the verdict is about, for programs: crash_loop, install_failed, start_failed, start_fails,
     /// down, run_failed, remove_fails, unhealthy, revision_failed, crashed, near_limit, not_enforced,
-    /// stopped, rolled_back, working or fine. Later versions may have more.
+    /// stopped, held, rolled_back, working or fine. Later versions may have more.
     #[prost(string, tag = "7")]
     pub cause: ::prost::alloc::string::String,
 }
@@ -294,6 +312,12 @@ pub struct ActRequest {
     /// For a rollback: the revision to return to; empty for the one that is on disk.
     #[prost(string, tag = "4")]
     pub revision: ::prost::alloc::string::String,
+    /// For a hold: when it ends by itself; absent when a person is to end it.
+    #[prost(message, optional, tag = "5")]
+    pub until: ::core::option::Option<::prost_types::Timestamp>,
+    /// For a hold and its end: all plugins, those that come later included. `name` is empty then.
+    #[prost(bool, tag = "6")]
+    pub all: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ActResponse {
@@ -783,10 +807,12 @@ pub enum Act {
     Start = 2,
     /// The revision before the current one runs again, and the current one stays away.
     Rollback = 3,
-    /// The revision that was rolled back may be ordered again.
+    /// A hold ends, and the revision that was rolled back may be ordered again.
     Release = 4,
     /// A one-shot plugin runs now.
     Run = 5,
+    /// INSTALL, APPLY, REMOVE and changed local manifests wait.
+    Hold = 6,
 }
 impl Act {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -801,6 +827,7 @@ impl Act {
             Self::Rollback => "ACT_ROLLBACK",
             Self::Release => "ACT_RELEASE",
             Self::Run => "ACT_RUN",
+            Self::Hold => "ACT_HOLD",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -812,6 +839,7 @@ impl Act {
             "ACT_ROLLBACK" => Some(Self::Rollback),
             "ACT_RELEASE" => Some(Self::Release),
             "ACT_RUN" => Some(Self::Run),
+            "ACT_HOLD" => Some(Self::Hold),
             _ => None,
         }
     }

@@ -77,6 +77,57 @@ pub struct PluginRecord {
     /// The revision that a person rolled back; absent without one.
     #[prost(message, optional, tag = "30")]
     pub left: ::core::option::Option<Left>,
+    /// Set while orders wait because a person wants that.
+    #[prost(message, optional, tag = "31")]
+    pub hold: ::core::option::Option<Hold>,
+    /// The order that waits for the end of the hold; absent without one.
+    #[prost(message, optional, tag = "32")]
+    pub held_order: ::core::option::Option<HeldOrder>,
+}
+/// A person makes orders wait.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Hold {
+    /// Who does, and why.
+    #[prost(string, tag = "1")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// When it ends by itself; absent when only a person ends it.
+    #[prost(message, optional, tag = "3")]
+    pub until: ::core::option::Option<::prost_types::Timestamp>,
+}
+/// An order that waits for the end of a hold.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HeldOrder {
+    #[prost(oneof = "held_order::Order", tags = "1, 2, 3")]
+    pub order: ::core::option::Option<held_order::Order>,
+}
+/// Nested message and enum types in `HeldOrder`.
+pub mod held_order {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Remove {
+        /// The revision that it was announced for.
+        #[prost(string, tag = "1")]
+        pub of: ::prost::alloc::string::String,
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Apply {
+        /// Absent: the configuration is cleared.
+        #[prost(message, optional, tag = "1")]
+        pub config: ::core::option::Option<super::Config>,
+        /// The revision that it was announced for.
+        #[prost(string, tag = "2")]
+        pub of: ::prost::alloc::string::String,
+    }
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Order {
+        #[prost(message, tag = "1")]
+        Install(super::Spec),
+        #[prost(message, tag = "2")]
+        Remove(Remove),
+        #[prost(message, tag = "3")]
+        Apply(Apply),
+    }
 }
 /// A revision that a person rolled back.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -421,12 +472,14 @@ pub mod exit_cause {
 pub struct Phase {
     #[prost(
         oneof = "phase::Phase",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15"
     )]
     pub phase: ::core::option::Option<phase::Phase>,
 }
 /// Nested message and enum types in `Phase`.
 pub mod phase {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Held {}
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Installing {}
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -540,6 +593,9 @@ pub mod phase {
         Idle(Idle),
         #[prost(message, tag = "14")]
         Disabled(Rest),
+        /// Its INSTALL is in `PluginRecord.held_order`.
+        #[prost(message, tag = "15")]
+        Held(Held),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -662,7 +718,7 @@ pub struct InboxRecord {
     #[prost(uint32, repeated, tag = "7")]
     pub refused: ::prost::alloc::vec::Vec<u32>,
     /// An encoded agent_controlplane.ConfigurePluginStates, or what a person asks of one plugin.
-    #[prost(oneof = "inbox_record::Orders", tags = "3, 4, 8")]
+    #[prost(oneof = "inbox_record::Orders", tags = "3, 4, 8, 9")]
     pub orders: ::core::option::Option<inbox_record::Orders>,
 }
 /// Nested message and enum types in `InboxRecord`.
@@ -676,6 +732,9 @@ pub mod inbox_record {
         Restart(::prost::alloc::string::String),
         #[prost(message, tag = "8")]
         Asked(super::Asked),
+        /// What a person asks of all plugins; it names none.
+        #[prost(message, tag = "9")]
+        AskedOfAll(super::Asked),
     }
 }
 /// What a person asks of one plugin.
@@ -688,6 +747,12 @@ pub struct Asked {
     /// Who, and why.
     #[prost(string, tag = "3")]
     pub by: ::prost::alloc::string::String,
+    /// Of a hold: its end by itself; absent without one.
+    #[prost(message, optional, tag = "4")]
+    pub until: ::core::option::Option<::prost_types::Timestamp>,
+    /// Of a hold: its begin.
+    #[prost(message, optional, tag = "5")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// Nested message and enum types in `Asked`.
 pub mod asked {
@@ -709,6 +774,7 @@ pub mod asked {
         Start = 2,
         Rollback = 3,
         Release = 4,
+        Hold = 5,
     }
     impl Act {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -722,6 +788,7 @@ pub mod asked {
                 Self::Start => "ACT_START",
                 Self::Rollback => "ACT_ROLLBACK",
                 Self::Release => "ACT_RELEASE",
+                Self::Hold => "ACT_HOLD",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -732,6 +799,7 @@ pub mod asked {
                 "ACT_START" => Some(Self::Start),
                 "ACT_ROLLBACK" => Some(Self::Rollback),
                 "ACT_RELEASE" => Some(Self::Release),
+                "ACT_HOLD" => Some(Self::Hold),
                 _ => None,
             }
         }

@@ -1,9 +1,10 @@
 //! `Act` and `Restart`: what a person asks of one plugin.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use guest_agent_actors::messages::{Listed, Submission};
-use guest_agent_actors::model::act::{Act, BY_MAX};
+use guest_agent_actors::model::act::{Act, BY_MAX, Hold};
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::model::view::PluginView;
 use guest_agent_proto::local;
@@ -20,11 +21,15 @@ pub(super) async fn act(
     request: Request<local::ActRequest>,
 ) -> Result<local::ActResponse, Status> {
     let (metadata, extensions, request) = request.into_parts();
-    let name = parse_name(&request.name)?;
-    let listed = find(api, &name).await?;
     let by = by(&extensions, &request.reason).await;
-    let submission = submission(&listed.view, &request, by.clone())?;
-    info!(plugin = %name, act = ?request.act(), by = &*by, "a person acts");
+    let submission = if request.all {
+        of_all(&request, by.clone())?
+    } else {
+        let name = parse_name(&request.name)?;
+        submission(&find(api, &name).await?.view, &request, by.clone())?
+    };
+    let plugin = if request.all { "all" } else { &request.name };
+    info!(plugin, act = ?request.act(), by = &*by, "a person acts");
     let results = submit(api, submission, &metadata).await?;
     let generation = results.first().map(|result| result.generation).unwrap_or_default();
     Ok(local::ActResponse { generation })
@@ -46,6 +51,34 @@ pub(super) async fn restart(
 async fn find(api: &LocalApi, name: &PluginName) -> Result<Listed, Status> {
     let found = api.list().await?.into_iter().find(|listed| listed.view.name == *name);
     found.ok_or_else(|| unknown(name.as_str()))
+}
+
+/// What is asked of all plugins.
+fn of_all(request: &local::ActRequest, by: Arc<str>) -> Result<Submission, Status> {
+    if !request.name.is_empty() {
+        return Err(Status::invalid_argument("name a plugin or all of them, not both"));
+    }
+    match request.act() {
+        local::Act::Hold => Ok(Submission::AskedOfAll(Act::Hold(hold(request, by)?))),
+        local::Act::Release => Ok(Submission::AskedOfAll(Act::Release)),
+        local::Act::Unspecified
+        | local::Act::Stop
+        | local::Act::Start
+        | local::Act::Rollback
+        | local::Act::Run => {
+            Err(Status::invalid_argument("only a hold and its end can be for all plugins"))
+        }
+    }
+}
+
+fn hold(request: &local::ActRequest, by: Arc<str>) -> Result<Hold, Status> {
+    let since = SystemTime::now();
+    let until = request.until.map(SystemTime::try_from).transpose();
+    let until = until.map_err(|_| Status::invalid_argument("the end of the hold is no time"))?;
+    if until.is_some_and(|until| until <= since) {
+        return Err(Status::invalid_argument("the end of the hold is in the past"));
+    }
+    Ok(Hold { by, since, until })
 }
 
 /// The order, or why it makes no sense for this plugin. The plugin may change until it gets the order;
@@ -80,9 +113,11 @@ fn submission(
             }
             Submission::Asked(name, Act::Rollback(by))
         }
-        local::Act::Release if view.left.is_none() => {
+        local::Act::Hold => Submission::Asked(name, Act::Hold(hold(request, by)?)),
+        local::Act::Release if view.left.is_none() && view.held.is_none() => {
             return refuse(format!(
-                "no revision of {name} was rolled back, so none is to be released"
+                "{name} is not held and no revision of it was rolled back, so there is nothing to \
+                 release"
             ));
         }
         local::Act::Release => Submission::Asked(name, Act::Release),
@@ -159,7 +194,7 @@ mod tests {
     fn what_makes_no_sense_for_a_plugin_is_refused_with_what_would() {
         let mut view = sample_view("web", "2");
         refused(asked(&view, local::Act::Rollback, ""), "only the one that ran before 2 is kept");
-        refused(asked(&view, local::Act::Release, ""), "no revision of web was rolled back");
+        refused(asked(&view, local::Act::Release, ""), "no revision of it was rolled back");
         refused(asked(&view, local::Act::Run, ""), "guest-agent restart web");
         view.way_back = Some("1".parse().expect("a revision"));
         refused(asked(&view, local::Act::Rollback, "7"), "a rollback returns to 1");
@@ -176,5 +211,30 @@ mod tests {
         assert!(status.message().contains("guest-agent start web"), "{status:?}");
         let status = asked(&view, local::Act::Unspecified, "").expect_err("nothing");
         assert_eq!(status.code(), Code::InvalidArgument);
+    }
+
+    #[test]
+    fn only_a_hold_that_lasts_is_taken_and_only_a_hold_is_for_all() {
+        let hold = |until: Option<i64>| local::ActRequest {
+            act: local::Act::Hold.into(),
+            until: until.map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
+            all: true,
+            ..local::ActRequest::default()
+        };
+        let taken = |request: &local::ActRequest| of_all(request, "root".into());
+        assert!(matches!(
+            taken(&hold(Some(99_999_999_999))),
+            Ok(Submission::AskedOfAll(Act::Hold(Hold { until: Some(_), .. })))
+        ));
+        assert!(matches!(
+            taken(&hold(None)),
+            Ok(Submission::AskedOfAll(Act::Hold(Hold { until: None, .. })))
+        ));
+        let named = local::ActRequest { name: "web".to_owned(), ..hold(None) };
+        let other = local::ActRequest { act: local::Act::Stop.into(), ..hold(None) };
+        for bad in [hold(Some(1)), hold(Some(i64::MAX)), named, other] {
+            let status = taken(&bad).expect_err("it makes no sense");
+            assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        }
     }
 }

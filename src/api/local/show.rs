@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::spec::Source;
-use guest_agent_actors::model::view::{Activity, Reported};
+use guest_agent_actors::model::view::{Activity, Held, Reported};
 use guest_agent_proto::local;
 
 use super::values;
@@ -86,6 +86,12 @@ pub(super) fn plugin(
             held_up: progress.held_up.unwrap_or_default().to_owned(),
         }),
         on_trial: view.on_trial,
+        hold: view.held.as_ref().map(|Held { hold, waits }| local::Hold {
+            by: hold.by.to_string(),
+            since: Some(hold.since.into()),
+            until: hold.until.map(Into::into),
+            waits: waits.as_deref().unwrap_or_default().to_owned(),
+        }),
         rollback_to: view.way_back.as_ref().map(ToString::to_string).unwrap_or_default(),
         rolled_back: view.left.as_ref().map(ToString::to_string).unwrap_or_default(),
         generation: view.generation.0,

@@ -77,6 +77,8 @@ pub(crate) struct Plugin<'a> {
     address: Option<&'a str>,
     install_path: Option<&'a str>,
     not_enforced: Vec<NotEnforced<'a>>,
+    /// Set while a person makes orders wait.
+    hold: Option<Hold<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,6 +102,15 @@ struct Pending<'a> {
     revision: &'a str,
     state: &'a str,
     error: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Hold<'a> {
+    by: &'a str,
+    since: Option<String>,
+    until: Option<String>,
+    /// The order that waits, in words.
+    waits: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -156,6 +167,12 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
                 .iter()
                 .map(|it| NotEnforced { what: &it.what, why: &it.why, fix: &it.fix })
                 .collect(),
+            hold: plugin.hold.as_ref().map(|hold| Hold {
+                by: &hold.by,
+                since: rfc3339(hold.since.as_ref()),
+                until: rfc3339(hold.until.as_ref()),
+                waits: present(&hold.waits),
+            }),
         }
     }
 }

@@ -84,6 +84,7 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         ("see", help),
         ("state", Some(plugin.state.clone())),
         ("reason", some(&plugin.reason)),
+        ("held", plugin.hold.as_ref().map(|hold| display::hold(hold, now))),
         ("progress", display::progress(plugin)),
         ("revision", some(&plugin.revision)),
         ("pending", display::pending(plugin)),

@@ -110,6 +110,7 @@ fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result
         OrderKind::Stop,
         OrderKind::Start,
         OrderKind::Rollback,
+        OrderKind::Hold,
         OrderKind::Release,
     ];
     let orders = kinds.into_iter().flat_map(|kind| {
@@ -253,6 +254,7 @@ fn kind_name(kind: OrderKind) -> &'static str {
         OrderKind::Stop => "stop",
         OrderKind::Start => "start",
         OrderKind::Rollback => "rollback",
+        OrderKind::Hold => "hold",
         OrderKind::Release => "release",
     }
 }

@@ -86,7 +86,11 @@ pub(super) async fn play(plan: &[String]) -> Played {
     play.told_twice(4, "1").await;
     play.runs("1", "two").await;
 
+    play.act(Act::Hold).await;
     play.order(orders::remove(NAME)).await;
+    play.told_twice(2, "1").await;
+    play.runs("1", "two").await;
+    play.act(Act::Release).await;
     play.told_twice(5, "1").await;
     play.told_everything().await;
     play.end(&witness).await
@@ -169,8 +173,10 @@ impl Play<'_> {
             let answer = bed.client().await.ok()?.act(request).await;
             let status = bed.try_status().await.ok()?;
             let is_back = status.plugins.iter().any(|status| !status.rolled_back.is_empty());
-            // One that was taken leaves nothing to return to.
-            (answer.is_ok() || act == Act::Rollback && is_back).then_some(())
+            let is_held = status.plugins.iter().any(|status| status.hold.is_some());
+            // One that was taken leaves nothing to return to, or to release.
+            let was_taken = act == Act::Rollback && is_back || act == Act::Release && !is_held;
+            (answer.is_ok() || was_taken).then_some(())
         })
         .await;
     }

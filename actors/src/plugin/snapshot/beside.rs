@@ -49,6 +49,7 @@ impl Beside {
                 return Self::Delete;
             }
             Phase::Installing { .. }
+            | Phase::Held
             | Phase::InstallFailed { .. }
             | Phase::Pausing { .. }
             | Phase::BackingOff { .. }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::spec::POINTS_MAX;
 use super::*;
+use crate::model::act::Hold;
 use crate::model::facts::{Number, Scope, Value};
 use crate::model::runs::{Mark, Marks, Outcome, Runs};
 use crate::model::spec::tests::{local_spec, spec};
@@ -180,6 +181,23 @@ fn any_phase(attempt: Attempt) -> impl Strategy<Value = Phase> {
     ]
 }
 
+fn any_hold() -> impl Strategy<Value = Hold> {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    (".{0,9}", 0u64..1 << 32, proptest::option::of(0u64..1 << 32)).prop_map(
+        move |(by, since, until)| Hold { by: by.into(), since: at(since), until: until.map(at) },
+    )
+}
+
+fn any_held_order() -> impl Strategy<Value = HeldOrder> {
+    let of = || "[1-4]".prop_map(|it| it.parse().expect("a revision"));
+    prop_oneof![
+        any_spec().prop_map(HeldOrder::Install),
+        of().prop_map(|of| HeldOrder::Remove { of }),
+        (proptest::option::of(".{0,9}".prop_map(|text| Config::Text(text.into()))), of())
+            .prop_map(|(config, of)| HeldOrder::Apply { config, of }),
+    ]
+}
+
 fn any_next(attempt: Attempt) -> impl Strategy<Value = Next> {
     let at = prop_oneof![Just(FailedAt::Install), Just(FailedAt::Run)];
     prop_oneof![
@@ -288,8 +306,15 @@ fn any_state() -> impl Strategy<Value = State> {
             revision: revision.parse().expect("a revision"),
             by,
         });
-        let person = (proptest::option::of(by()), proptest::option::of(left))
-            .prop_map(|(stopped, left)| Person { stopped, left });
+        let person = (
+            proptest::option::of(by()),
+            proptest::option::of(left),
+            proptest::option::of((any_hold(), proptest::option::of(any_held_order()))),
+        );
+        let person = person.prop_map(|(stopped, left, hold)| {
+            let (hold, held_order) = hold.unzip();
+            Person { stopped, left, hold, held_order: held_order.flatten() }
+        });
         let people = (person, proptest::option::of(any_spec()));
         (parts, owed, restarts, local, (shutdown, "[a-z ]{0,9}", people)).prop_map(
             move |(

@@ -19,7 +19,19 @@ impl TransitionBuilder<'_> {
     pub(in crate::plugin) fn announce_install(&mut self, spec: &PluginSpec) {
         if !self.joins(spec) {
             let revision = spec.revision.clone();
-            self.announce_for(revision, PluginEventKind::InstallRequested, "");
+            self.announce_order(revision, PluginEventKind::InstallRequested, "");
+        }
+    }
+
+    /// Announces an order, unless that was done when the order had to wait.
+    pub(in crate::plugin) fn announce_order(
+        &mut self,
+        revision: RevisionId,
+        kind: PluginEventKind,
+        details: &str,
+    ) {
+        if !self.is_announced {
+            self.announce_for(revision, kind, details);
         }
     }
 
@@ -33,7 +45,7 @@ impl TransitionBuilder<'_> {
     }
 
     /// Whether this revision is the next one, and its INSTALL has no end yet.
-    fn is_coming(&self, spec: &PluginSpec) -> bool {
+    pub(in crate::plugin) fn is_coming(&self, spec: &PluginSpec) -> bool {
         match &self.state.next {
             Next::Preparing { spec: next, .. }
             | Next::Ready { spec: next }
@@ -100,7 +112,11 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    fn discard_unless_wanted(&mut self, dropped: &PluginSpec, wanted: Option<&PluginSpec>) {
+    pub(in crate::plugin) fn discard_unless_wanted(
+        &mut self,
+        dropped: &PluginSpec,
+        wanted: Option<&PluginSpec>,
+    ) {
         let last_good = self.state.trial.as_ref().map(|trial| &trial.last_good);
         let is_last_good = last_good.is_some_and(|last_good| last_good.is_revision_of(dropped));
         let is_wanted = wanted.is_some_and(|wanted| wanted.has_files_of(dropped));
@@ -109,10 +125,13 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Announces an APPLY.
-    pub(in crate::plugin) fn announce_apply(&mut self) {
-        self.state.apply_of = Some(self.state.spec.revision.clone());
-        self.announce(PluginEventKind::ApplyRequested, "");
+    /// Announces an APPLY, unless it was announced for a revision when it had to wait.
+    pub(in crate::plugin) fn announce_apply(&mut self, announced_for: Option<RevisionId>) {
+        if announced_for.is_none() {
+            self.announce(PluginEventKind::ApplyRequested, "");
+        }
+        let current = || self.state.spec.revision.clone();
+        self.state.apply_of = Some(announced_for.unwrap_or_else(current));
     }
 
     /// The APPLY that was announced last ends.
@@ -158,7 +177,7 @@ impl TransitionBuilder<'_> {
         self.supersede_apply(details);
     }
 
-    pub(super) fn tell(
+    pub(in crate::plugin) fn tell(
         &mut self,
         revision: RevisionId,
         kind: PluginEventKind,

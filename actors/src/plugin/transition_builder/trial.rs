@@ -49,6 +49,7 @@ impl TransitionBuilder<'_> {
             self.back_off(reason);
             return;
         };
+        self.supersede_held_failure();
         let failed = std::mem::replace(&mut self.state.spec, trial.last_good);
         self.discard(&failed);
         self.fail_owed_apply("the agent returned to the revision before");
