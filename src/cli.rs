@@ -48,6 +48,7 @@ mod restart;
 mod run;
 mod sample_plugin;
 mod services;
+mod since;
 mod status;
 mod submit;
 mod support_bundle;
@@ -111,7 +112,7 @@ enum Verb {
     Wait(wait::Flags),
     /// Show what happened to plugins
     Events(events::Flags),
-    /// Show what a plugin printed
+    /// Show what plugins printed, or what the agent logged
     Logs(logs::Flags),
     /// Say what is wrong on this machine, and how to put it right
     Doctor(doctor::Flags),
