@@ -20,13 +20,16 @@ use crate::process::logs::keeper::{self, KeeperArgs};
 
 mod act;
 mod apply;
+mod awaited;
 mod client;
+mod comeback;
 mod completions;
 mod config_verb;
 mod console;
 mod context;
 mod dev;
 mod doctor;
+mod ends;
 mod events;
 mod explain;
 mod failure;

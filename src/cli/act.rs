@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use guest_agent_actors::model::id::{PluginName, RevisionId};
-use guest_agent_proto::local::{Act, ActRequest, PluginStatus};
+use guest_agent_proto::local::{Act, ActRequest};
 use serde_json::json;
 
 use super::client::{self, Client};
 use super::console::Console;
 use super::context::Context;
 use super::failure::Failure;
-use super::follow::{Awaited, FollowedOrder, Goal, follow};
+use super::follow::{Awaited, FollowedOrder, Goal, follow, late};
 use super::format::one_line;
 use super::progress::Progress;
 use crate::config::parse_duration;
@@ -183,11 +183,13 @@ impl Accepted<'_> {
         if let Some(timeout) = wait {
             let awaited = [Awaited { name: name.clone(), goal, generation }];
             let mut progress = Progress::new(context.console);
-            let mut show = |status: &PluginStatus| progress.show(status);
-            let verdicts = follow(client, &awaited, timeout, &mut show).await?;
+            let verdicts = follow(client, &awaited, timeout, &mut progress).await?;
             match verdicts.into_iter().next() {
                 Some(FollowedOrder::Failed(why)) => {
                     return Err(Failure::failed(format!("{name}: {why}")));
+                }
+                Some(FollowedOrder::Late(last)) => {
+                    return Err(late(timeout).cause(format_args!("{name}: {last}")));
                 }
                 Some(FollowedOrder::Done(reached)) => state = Some(reached),
                 Some(FollowedOrder::Waiting) | None => {}
