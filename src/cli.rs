@@ -21,6 +21,7 @@ use crate::process::logs::keeper::{self, KeeperArgs};
 mod act;
 mod apply;
 mod awaited;
+mod brief;
 mod client;
 mod comeback;
 mod completions;
@@ -181,7 +182,10 @@ where
     }
     let parsed = Arguments::command()
         .term_width(console.columns())
-        .try_get_matches_from(arguments)
+        .try_get_matches_from(&arguments)
+        .map_err(|error| {
+            brief::or_brief(error, &arguments, Arguments::command().term_width(console.columns()))
+        })
         .and_then(|matches| Arguments::from_arg_matches(&matches));
     let Arguments { global, verb } = match parsed {
         Ok(arguments) => arguments,
