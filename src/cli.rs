@@ -20,13 +20,17 @@ use crate::process::logs::keeper::{self, KeeperArgs};
 
 mod act;
 mod apply;
+mod awaited;
+mod brief;
 mod client;
+mod comeback;
 mod completions;
 mod config_verb;
 mod console;
 mod context;
 mod dev;
 mod doctor;
+mod ends;
 mod events;
 mod explain;
 mod failure;
@@ -114,7 +118,7 @@ enum Verb {
     Wait(wait::Flags),
     /// Show what happened to plugins
     Events(events::Flags),
-    /// Show what a plugin printed
+    /// Show what plugins printed, or what the agent logged
     Logs(logs::Flags),
     /// Say what is wrong on this machine, and how to put it right
     Doctor(doctor::Flags),
@@ -180,7 +184,10 @@ where
     }
     let parsed = Arguments::command()
         .term_width(console.columns())
-        .try_get_matches_from(arguments)
+        .try_get_matches_from(&arguments)
+        .map_err(|error| {
+            brief::or_brief(error, &arguments, Arguments::command().term_width(console.columns()))
+        })
         .and_then(|matches| Arguments::from_arg_matches(&matches));
     let Arguments { global, verb } = match parsed {
         Ok(arguments) => arguments,

@@ -4,15 +4,14 @@
 use std::time::Duration;
 
 use guest_agent_actors::model::id::{PluginName, RevisionId};
-use guest_agent_proto::local::{Act, ActRequest, PluginStatus};
-use prost_types::Timestamp;
+use guest_agent_proto::local::{Act, ActRequest};
 use serde_json::json;
 
 use super::client::{self, Client};
 use super::console::Console;
 use super::context::Context;
 use super::failure::Failure;
-use super::follow::{Awaited, FollowedOrder, Goal, follow, held};
+use super::follow::{Awaited, FollowedOrder, Goal, follow, held, late};
 use super::format::one_line;
 use super::moment::{Moment, moment};
 use super::progress::Progress;
@@ -42,7 +41,7 @@ pub(super) struct Release {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  guest-agent hold metrics --reason \"incident 4711\"
+  guest-agent hold metrics --reason freeze
   guest-agent hold --all --reason freeze --until 12h
   guest-agent release --all")]
 pub(super) struct Hold {
@@ -156,7 +155,6 @@ pub(super) async fn rollback(flags: Rollback, context: Context<'_, '_>) -> Resul
 pub(super) async fn hold(flags: Hold, context: Context<'_, '_>) -> Result<(), Failure> {
     let Hold { whom, reason, until } = flags;
     let until = until.map(|until| until.after((context.console.now)()));
-    let until = until.map(|until| Timestamp { seconds: until.as_second(), nanos: 0 });
     let request = ActRequest { until, reason, ..whom.request(Act::Hold) };
     perform(request, None, &Waiting::NO, Goal::Settled, context).await
 }
@@ -242,13 +240,15 @@ impl Accepted<'_> {
         if let Some(timeout) = wait {
             let awaited = [Awaited { name: name.clone(), goal, generation }];
             let mut progress = Progress::new(context.console);
-            let mut show = |status: &PluginStatus| progress.show(status);
-            let verdicts = follow(client, &awaited, timeout, &mut show).await?;
+            let verdicts = follow(client, &awaited, timeout, &mut progress).await?;
             match verdicts.into_iter().next() {
                 Some(FollowedOrder::Failed(why)) => {
                     return Err(Failure::failed(format!("{name}: {why}")));
                 }
                 Some(FollowedOrder::Held(by)) => return Err(held(&name, &by)),
+                Some(FollowedOrder::Late(last)) => {
+                    return Err(late(timeout).cause(format_args!("{name}: {last}")));
+                }
                 Some(FollowedOrder::Done(reached)) => state = Some(reached),
                 Some(FollowedOrder::Waiting) | None => {}
             }

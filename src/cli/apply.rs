@@ -21,7 +21,7 @@ use crate::display::values;
 #[command(after_help = "\
 Examples:
   guest-agent apply metrics --string 'level=debug' --wait
-  guest-agent apply metrics --json config.json --wait
+  guest-agent apply metrics --json-file config.json --wait
   guest-agent apply metrics --clear")]
 pub(super) struct Flags {
     /// Name of the plugin
@@ -42,9 +42,12 @@ struct Source {
     /// The configuration, as a text whose meaning only the plugin knows
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     string: Option<String>,
-    /// A file with the configuration, as a JSON object; may be written `--json FILE`
-    // `--json` is also the flag of every verb for JSON output, so one flag means both here.
-    #[arg(value_name = "FILE")]
+    /// A file with the configuration, as a JSON object
+    #[arg(long, value_name = "FILE")]
+    json_file: Option<PathBuf>,
+    // The former spelling, `--json FILE`: as `--json` is also the flag of every verb for JSON
+    // output and takes its value after `=` alone, the file stands by itself.
+    #[arg(value_name = "FILE", hide = true)]
     file: Option<PathBuf>,
     /// No configuration at all
     #[arg(long)]
@@ -98,7 +101,7 @@ impl Flags {
         if let Some(text) = &self.config.string {
             value["manifest"] = json!({ "stringConfig": text });
         }
-        if let Some(path) = &self.config.file {
+        if let Some(path) = self.config.json_file.as_ref().or(self.config.file.as_ref()) {
             let bytes = order::bytes_of(path).map_err(|error| Failure::of(&error))?;
             let config: Value = serde_json::from_slice(&bytes).map_err(|error| {
                 let what = format_args!("{} is not JSON", path.display()).to_string();

@@ -10,7 +10,7 @@ use super::console::{Console, Tone};
 use super::context::Context;
 use super::failure::Failure;
 use super::format::{one_line, rfc3339, timestamp};
-use crate::config::parse_duration;
+use super::moment::{Moment, moment};
 use crate::display::event_kind;
 
 #[derive(Debug, clap::Args)]
@@ -26,27 +26,12 @@ pub(super) struct Flags {
     #[arg(short, long)]
     follow: bool,
     /// Only events since then: how long ago (10m), or a time (2030-01-31T12:00:00Z)
-    #[arg(long, value_name = "WHEN", value_parser = since)]
-    since: Option<Since>,
+    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    since: Option<Moment>,
 }
 
 /// Seconds within which an event is delivered on a healthy link, with a margin.
 const UNDER_WAY: i64 = 5;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Since {
-    Ago(std::time::Duration),
-    At(Timestamp),
-}
-
-fn since(text: &str) -> Result<Since, String> {
-    if let Ok(at) = text.parse::<Timestamp>() {
-        return Ok(Since::At(at));
-    }
-    parse_duration(text).map(Since::Ago).map_err(|_| {
-        "write how long ago (\"10m\", \"1h30m\") or a time (\"2030-01-31T12:00:00Z\")".to_owned()
-    })
-}
 
 /// An event as scripts see it; field names never change.
 #[derive(Serialize)]
@@ -60,6 +45,10 @@ pub(super) struct EventJson<'a> {
     kind: &'a str,
     details: &'a str,
     delivered: bool,
+    /// When it was delivered, in the second object about an event that was delivered while it was
+    /// followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivered_at: Option<String>,
 }
 
 /// An event as the line that scripts get.
@@ -71,18 +60,11 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let patience = if flags.follow { Patience::Forever } else { Patience::Soon };
     let mut client = context.connect().await?;
     let console = context.console;
-    let since = flags.since.map(|since| match since {
-        Since::At(at) => at,
-        Since::Ago(duration) => (console.now)().checked_sub(duration).unwrap_or(Timestamp::MIN),
-    });
     let name = flags.name.as_ref().map_or("", PluginName::as_str);
     let request = StreamEventsRequest {
         name: name.to_owned(),
         follow: flags.follow,
-        since: since.map(|at| prost_types::Timestamp {
-            seconds: at.as_second(),
-            nanos: at.subsec_nanosecond(),
-        }),
+        since: flags.since.map(|since| since.before((console.now)())),
         // The agent sends an event a second time after its delivery. Scripts need the time of the
         // delivery; a person would read every event twice.
         deliveries: flags.follow && context.global.json(),
@@ -149,6 +131,7 @@ impl<'a> From<&'a local::Event> for EventJson<'a> {
             kind: &event.r#type,
             details: &event.details,
             delivered: event.delivered,
+            delivered_at: rfc3339(event.delivered_at.as_ref()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! An agent that does what a test says: the generated server on a real socket, on a thread of its
 //! own because the command line brings its own event loop.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -36,6 +36,8 @@ pub(super) struct Script {
     /// The statuses that a watcher gets; a caller without a watch gets the last one.
     pub(super) status: Vec<GetStatusResponse>,
     pub(super) then: Then,
+    /// The statuses that the first watchers get, each of its own; then their streams end.
+    pub(super) watches: VecDeque<Vec<GetStatusResponse>>,
     /// The answer of the admission plugin; `None` means that it admits everything.
     pub(super) admission: Option<AskAdmissionResponse>,
     pub(super) configure: Vec<ConfigureResult>,
@@ -46,6 +48,8 @@ pub(super) struct Script {
     pub(super) notified: Vec<NotifiedPlugin>,
     pub(super) events: Vec<Event>,
     pub(super) logs: Vec<Vec<u8>>,
+    /// Chunks of the logs that have more than bytes, by name; empty is the agent's.
+    pub(super) chunks: HashMap<String, Vec<LogChunk>>,
     pub(super) examine: ExamineResponse,
     pub(super) sweep: SweepResponse,
 }
@@ -180,6 +184,10 @@ impl LocalAgent for Server {
         &self,
         _: Request<GetStatusRequest>,
     ) -> Result<Response<Self::WatchStatusStream>, Status> {
+        let first = self.script.lock().expect("no holder panics").watches.pop_front();
+        if let Some(first) = first {
+            return Ok(answers(first, Then::End));
+        }
         let script = self.script();
         Ok(answers(script.status, script.then))
     }
@@ -252,9 +260,10 @@ impl LocalAgent for Server {
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
         let request = request.into_inner();
         self.known(&request.name)?;
-        self.record(|asked| asked.events.push(request));
         let script = self.script();
-        Ok(answers(script.events, script.then))
+        let then = if request.follow { script.then } else { Then::End };
+        self.record(|asked| asked.events.push(request));
+        Ok(answers(script.events, then))
     }
 
     async fn stream_logs(
@@ -263,11 +272,15 @@ impl LocalAgent for Server {
     ) -> Result<Response<Self::StreamLogsStream>, Status> {
         let request = request.into_inner();
         self.known(&request.name)?;
-        self.record(|asked| asked.logs.push(request));
         let script = self.script();
-        let chunks =
-            script.logs.into_iter().map(|data| LogChunk { data, ..LogChunk::default() }).collect();
-        Ok(answers(chunks, script.then))
+        let bytes = script.logs.into_iter().map(|data| LogChunk { data, ..LogChunk::default() });
+        let chunks = script.chunks.get(&request.name).cloned();
+        let chunks = chunks.unwrap_or_else(|| bytes.collect());
+        // Nothing follows the last lines.
+        let chunks = if request.lines == 0 { Vec::new() } else { chunks };
+        let then = if request.follow { script.then } else { Then::End };
+        self.record(|asked| asked.logs.push(request));
+        Ok(answers(chunks, then))
     }
 
     async fn examine(

@@ -2,6 +2,10 @@
 //!
 //! [`judge`] is the whole decision and is pure; [`follow`] is the loop around it. Used by every
 //! verb with `--wait`.
+//!
+//! The agent may be restarted or upgraded meanwhile: the order is durable, so the wait goes on with
+//! the agent that comes back. What a status cannot say any more by then, because a newer order
+//! changed the plugin or it is gone, is in the recorded events ([`super::ends`]).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,69 +13,21 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{GetStatusRequest, Installation, PluginStatus};
 
+pub(super) use super::awaited::{Awaited, FollowedOrder, Goal, REMOVED};
 use super::client::Client;
+use super::comeback::Comeback;
+use super::ends;
 use super::failure::{Exit, Failure};
 use super::format::one_line;
+use super::progress::Progress;
 use crate::display::values;
 
-/// The word in place of a state for a removed plugin.
-pub(super) const REMOVED: &str = "REMOVED";
-
-/// The goal of an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Goal {
-    /// This revision is installed and runs, or waits for its trigger.
-    Installed { revision: String },
-    /// The plugin runs, with any revision.
-    Working,
-    /// The plugin runs with the configuration of this digest; empty for none.
-    Configured { config_hash: String },
-    /// The plugin is removed.
-    Removed,
-    /// The plugin does not run, and is to stay so.
-    Stopped,
-    /// The revision before runs.
-    RolledBack,
-    /// The order was carried out, whatever came of it.
-    Settled,
-}
-
-impl Goal {
-    /// Whether it is that of an order which a hold makes wait.
-    const fn waits_under_a_hold(&self) -> bool {
-        match self {
-            Self::Installed { .. } | Self::Configured { .. } | Self::Removed => true,
-            Self::Working | Self::Stopped | Self::RolledBack | Self::Settled => false,
-        }
-    }
-}
+const KEPT: &str = "the order is kept; `guest-agent status` shows its result";
 
 /// The failure of a verb that waited for an order which a hold makes wait.
 pub(super) fn held(name: &str, by: &str) -> Failure {
     Failure::new(Exit::TimedOut, format_args!("{name} is held by {by}, so the order waits"))
         .hint(format!("it is carried out after `guest-agent release {name}`"))
-}
-
-/// An accepted order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Awaited {
-    pub(super) name: String,
-    pub(super) goal: Goal,
-    /// The number that the agent gave it.
-    pub(super) generation: u64,
-}
-
-/// The progress of an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FollowedOrder {
-    /// The order is still being carried out.
-    Waiting,
-    /// The goal is reached; the state of the plugin, or `REMOVED`.
-    Done(String),
-    /// The goal cannot be reached any more, for this reason.
-    Failed(String),
-    /// The order waits for the end of a hold; who holds the plugin, and why.
-    Held(String),
 }
 
 /// Whether a status is newer than the order.
@@ -170,59 +126,142 @@ fn explain(status: &PluginStatus, fallback: &str) -> String {
     if why.is_empty() { fallback.to_owned() } else { format!("{fallback}: {}", one_line(why)) }
 }
 
-/// Follows the status until every order has settled or the time is up. `observe` sees every status
-/// of an awaited plugin. The verdicts are in the order of `awaited`.
+/// Follows the status until every order has settled or the time is up, over restarts of the agent.
+/// The verdicts are in the order of `awaited`; an order that has none when the time is up is
+/// [`FollowedOrder::Late`].
+///
+/// # Errors
+/// The agent refused to say, or was away when the time was up.
 pub(super) async fn follow(
     client: &mut Client,
     awaited: &[Awaited],
     timeout: Duration,
-    observe: &mut dyn FnMut(&PluginStatus),
+    progress: &mut Progress,
 ) -> Result<Vec<FollowedOrder>, Failure> {
-    let mut verdicts = vec![FollowedOrder::Waiting; awaited.len()];
-    let mut last = vec![String::new(); awaited.len()];
-    let watching = async {
-        let mut seen = BTreeSet::new();
-        let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
-        while let Some(status) = changes.message().await? {
-            for (index, order) in awaited.iter().enumerate() {
-                let plugin = status.plugins.iter().find(|plugin| plugin.name == order.name);
-                if let Some(plugin) = plugin {
-                    observe(plugin);
-                    last[index] = explain(plugin, &format!("it is {}", plugin.state));
-                }
-                let before = if seen.contains(&index) { Seen::Before } else { Seen::Never };
-                if verdicts[index] == FollowedOrder::Waiting {
-                    verdicts[index] = judge(order, plugin, before);
-                }
-                if plugin.is_some() {
-                    seen.insert(index);
+    let mut watch = Watch {
+        awaited,
+        verdicts: vec![FollowedOrder::Waiting; awaited.len()],
+        last: vec![String::new(); awaited.len()],
+        seen: BTreeSet::new(),
+        comeback: Comeback::new(),
+    };
+    let waited = tokio::time::timeout(timeout, watch.until_settled(client, progress)).await;
+    match waited {
+        Ok(result) => result?,
+        Err(_elapsed) => {
+            if let Some(away) = watch.comeback.away_after(timeout) {
+                return Err(away.hint(KEPT));
+            }
+            for (verdict, last) in watch.verdicts.iter_mut().zip(&watch.last) {
+                if *verdict == FollowedOrder::Waiting {
+                    let state = Some(last.as_str()).filter(|text| !text.is_empty());
+                    let state = state.unwrap_or("the agent does not list it").to_owned();
+                    *verdict = FollowedOrder::Late(state);
                 }
             }
-            if !verdicts.contains(&FollowedOrder::Waiting) {
+        }
+    }
+    Ok(watch.verdicts)
+}
+
+/// The failure of a wait whose time was up.
+pub(super) fn late(timeout: Duration) -> Failure {
+    let waited = crate::config::format_duration(timeout);
+    Failure::new(Exit::TimedOut, format_args!("not done after {waited}"))
+        .hint("the order is kept; see `guest-agent status`, or wait longer with --timeout")
+}
+
+/// What is known of orders while they are waited for.
+struct Watch<'a> {
+    awaited: &'a [Awaited],
+    verdicts: Vec<FollowedOrder>,
+    /// The last state of each plugin, in words.
+    last: Vec<String>,
+    /// The orders whose plugins the agent has listed.
+    seen: BTreeSet<usize>,
+    comeback: Comeback,
+}
+
+// === impl Watch ===
+
+impl Watch<'_> {
+    async fn until_settled(
+        &mut self,
+        client: &mut Client,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        let mut is_first = true;
+        loop {
+            match self.connected(client, progress, is_first).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => self.comeback.pause(failure, progress).await?,
+            }
+            is_first = false;
+        }
+    }
+
+    /// Watches while one agent answers.
+    async fn connected(
+        &mut self,
+        client: &mut Client,
+        progress: &mut Progress,
+        is_first: bool,
+    ) -> Result<(), Failure> {
+        let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
+        let mut is_back = !is_first;
+        while let Some(status) = changes.message().await? {
+            self.comeback.is_here();
+            self.judge(&status.plugins, progress);
+            if std::mem::take(&mut is_back) {
+                self.ask_for_ends(client, &status.plugins).await?;
+            }
+            if !self.verdicts.contains(&FollowedOrder::Waiting) {
                 return Ok(());
             }
         }
-        Err(Failure::new(Exit::Unreachable, "the agent ended while it was waited for")
-            .hint("the order is kept; `guest-agent status` shows its result"))
-    };
-    match tokio::time::timeout(timeout, watching).await {
-        Ok(result) => result?,
-        Err(_elapsed) => {
-            let waited = crate::config::format_duration(timeout);
-            let mut failure = Failure::new(Exit::TimedOut, format_args!("not done after {waited}"));
-            for (index, order) in awaited.iter().enumerate() {
-                if verdicts[index] == FollowedOrder::Waiting {
-                    let state = Some(last[index].as_str()).filter(|text| !text.is_empty());
-                    let state = state.unwrap_or("the agent does not list it");
-                    failure = failure.cause(format_args!("{}: {state}", order.name));
-                }
+        Err(Failure::new(Exit::Unreachable, "the agent ended while it was waited for"))
+    }
+
+    fn judge(&mut self, plugins: &[PluginStatus], progress: &mut Progress) {
+        for (index, order) in self.awaited.iter().enumerate() {
+            let plugin = of(plugins, order);
+            if let Some(plugin) = plugin {
+                progress.show(plugin);
+                self.last[index] = explain(plugin, &format!("it is {}", plugin.state));
             }
-            return Err(failure.hint(
-                "the order is kept; see `guest-agent status`, or wait longer with --timeout",
-            ));
+            let before = if self.seen.contains(&index) { Seen::Before } else { Seen::Never };
+            if self.verdicts[index] == FollowedOrder::Waiting {
+                self.verdicts[index] = judge(order, plugin, before);
+            }
+            if plugin.is_some() {
+                self.seen.insert(index);
+            }
         }
     }
-    Ok(verdicts)
+
+    /// After nobody was connected: looks for the end of each order whose plugin says nothing of it
+    /// any more.
+    async fn ask_for_ends(
+        &mut self,
+        client: &mut Client,
+        plugins: &[PluginStatus],
+    ) -> Result<(), Failure> {
+        for (index, order) in self.awaited.iter().enumerate() {
+            let plugin = of(plugins, order);
+            if plugin.is_some_and(|plugin| plugin.generation <= order.generation) {
+                continue;
+            }
+            let events = ends::events_of(client, &order.name).await?;
+            if let Some(ended) = ends::end_of(&order.goal, &events, plugin) {
+                self.verdicts[index] = ended;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn of<'a>(plugins: &'a [PluginStatus], order: &Awaited) -> Option<&'a PluginStatus> {
+    plugins.iter().find(|plugin| plugin.name == order.name)
 }
 
 #[cfg(test)]

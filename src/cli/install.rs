@@ -19,14 +19,15 @@ use crate::config::parse_duration;
 #[command(after_help = "\
 Examples:
   guest-agent install -f metrics.tar.gz --wait
-  guest-agent install -f order.json
+  guest-agent install -f base.json -f metrics.json --wait
+  generate-order | guest-agent install -f -
   guest-agent install metrics --revision 1.4 --url https://host/metrics.tar.gz \\
     --sha256 HEX --entry-point bin/metrics --arg=--verbose --wait")]
 pub(super) struct Flags {
-    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made
-    /// by `pack`
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    /// A ConfigurePlugin or ConfigurePluginStates as JSON (- reads it from standard input), or an
+    /// archive, bundle or directory made by `pack`; may be repeated
+    #[arg(short, long = "file", id = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// Name of the plugin
     #[arg(requires_all = ["revision", "url", "sha256", "entry_point"])]
     name: Option<PluginName>,
@@ -60,28 +61,49 @@ pub(super) struct Flags {
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
-    let given = match &flags.file {
-        Some(file) => upload::open(file)?,
-        None => None,
-    };
-    let orders = if given.is_some() { Vec::new() } else { flags.orders()? };
+    let given = flags.given()?;
     let mut client = context.connect().await?;
-    let orders = match given {
-        Some(given) => vec![upload::hand_over(&mut client, given).await?],
-        None => orders,
-    };
+    let mut orders = Vec::new();
+    for given in given {
+        match given {
+            Given::Orders(given) => orders.extend(given),
+            Given::Bundle(bundle) => orders.push(upload::hand_over(&mut client, *bundle).await?),
+        }
+    }
     let timeout = flags.wait.then_some(flags.timeout);
     let spoken = (context.console, context.environment);
     order_and_report(&mut client, orders, timeout, context.global.json(), spoken).await
 }
 
+/// What one file gives.
+enum Given {
+    Orders(Vec<ConfigurePlugin>),
+    /// An order whose archive has to be uploaded first.
+    Bundle(Box<upload::Given>),
+}
+
 // === impl Flags ===
 
 impl Flags {
-    fn orders(&self) -> Result<Vec<ConfigurePlugin>, Failure> {
-        if let Some(file) = &self.file {
-            return orders_in(file);
+    /// What all files give, in their order. A file that is wrong is known before anything is
+    /// ordered.
+    fn given(&self) -> Result<Vec<Given>, Failure> {
+        if self.files.is_empty() {
+            return Ok(vec![Given::Orders(vec![self.order()?])]);
         }
+        if self.files.iter().filter(|file| order::is_standard_input(file)).count() > 1 {
+            return Err(Failure::usage("standard input can be read once: give `-f -` once"));
+        }
+        let given = self.files.iter().map(|file| {
+            Ok(match upload::open(file)? {
+                Some(bundle) => Given::Bundle(Box::new(bundle)),
+                None => Given::Orders(orders_in(file)?),
+            })
+        });
+        given.collect()
+    }
+
+    fn order(&self) -> Result<ConfigurePlugin, Failure> {
         let (Some(name), Some(revision), Some(url), Some(sha256), Some(entry_point)) =
             (&self.name, &self.revision, &self.url, &self.sha256, &self.entry_point)
         else {
@@ -106,8 +128,7 @@ impl Flags {
             }
             value["manifest"] = json!({ "structConfig": config });
         }
-        let order = order::decode(&value)
-            .map_err(|error| Failure::usage("the flags do not make an order").because(&error))?;
-        Ok(vec![order])
+        order::decode(&value)
+            .map_err(|error| Failure::usage("the flags do not make an order").because(&error))
     }
 }

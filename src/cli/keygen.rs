@@ -13,7 +13,8 @@ use crate::install::trust::sign;
 Examples:
   guest-agent keygen -o release.key")]
 pub(super) struct Flags {
-    /// Where the secret key is written; the public one is written beside it as FILE.pub
+    /// Where the secret key is written, unencrypted and readable by its owner alone; the public one
+    /// is written beside it as FILE.pub
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -30,7 +31,7 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         }))?);
     }
     console.line(&format!(
-        "{}: keep it secret, sign with it; it is NOT encrypted",
+        "{}: keep it secret, sign with it; it is NOT encrypted: every reader of the file can sign",
         flags.output.display()
     ))?;
     console.line(&format!("{}: for every machine that installs", public.display()))?;

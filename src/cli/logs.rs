@@ -1,251 +1,218 @@
-//! `logs`: what a plugin printed. A file or a pipe gets the exact bytes; a terminal gets text
-//! without control sequences.
+//! `logs`: what plugins printed, and what the agent logged. A file or a pipe gets the exact bytes; a
+//! terminal gets text without control sequences.
+//!
+//! ```text
+//! source (one for each log, on a connection of its own) ─┐
+//! source ────────────────────────────────────────────────┼─► last lines by time, then as they come ─► print
+//! source ────────────────────────────────────────────────┘
+//! ```
+//!
+//! Each source reads ahead by a bounded number of lines. A connection of its own lets one wait
+//! while another is read: on a shared one, the unread lines of one log could hold up another.
 
-use std::fmt::Write as _;
-use std::time::Duration;
+mod lines;
+mod print;
+mod source;
+
+use std::sync::Arc;
 
 use guest_agent_actors::model::id::PluginName;
-use guest_agent_proto::local::{LogChunk, StreamLogsRequest};
-use serde_json::json;
-use tokio::time::Instant;
+use guest_agent_proto::local::StreamLogsRequest;
+use memchr::memmem::Finder;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{StreamExt, StreamMap};
 
-use super::client::{self, Patience};
 use super::console::Console;
 use super::context::Context;
 use super::failure::{Exit, Failure};
+use super::format::{padded, width};
+use super::moment::{Moment, moment};
+use lines::Part;
+use print::{Form, Head, Printer};
+use source::{Cut, Item, Source};
 
-/// Longest time that an agent may be away while its logs are followed.
-const COMEBACK: Duration = Duration::from_secs(30);
+/// Most logs at once.
+const LOGS_MAX: usize = 64;
 
-/// Time between two attempts to connect.
-const BEAT: Duration = Duration::from_millis(200);
+/// How many of the last lines are shown where neither -n nor --since says it.
+const LINES: u32 = 100;
 
-/// A line longer than this many bytes becomes several objects.
-const LINE_MAX: usize = 64 * 1024;
-
-/// Most bytes of an incomplete UTF-8 character.
-const UNFINISHED_MAX: usize = 3;
+/// Most lines that one log is read ahead of the others.
+const AHEAD: usize = 64;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   guest-agent logs metrics -n 20
-  guest-agent logs metrics --follow")]
+  guest-agent logs metrics web --follow --timestamps
+  guest-agent logs metrics --since 10m --grep timeout
+  guest-agent logs --agent")]
 pub(super) struct Flags {
-    /// Name of the plugin
-    name: PluginName,
-    /// Go on with what it prints from now on
+    /// Names of plugins; lines of several begin with the name
+    #[arg(id = "name", value_name = "NAME", required_unless_present = "agent")]
+    names: Vec<PluginName>,
+    /// The agent's own log, as far back as it keeps it in memory
+    #[arg(long, conflicts_with = "name")]
+    agent: bool,
+    /// Go on with what is printed from now on
     #[arg(short, long)]
     follow: bool,
-    /// How many of the last lines to show
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
-    lines: u32,
+    /// How many of the last lines to show [default: 100; with --since, all]
+    #[arg(short = 'n', long, value_name = "N")]
+    lines: Option<u32>,
+    /// Only lines since then: how long ago (10m), or a time (2030-01-31T12:00:00Z)
+    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    since: Option<Moment>,
+    /// Show when each line was printed, to about a second
+    #[arg(short, long)]
+    timestamps: bool,
+    /// Only lines with this text in them; not a pattern
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    grep: Option<String>,
 }
 
-pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<(), Failure> {
-    let mut request = StreamLogsRequest {
-        name: flags.name.as_str().to_owned(),
-        follow: flags.follow,
-        lines: flags.lines,
-        from: None,
-    };
-    let mut printer = Printer::new(context.global.json(), context.console.width.is_some());
-    let mut gone_since = None;
+pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    let (mut printers, sources) = flags.prepare(&context)?;
+    let mut reading = JoinSet::new();
+    let mut items = Vec::new();
+    for source in sources {
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        reading.spawn(source.read(sender));
+        items.push(receiver);
+    }
+    let console = context.console;
+    let printed = print(items, &mut printers, console).await;
+    for printer in &mut printers {
+        printer.finish(console)?;
+    }
+    printed.map_err(|failure| if flags.agent { of_the_agent(failure) } else { failure })
+}
+
+/// Says where the log of an agent is that does not answer.
+fn of_the_agent(failure: Failure) -> Failure {
+    if failure.exit != Exit::Unreachable {
+        return failure;
+    }
+    failure.hint(
+        "the log of an agent that has ended is where it was sent: `journalctl -u guest-agent`",
+    )
+}
+
+type Items = mpsc::Receiver<Result<Item, Failure>>;
+
+/// Prints the last lines of all logs in the order in which they were printed, then what follows.
+async fn print(
+    mut logs: Vec<Items>,
+    printers: &mut [Printer],
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    // The next line of each log.
+    let mut heads: Vec<Option<Item>> = logs.iter().map(|_| None).collect();
+    let mut is_read: Vec<bool> = vec![false; logs.len()];
     loop {
-        let before = request.from;
-        let ended = read(&mut request, &mut printer, &mut context).await;
-        if request.from != before {
-            gone_since = None;
+        for (index, log) in logs.iter_mut().enumerate() {
+            if heads[index].is_none() && !is_read[index] {
+                match log.recv().await.transpose()? {
+                    Some(Item::CaughtUp) | None => is_read[index] = true,
+                    Some(item) => heads[index] = Some(item),
+                }
+            }
         }
-        let since = *gone_since.get_or_insert_with(Instant::now);
-        match ended {
-            // After a restart of the agent, the new stream continues after the last printed byte.
-            Err(failure)
-                if failure.exit == Exit::Unreachable
-                    && request.from.is_some()
-                    && since.elapsed() < COMEBACK =>
-            {
-                tokio::time::sleep(BEAT).await;
-            }
-            ended => {
-                printer.finish(context.console)?;
-                return ended;
-            }
+        let next =
+            (0..heads.len()).filter_map(|index| Some((order(heads[index].as_ref()?), index))).min();
+        let Some((_, index)) = next else { break };
+        if let Some(item) = heads[index].take() {
+            one(&item, &mut printers[index], console)?;
         }
     }
-}
-
-async fn read(
-    request: &mut StreamLogsRequest,
-    printer: &mut Printer,
-    context: &mut Context<'_, '_>,
-) -> Result<(), Failure> {
-    let patience = if request.follow { Patience::Forever } else { Patience::Soon };
-    let mut client = context.connect().await?;
-    let mut chunks = match client.stream_logs(request.clone()).await {
-        Ok(answer) => answer.into_inner(),
-        Err(error) => return Err(client::about(&mut client, &request.name, error).await),
-    };
-    while let Some(chunk) = client::next(&mut chunks, patience).await? {
-        printer.print(&chunk, context.console)?;
-        // Older agents send no positions, so there is no point to continue from.
-        if request.follow && chunk.next > 0 {
-            request.from = Some(chunk.next);
-        }
+    let mut all: StreamMap<usize, ReceiverStream<_>> =
+        logs.into_iter().map(ReceiverStream::new).enumerate().collect();
+    while let Some((index, item)) = all.next().await {
+        one(&item?, &mut printers[index], console)?;
     }
     Ok(())
 }
 
-/// Prints chunks. What it keeps between two of them is bounded.
-struct Printer {
-    form: Form,
-    /// The beginning of a line, or of a character.
-    unfinished: Vec<u8>,
+/// What comes first: what has no time, and then the oldest.
+fn order(item: &Item) -> Option<jiff::Timestamp> {
+    match item {
+        Item::Part(Part::Line(line)) => line.at,
+        Item::Part(Part::Missing(_)) | Item::Bytes(_) | Item::CaughtUp => None,
+    }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Bytes,
-    Safe,
-    Objects,
+fn one(item: &Item, printer: &mut Printer, console: &mut Console<'_>) -> std::io::Result<()> {
+    match item {
+        Item::CaughtUp => Ok(()),
+        Item::Part(part) => printer.part(part, console),
+        Item::Bytes(chunk) => {
+            if chunk.skipped > 0 {
+                printer.finish(console)?;
+                printer.missing(chunk.skipped, console)?;
+            }
+            printer.bytes(&chunk.data, console)
+        }
+    }
 }
 
-// === impl Printer ===
+// === impl Flags ===
 
-impl Printer {
-    fn new(json: bool, terminal: bool) -> Self {
-        let form = match (json, terminal) {
+impl Flags {
+    /// A printer and a source for each log.
+    fn prepare(&self, context: &Context<'_, '_>) -> Result<(Vec<Printer>, Vec<Source>), Failure> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in &self.names {
+            if !names.contains(&name.as_str()) {
+                names.push(name.as_str());
+            }
+        }
+        if names.len() > LOGS_MAX {
+            return Err(Failure::usage(format_args!("at most {LOGS_MAX} logs are read at once")));
+        }
+        if self.agent {
+            names.push("");
+        }
+        let form = match (context.global.json(), context.console.width) {
             (true, _) => Form::Objects,
-            (false, true) => Form::Safe,
-            (false, false) => Form::Bytes,
+            (false, Some(_)) => Form::Safe,
+            (false, None) => Form::Bytes,
         };
-        Self { form, unfinished: Vec::new() }
-    }
-
-    fn print(&mut self, chunk: &LogChunk, console: &mut Console<'_>) -> std::io::Result<()> {
-        if chunk.skipped > 0 {
-            self.finish(console)?;
-            self.missing(chunk.skipped, console)?;
-        }
-        match self.form {
-            Form::Bytes => console.out.write_all(&chunk.data)?,
-            Form::Safe => {
-                self.unfinished.extend_from_slice(&chunk.data);
-                let whole = self.unfinished.len() - unfinished_character(&self.unfinished);
-                let rest = self.unfinished.split_off(whole);
-                let text = std::mem::replace(&mut self.unfinished, rest);
-                console.out.write_all(safe(&text).as_bytes())?;
-            }
-            Form::Objects => {
-                for part in chunk.data.split_inclusive(|&byte| byte == b'\n') {
-                    for part in part.chunks(LINE_MAX) {
-                        self.unfinished.extend_from_slice(part);
-                        if self.unfinished.ends_with(b"\n") || self.unfinished.len() >= LINE_MAX {
-                            self.finish(console)?;
-                        }
-                    }
-                }
-            }
-        }
-        console.out.flush()
-    }
-
-    /// Prints what is left of a line that has no end.
-    fn finish(&mut self, console: &mut Console<'_>) -> std::io::Result<()> {
-        let rest = std::mem::take(&mut self.unfinished);
-        match self.form {
-            _ if rest.is_empty() => Ok(()),
-            Form::Objects => console.object(&json!({ "data": String::from_utf8_lossy(&rest) })),
-            Form::Bytes | Form::Safe => console.text(&safe(&rest)),
-        }
-    }
-
-    fn missing(&self, bytes: u64, console: &mut Console<'_>) -> std::io::Result<()> {
-        match self.form {
-            Form::Objects => console.object(&json!({ "skipped": bytes })),
-            Form::Bytes | Form::Safe => {
-                let text = "were cut off the log before they could be read";
-                writeln!(console.err, "guest-agent: {bytes} bytes {text}")
-            }
-        }
-    }
-}
-
-/// How many bytes at the end belong to an incomplete UTF-8 character.
-fn unfinished_character(bytes: &[u8]) -> usize {
-    (1..=UNFINISHED_MAX.min(bytes.len()))
-        .find(|&count| {
-            let error = std::str::from_utf8(&bytes[bytes.len() - count..]).err();
-            error.is_some_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
-        })
-        .unwrap_or(0)
-}
-
-/// Text that is safe on a terminal: control characters are written as escapes such as `\x1b`.
-fn safe(bytes: &[u8]) -> String {
-    let mut shown = String::new();
-    for character in String::from_utf8_lossy(bytes).chars() {
-        match character {
-            '\n' | '\t' => shown.push(character),
-            // A carriage return before a line feed is kept: other systems end their lines with it.
-            '\r' => {}
-            control if control.is_control() => {
-                // Writing to a string does not fail.
-                let _fits = write!(shown, "\\x{:02x}", u32::from(control));
-            }
-            // These change the direction of text, so that a reader sees another text than the bytes
-            // hold.
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                shown.push_str(&character.escape_unicode().to_string());
-            }
-            other => shown.push(other),
-        }
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn printed(json: bool, terminal: bool, chunks: &[&[u8]]) -> String {
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut console = Console {
-            out: &mut out,
-            err: &mut err,
-            width: terminal.then_some(80),
-            err_is_terminal: false,
-            colour: false,
-            reply: None,
-            now: jiff::Timestamp::now,
+        let widest = names.iter().map(|name| width(name)).max().unwrap_or_default();
+        let is_one = names.len() == 1;
+        let head = |name: &str| Head {
+            name: (!is_one).then(|| padded(name, widest)),
+            // A log of the agent without times would say little.
+            time: self.timestamps || (self.agent && form != Form::Objects),
         };
-        let mut printer = Printer::new(json, terminal);
-        for data in chunks {
-            let chunk = LogChunk { data: data.to_vec(), ..LogChunk::default() };
-            printer.print(&chunk, &mut console).expect("printed");
-        }
-        printer.finish(&mut console).expect("printed");
-        String::from_utf8(out).expect("text")
-    }
-
-    #[test]
-    fn a_terminal_is_shown_text_and_nothing_else() {
-        let chunks: [&[u8]; 3] = [b"\x1b]0;owned\x07 gr\xc3", b"\xbc\xc3\x9f\xff\n", b"\xe2\x80"];
-        let shown = printed(false, true, &chunks);
-        assert_eq!(shown, "\\x1b]0;owned\\x07 gr\u{fc}\u{df}\u{fffd}\n\u{fffd}");
-        assert_eq!(safe("a\u{202e}b\u{9b}c\r\n".as_bytes()), "a\\u{202e}b\\x9bc\n");
-    }
-
-    #[test]
-    fn each_line_is_an_object_however_it_comes() {
-        let shown = printed(true, false, &[b"on", b"e\ntwo\nth", b"ree"]);
-        assert_eq!(shown, "{\"data\":\"one\\n\"}\n{\"data\":\"two\\n\"}\n{\"data\":\"three\"}\n");
-    }
-
-    #[test]
-    fn a_line_without_end_is_passed_on_in_parts() {
-        let endless = vec![b'x'; 5 * LINE_MAX];
-        let shown = printed(true, false, &[&endless]);
-        assert_eq!(shown.lines().count(), 5);
+        let printers: Vec<_> = names.iter().map(|name| Printer::new(form, head(name))).collect();
+        let finder = self.grep.as_ref().map(|text| Arc::new(Finder::new(text).into_owned()));
+        let is_plain = finder.is_none() && form != Form::Objects;
+        let times = self.timestamps || self.agent || !is_one;
+        let cut = match finder {
+            None if is_plain && printers.iter().all(|printer| printer.head.is_empty()) => {
+                Cut::Bytes
+            }
+            finder => Cut::Lines(finder),
+        };
+        let lines = if self.since.is_some() { u32::MAX } else { LINES };
+        let since = self.since.map(|since| since.before((context.console.now)()));
+        let socket = context.socket()?;
+        let source = |name: &&str| Source {
+            socket: socket.clone(),
+            last: StreamLogsRequest {
+                name: (*name).to_owned(),
+                agent: self.agent,
+                lines: self.lines.unwrap_or(lines),
+                since,
+                times,
+                ..StreamLogsRequest::default()
+            },
+            follows: self.follow,
+            cut: cut.clone(),
+        };
+        let sources = names.iter().map(source).collect();
+        Ok((printers, sources))
     }
 }

@@ -21,20 +21,33 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
         return Ok(Moment::At(at));
     }
     parse_duration(text).map(Moment::Away).map_err(|_| {
-        "write how far away (\"10m\", \"1h30m\") or a time (\"2030-01-31T12:00:00Z\")".to_owned()
+        "write how far from now (\"10m\", \"1h30m\") or a time (\"2030-01-31T12:00:00Z\")"
+            .to_owned()
     })
 }
 
 // === impl Moment ===
 
 impl Moment {
-    /// The time, where the moment is in the future of `now`.
-    pub(super) fn after(self, now: Timestamp) -> Timestamp {
-        match self {
+    /// The time, where the moment is before `now`.
+    pub(super) fn before(self, now: Timestamp) -> prost_types::Timestamp {
+        proto(match self {
+            Self::At(at) => at,
+            Self::Away(away) => now.checked_sub(away).unwrap_or(Timestamp::MIN),
+        })
+    }
+
+    /// The time, where the moment is after `now`.
+    pub(super) fn after(self, now: Timestamp) -> prost_types::Timestamp {
+        proto(match self {
             Self::At(at) => at,
             Self::Away(away) => now.checked_add(away).unwrap_or(Timestamp::MAX),
-        }
+        })
     }
+}
+
+fn proto(at: Timestamp) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }
 }
 
 #[cfg(test)]
@@ -44,12 +57,13 @@ mod tests {
     #[test]
     fn a_moment_is_a_distance_or_a_time() {
         let now = Timestamp::from_second(1_000).expect("a time");
-        let after = |text: &str| moment(text).map(|moment| moment.after(now).as_second());
-        assert_eq!(after("10m"), Ok(1_600));
-        assert_eq!(after("1970-01-01T01:00:00Z"), Ok(3_600));
-        assert_eq!(after("99999999h"), Ok(Timestamp::MAX.as_second()));
+        let seconds = |text: &str| {
+            moment(text).map(|moment| (moment.before(now).seconds, moment.after(now).seconds))
+        };
+        assert_eq!(seconds("10m"), Ok((400, 1_600)));
+        assert_eq!(seconds("1970-01-01T01:00:00Z"), Ok((3_600, 3_600)));
         for bad in ["", "tomorrow", "-5m", "2030-01-31"] {
-            assert!(after(bad).is_err_and(|why| why.contains("10m")), "{bad:?}");
+            assert!(seconds(bad).is_err_and(|why| why.contains("10m")), "{bad:?}");
         }
     }
 }

@@ -19,6 +19,9 @@ use guest_agent_proto::json::{
 use prost::Message;
 use serde_json::{Value, json};
 
+/// What stands for the standard input in place of a file's name.
+const STANDARD_INPUT: &str = "-";
+
 /// Most bytes of an order that are read.
 const FILE_MAX: u64 = 16 << 20;
 
@@ -62,9 +65,17 @@ pub(super) fn order_beside(archive: &Path) -> PathBuf {
     name.into()
 }
 
-/// The orders in a path: a JSON file, an archive with its order beside it, or a directory with one
-/// such pair.
+/// Whether a path stands for the standard input.
+pub(super) fn is_standard_input(path: &Path) -> bool {
+    path == Path::new(STANDARD_INPUT)
+}
+
+/// The orders in a path: a JSON file, an archive with its order beside it, a directory with one
+/// such pair, or `-` for JSON from the standard input.
 pub(super) fn read(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
+    if is_standard_input(path) {
+        return of_bytes(Path::new("standard input"), std::io::stdin().lock());
+    }
     if path.is_dir() {
         return of_archive(&archive_in(path)?);
     }
@@ -121,7 +132,13 @@ pub(super) fn of_bundle(path: &Path, manifest: &str) -> Result<ConfigurePlugin, 
 }
 
 fn of_json(path: &Path) -> Result<Vec<ConfigurePlugin>, OrderError> {
-    let text = String::from_utf8(bytes_of(path)?)
+    let file = std::fs::File::open(path)
+        .map_err(|source| OrderError::Read { path: path.to_owned(), source })?;
+    of_bytes(path, file)
+}
+
+fn of_bytes(path: &Path, from: impl std::io::Read) -> Result<Vec<ConfigurePlugin>, OrderError> {
+    let text = String::from_utf8(bounded(path, from)?)
         .map_err(|_| OrderError::Text { path: path.to_owned() })?;
     of_text(path, &text)
 }
@@ -188,12 +205,17 @@ fn looks_packed(path: &Path) -> bool {
 
 /// A file, up to a bound.
 pub(super) fn bytes_of(path: &Path) -> Result<Vec<u8>, OrderError> {
+    let file = std::fs::File::open(path)
+        .map_err(|source| OrderError::Read { path: path.to_owned(), source })?;
+    bounded(path, file)
+}
+
+fn bounded(path: &Path, from: impl std::io::Read) -> Result<Vec<u8>, OrderError> {
     use std::io::Read;
 
     let failed = |source| OrderError::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    from.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > FILE_MAX {
         return Err(OrderError::TooLarge { path: path.to_owned() });
     }

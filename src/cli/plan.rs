@@ -37,7 +37,7 @@ use super::context::Context;
 use super::failure::Failure;
 use super::format::{bytes, counted, one_line};
 use super::upload;
-use super::{client, order, submit};
+use super::{client, ends, order, submit};
 use crate::display::values;
 use crate::hostinfo::preflight::contents::Contents;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
@@ -45,6 +45,7 @@ use crate::hostinfo::preflight::{self, Candidate, Unfit};
 use crate::install::dry_run;
 
 mod compare;
+mod downgrade;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -52,8 +53,8 @@ Examples:
   guest-agent plan -f metrics.tar.gz
   guest-agent plan -f order.json --json")]
 pub(super) struct Flags {
-    /// A ConfigurePlugin or ConfigurePluginStates as JSON, or an archive, bundle or directory made
-    /// by `pack`
+    /// A ConfigurePlugin or ConfigurePluginStates as JSON (- reads it from standard input), or an
+    /// archive, bundle or directory made by `pack`
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Fetch archives that are not on this machine, to look inside
@@ -128,6 +129,11 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         match spec_of(order) {
             Ok(Some(spec)) => {
                 compare_with(&mut agent, &spec, &mut planned).await?;
+                if let Some(status) = status {
+                    let events = ends::events_of(&mut agent, name).await?;
+                    let back = downgrade::finding(&planned.revision, status, &events);
+                    planned.findings.extend(back);
+                }
                 if is_deployed(&planned) {
                     planned.admission = ask_about(&mut agent, order).await?;
                 } else {

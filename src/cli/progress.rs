@@ -37,6 +37,13 @@ impl Progress {
         Self { bar, template: "" }
     }
 
+    /// Shows a sentence.
+    pub(super) fn say(&mut self, text: &str) {
+        self.template = WAIT;
+        self.bar.set_style(style(WAIT));
+        self.bar.set_message(text.to_owned());
+    }
+
     /// Shows the state and the download of a plugin.
     pub(super) fn show(&mut self, status: &PluginStatus) {
         let state = status.pending.as_ref().map_or(&status.state, |pending| &pending.state);
@@ -48,8 +55,7 @@ impl Progress {
         };
         if template != self.template {
             self.template = template;
-            let style = ProgressStyle::with_template(template).expect("a fixed template");
-            self.bar.set_style(style);
+            self.bar.set_style(style(template));
         }
         if let Some(progress) = &status.progress {
             if let Some(total) = progress.total_bytes {
@@ -60,6 +66,10 @@ impl Progress {
         let colon = if held_up.is_empty() { "" } else { ": " };
         self.bar.set_message(one_line(&format!("{} {state}{colon}{held_up}", status.name)));
     }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("a fixed template")
 }
 
 impl Drop for Progress {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::client::{self, Client};
 use super::console::Console;
 use super::failure::Failure;
-use super::follow::{Awaited, FollowedOrder, Goal, REMOVED, follow, held};
+use super::follow::{Awaited, FollowedOrder, Goal, REMOVED, follow, held, late};
 use super::format::one_line;
 use super::order::{self, OrderError};
 use super::progress::Progress;
@@ -28,7 +28,7 @@ struct Outcome<'a> {
     generation: Option<u64>,
     /// With `--wait`: the state the plugin is in now, or `REMOVED`.
     state: Option<&'a str>,
-    error: Option<&'a str>,
+    error: Option<String>,
     /// With `--wait`: who holds the plugin, where the order waits for the end of a hold.
     held: Option<&'a str>,
 }
@@ -54,7 +54,7 @@ pub(super) async fn order_and_report(
         Some(timeout) => {
             let mut progress = Progress::new(console);
             let awaited = accepted(&orders, &results);
-            follow(client, &awaited, timeout, &mut |status| progress.show(status)).await?
+            follow(client, &awaited, timeout, &mut progress).await?
         }
     };
     let ended = ended(&orders, results, verdicts);
@@ -66,7 +66,7 @@ pub(super) async fn order_and_report(
             console.line(&text)?;
         }
     }
-    failure(&ended)
+    failure(&ended, timeout.unwrap_or_default())
 }
 
 /// Sends orders to the agent. Its results are in the order of `orders`, one for each.
@@ -120,14 +120,17 @@ fn ended(
         .collect()
 }
 
-/// The failure of the verb, when an order failed.
-fn failure(ended: &[Ended<'_>]) -> Result<(), Failure> {
+/// The failure of the verb, when an order failed or took too long. Of several, one that failed
+/// decides the exit code: a later look may show the others done, and never that one.
+fn failure(ended: &[Ended<'_>], timeout: Duration) -> Result<(), Failure> {
     if let [Ended { order, verdict: FollowedOrder::Held(by), .. }] = ended {
         return Err(held(name_of(order), by));
     }
     let failed: Vec<_> = ended.iter().filter_map(Ended::failure).collect();
+    let is_any_failed = ended.iter().any(|ended| matches!(ended.verdict, FollowedOrder::Failed(_)));
     match failed.as_slice() {
         [] => Ok(()),
+        all if !is_any_failed => Err(all.iter().fold(late(timeout), Failure::cause)),
         [one] => Err(Failure::failed(one)),
         many => {
             let count = format!("{} of {} orders failed", many.len(), ended.len());
@@ -174,7 +177,7 @@ impl Ended<'_> {
     fn text(&self) -> Option<String> {
         let name = name_of(self.order);
         match &self.verdict {
-            FollowedOrder::Failed(_) | FollowedOrder::Held(_) => None,
+            FollowedOrder::Failed(_) | FollowedOrder::Late(_) | FollowedOrder::Held(_) => None,
             FollowedOrder::Waiting => {
                 Some(format!("{name}: accepted as order {}", self.result.generation))
             }
@@ -188,7 +191,9 @@ impl Ended<'_> {
 
     fn failure(&self) -> Option<String> {
         match &self.verdict {
-            FollowedOrder::Failed(why) => Some(format!("{}: {why}", name_of(self.order))),
+            FollowedOrder::Failed(why) | FollowedOrder::Late(why) => {
+                Some(format!("{}: {why}", name_of(self.order)))
+            }
             FollowedOrder::Held(by) => Some(held(name_of(self.order), by).reason),
             FollowedOrder::Waiting | FollowedOrder::Done(_) => None,
         }
@@ -203,8 +208,12 @@ impl<'a> From<&'a Ended<'a>> for Outcome<'a> {
             name: &result.name,
             generation: Some(result.generation).filter(|_| result.error.is_empty()),
             state: if let FollowedOrder::Done(state) = verdict { Some(state) } else { None },
-            error: if let FollowedOrder::Failed(why) = verdict { Some(why) } else { None },
             held: if let FollowedOrder::Held(by) = verdict { Some(by) } else { None },
+            error: match verdict {
+                FollowedOrder::Failed(why) => Some(why.clone()),
+                FollowedOrder::Late(last) => Some(format!("not done in time: {last}")),
+                FollowedOrder::Done(_) | FollowedOrder::Held(_) | FollowedOrder::Waiting => None,
+            },
         }
     }
 }

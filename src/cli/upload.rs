@@ -42,7 +42,7 @@ pub(super) fn open(path: &Path) -> Result<Option<Given>, Failure> {
     let failed = |error: BundleError| {
         Failure::failed(format_args!("{} is not a valid bundle", path.display())).because(&error)
     };
-    if !path.is_file() {
+    if order::is_standard_input(path) || !path.is_file() {
         return Ok(None);
     }
     // The caller reads such a file as an order, and reports the mistakes in it.

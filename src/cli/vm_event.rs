@@ -15,7 +15,13 @@ use crate::api::outcome::{FAILED, NOT_RUNNING};
 #[command(after_help = "\
 Examples:
   guest-agent vm-event shutdown
-  guest-agent vm-event startup --json")]
+  guest-agent vm-event startup --json
+
+Status of a plugin, with --json and on the command socket:
+    0  it got the event, or is not interested in it
+  501  it does not run, so the event was not sent; no failure
+  502  the event was sent, and the call failed or was not answered in time
+The exit code is 1 when a plugin has another status than 0 or 501.")]
 pub(super) struct Flags {
     /// What happens
     #[arg(value_enum)]

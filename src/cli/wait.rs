@@ -1,4 +1,5 @@
-//! `wait`: waits until a plugin is in a state, or answers a question with a code.
+//! `wait`: waits until a plugin is in a state, or answers a question with a code, over restarts of
+//! the agent.
 
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use guest_agent_proto::local::{AskRequest, GetStatusRequest};
 use serde_json::json;
 
 use super::client::{Client, unknown_plugin};
+use super::comeback::Comeback;
 use super::context::Context;
 use super::failure::{Exit, Failure};
 use super::progress::Progress;
@@ -58,16 +60,25 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let name = flags.name.as_str();
     let wanted =
         flags.state.or_else(|| flags.status_code.is_none().then_some(StatusValue::Running));
-    let mut last = Last::default();
+    let mut last = Last { words: None, known: Vec::new(), comeback: Comeback::new() };
     let mut progress = Progress::new(console);
     let waiting = async {
-        if let Some(wanted) = wanted {
-            for_state(&mut client, name, wanted, &mut progress, &mut last).await?;
+        loop {
+            let seen = async {
+                if let Some(wanted) = wanted {
+                    for_state(&mut client, name, wanted, &mut progress, &mut last).await?;
+                }
+                if let Some(code) = flags.status_code {
+                    let question = flags.request.as_deref();
+                    for_code(&mut client, name, question, code, &mut last).await?;
+                }
+                Ok::<(), Failure>(())
+            };
+            match seen.await {
+                Ok(()) => return Ok::<(), Failure>(()),
+                Err(failure) => last.comeback.pause(failure, &mut progress).await?,
+            }
         }
-        if let Some(code) = flags.status_code {
-            for_code(&mut client, name, flags.request.as_deref(), code, &mut last).await?;
-        }
-        Ok::<(), Failure>(())
     };
     let waited = tokio::time::timeout(flags.timeout, waiting).await;
     drop(progress);
@@ -86,6 +97,9 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             Ok(())
         }
         Err(_elapsed) => {
+            if let Some(away) = last.comeback.away_after(flags.timeout) {
+                return Err(away);
+            }
             let waited = format_duration(flags.timeout);
             let reason = format!("{name} did not reach the state within {waited}");
             let failure = Failure::new(Exit::TimedOut, reason);
@@ -100,11 +114,12 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }
 }
 
-/// The last status, for the message after a timeout.
-#[derive(Default)]
+/// What is known, for the message after a timeout.
 struct Last {
+    /// The last status.
     words: Option<String>,
     known: Vec<String>,
+    comeback: Comeback,
 }
 
 async fn for_state(
@@ -116,6 +131,7 @@ async fn for_state(
 ) -> Result<(), Failure> {
     let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
     while let Some(status) = changes.message().await? {
+        last.comeback.is_here();
         let plugin = status.plugins.iter().find(|plugin| plugin.name == name);
         if plugin.is_some_and(|plugin| values::state(plugin) == wanted) {
             return Ok(());
@@ -143,6 +159,7 @@ async fn for_code(
         let request = AskRequest { name: name.to_owned(), data: question.map(str::to_owned) };
         match client.ask(request).await {
             Ok(answer) => {
+                last.comeback.is_here();
                 let answer = answer.into_inner();
                 if answer.code == wanted {
                     return Ok(());

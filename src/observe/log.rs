@@ -4,7 +4,8 @@
 //! where standard error is connected to it: entries then have fields and priorities.
 //!
 //! ```text
-//!   event ─► filter (level, changed at SIGHUP) ─► bounded (so many of one kind) ─► text | JSON | journal
+//!   event ─► filter (level, changed at SIGHUP) ─► bounded (so many of one kind) ─┬─► text | JSON | journal
+//!                                                                                └─► recent, in memory
 //! ```
 
 use std::io::IsTerminal;
@@ -27,11 +28,13 @@ mod bounded;
 mod journal;
 mod json;
 mod rate_limit;
+pub(crate) mod recent;
 mod text;
 
 use bounded::Bounded;
 use journal::Journal;
 use rate_limit::{Unwritten, WINDOW};
+use recent::Recent;
 
 /// The controls of the log, once it has started.
 static STARTED: OnceLock<Controls> = OnceLock::new();
@@ -43,6 +46,7 @@ struct Controls {
     spans: Destination,
     /// The journal, if lines are written to it.
     journal: Option<Journal>,
+    recent: Recent,
 }
 
 /// The layer that writes lines.
@@ -76,6 +80,11 @@ pub fn set_level(level: &str) {
     {
         tracing::error!(%error, "the log settings stay unchanged");
     }
+}
+
+/// The newest lines of the log. Before the log is started, they are empty and stay so.
+pub(crate) fn recent() -> Recent {
+    STARTED.get().map(|controls| controls.recent.clone()).unwrap_or_default()
 }
 
 /// From now on the log puts ended spans into this queue.
@@ -184,11 +193,13 @@ fn subscriber(
 ) -> (impl tracing::Subscriber + Send + Sync + use<>, Controls) {
     let bounded = Bounded::default();
     let (filter, handle) = reload::Layer::new(log_filter::filter(&log.level));
+    let recent = Recent::default();
+    let lines = lines.and_then(recent.clone());
     let lines = lines.with_filter(FilterExt::<Registry>::and(filter, bounded.clone()));
     let spans = Destination::default();
     let layer = Spans(spans.clone()).with_filter(Wanted(spans.clone()));
     let subscriber = tracing_subscriber::registry().with(lines).with(layer);
-    (subscriber, Controls { filter: handle, bounded, spans, journal: None })
+    (subscriber, Controls { filter: handle, bounded, spans, journal: None, recent })
 }
 
 /// Traces a panic without a backtrace: symbolising one takes tens of megabytes that a small agent

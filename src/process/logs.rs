@@ -5,7 +5,8 @@
 //!        ─ --errorlogfile ─► <state>/<name>/plugin.log ────┘
 //!                              ▲
 //!                              └ cut: the agent, as soon as one grows (watch);
-//!                                     while there is no agent, its keeper (keeper)
+//!                                     while there is no agent, its keeper (keeper);
+//!                                     notes when it grew (times)
 //! ```
 //!
 //! A plugin writes straight into its file. No process has to read it, so a plugin never blocks and
@@ -29,6 +30,7 @@ pub mod keeper;
 mod mark;
 pub(crate) mod read;
 mod tail;
+mod times;
 mod watch;
 
 use std::collections::{BTreeSet, HashMap};
@@ -43,6 +45,7 @@ use tokio::sync::Notify;
 
 use cut::Bound;
 use mark::Mark;
+use times::{Clocks, Look, Paths, Times};
 pub use watch::Keeping;
 
 /// The error log of a plugin, in its own folder.
@@ -71,6 +74,8 @@ struct Shared {
     open: Mutex<HashMap<PluginName, File>>,
     /// The lock of the process that cuts these logs, while this process holds it.
     lock: Mutex<Option<File>>,
+    /// When the logs grew.
+    clocks: Clocks,
     /// Fires with every launch.
     launched: Notify,
     /// Wakes all followers of a log when a plugin wrote into one.
@@ -91,6 +96,7 @@ impl PluginLogs {
             gate: RwLock::default(),
             open: Mutex::default(),
             lock: Mutex::default(),
+            clocks: Clocks::default(),
             launched: Notify::new(),
             written: Notify::new(),
         };
@@ -125,6 +131,8 @@ impl PluginLogs {
                 "the offset where the output of a launch begins is not saved"
             );
         }
+        // What the launch prints is newer than this.
+        self.note(name, None);
         self.open_logs().insert(name.clone(), file.try_clone()?);
         self.shared.launched.notify_one();
         Ok(file)
@@ -133,6 +141,7 @@ impl PluginLogs {
     /// The plugin is removed; its log may be removed, too.
     pub(crate) fn forget(&self, name: &PluginName) {
         self.open_logs().remove(name);
+        self.shared.clocks.forget(name);
     }
 
     /// The last lines that the newest launch of a plugin wrote, to its output and then to its error
@@ -186,6 +195,7 @@ impl PluginLogs {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(io::Error::other(format!("{} is not a regular file", path.display())));
         }
+        self.note_look(name, Look { length, written: written(&stat), cut: None }, times::now());
         if length <= self.shared.bound.trigger() {
             return Ok(self.shared.bound.max - length);
         }
@@ -202,8 +212,33 @@ impl PluginLogs {
             let mut mark = Mark::read(&mark_path);
             mark.cut = mark.cut.saturating_add(removed);
             mark.write(&mark_path)?;
+            self.note(name, Some(mark.cut));
         }
         Ok(self.shared.bound.max.saturating_sub(file.metadata()?.len()))
+    }
+
+    /// Notes when a log grew, by its name. After a cut, with the number of bytes that were cut in
+    /// all.
+    fn note(&self, name: &PluginName, cut: Option<u64>) {
+        let Ok(stat) = rustix::fs::statat(CWD, self.path(name), AtFlags::SYMLINK_NOFOLLOW) else {
+            return;
+        };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            let length = u64::try_from(stat.st_size).unwrap_or_default();
+            self.note_look(name, Look { length, written: written(&stat), cut }, times::now());
+        }
+    }
+
+    fn note_look(&self, name: &PluginName, look: Look, now: u64) {
+        let paths = || Paths {
+            log: self.path(name),
+            mark: self.mark_path(name),
+            times: self.times_path(name),
+        };
+        if let Err(error) = self.shared.clocks.note(name, paths, look, now) {
+            // Times become coarser; the log itself is not affected.
+            tracing::debug!(plugin = %name, %error, "when a log grew is not recorded");
+        }
     }
 
     /// The log of a running plugin may have been deleted, or another file may be in its place. What
@@ -267,6 +302,15 @@ impl PluginLogs {
         self.shared.dir.join(format!("{name}.log.mark"))
     }
 
+    fn times_path(&self, name: &PluginName) -> PathBuf {
+        self.shared.dir.join(format!("{name}.log.times"))
+    }
+
+    /// When the parts of a log were written.
+    fn times(&self, name: &PluginName) -> Times {
+        Times::read(&self.times_path(name))
+    }
+
     fn open_error_log(&self, name: &PluginName, and_cut: bool) -> Option<io::Result<File>> {
         let folder = self.shared.state_root.as_ref()?.join(name.as_str());
         Some(file::open_in_folder(&folder, ERROR_LOG, and_cut))
@@ -279,6 +323,12 @@ impl PluginLogs {
     fn open_logs(&self) -> std::sync::MutexGuard<'_, HashMap<PluginName, File>> {
         self.shared.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// When a file was written last, in milliseconds since 1970.
+fn written(stat: &rustix::fs::Stat) -> u64 {
+    let seconds = u64::try_from(stat.st_mtime).unwrap_or_default();
+    seconds.saturating_mul(1000).saturating_add(stat.st_mtime_nsec / 1_000_000)
 }
 
 /// The name of the plugin whose log this is.

@@ -345,5 +345,8 @@ async fn a_script_that_follows_is_told_when_an_event_is_delivered() {
     assert_eq!(first["delivered"], false);
     let again = json(&followed.next_with(&bed, first["id"].as_str().unwrap()).await);
     assert_eq!((&again["delivered"], &again["seq"]), (&true.into(), &first["seq"]));
+    assert!(first.get("delivered_at").is_none(), "{first}");
+    let at = |field: &Value| field.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    assert!(at(&again["delivered_at"]) >= at(&first["at"]), "{again}");
     bed.finish().await;
 }

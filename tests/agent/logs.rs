@@ -186,3 +186,96 @@ async fn a_log_is_followed_through_cuts_and_agents_without_losing_or_repeating_a
     assert!(shown.ends_with(&format!("line 3999 {padding}\n")));
     bed.finish().await;
 }
+
+/// The time before which everything was printed that is in the logs now.
+async fn after_all_that_was_printed(bed: &Bed, plugins: &[&str]) -> String {
+    bed.until("the last line is older than a span of times", async || {
+        let now = jiff::Timestamp::now().to_string();
+        let shown = bed.cli(&[&["logs", "--since", &now], plugins].concat()).await.ok();
+        shown.is_empty().then_some(now)
+    })
+    .await
+}
+
+async fn printed(bed: &Bed, plugin: &str, line: &str) {
+    bed.until(&format!("{plugin} printed {line:?}"), async || {
+        bed.plugin_output(plugin).contains(line).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lines_are_found_by_their_time_also_those_of_a_time_without_an_agent() {
+    let mut bed = Bed::new().await;
+    let archive = talker(
+        &bed,
+        "(echo first; await go; echo 'second: [x]'; await away; echo third; \
+         await back; printf 'fo\\0\\33[2Jurth\\n') &",
+    )
+    .await;
+    let plugins = ["p", "q"];
+    bed.configure(plugins.map(|name| orders::install(name, "1", &archive).order()).into()).await;
+    for plugin in plugins {
+        bed.running(plugin, "1").await;
+        printed(&bed, plugin, "first").await;
+    }
+    let began = after_all_that_was_printed(&bed, &plugins).await;
+    go_on(&bed, "go");
+    printed(&bed, "p", "second").await;
+    let since = |began: &str| ["logs", "p", "q", "--since", began].map(str::to_owned);
+    let show = async |bed: &Bed, began: &str| {
+        let arguments = since(began);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        bed.cli(&arguments).await.ok()
+    };
+    assert_eq!(show(&bed, &began).await, "p | second: [x]\n");
+
+    let before = after_all_that_was_printed(&bed, &plugins).await;
+    one_keeper(&bed).await;
+    bed.kill_agent().await;
+    go_on(&bed, "away");
+    printed(&bed, "p", "third").await;
+    bed.start_agent().await;
+    bed.running("p", "1").await;
+    let after = after_all_that_was_printed(&bed, &plugins).await;
+    assert_eq!(show(&bed, &before).await, "p | third\n");
+    go_on(&bed, "back");
+    printed(&bed, "p", "urth").await;
+    assert_eq!(show(&bed, &after).await, "p | fo\0\x1b[2Jurth\n", "a pipe gets what was printed");
+
+    let shown = bed.cli(&["logs", "p", "-t", "--grep", "[x]"]).await.ok();
+    let (time, line) = shown.split_once(' ').unwrap();
+    assert_eq!(line, "second: [x]\n");
+    let at = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_second();
+    assert!((at(&began)..=at(&before)).contains(&at(time)), "{began} {time} {before}");
+    let all = bed.cli(&["logs", "q", "p", "-n", "1", "--grep", "first"]).await.ok();
+    let mut all: Vec<_> = all.lines().collect();
+    all.sort_unstable();
+    assert_eq!(all, ["p | first", "q | first"]);
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn the_agent_shows_its_own_log_and_is_followed_over_its_restart() {
+    let mut bed = Bed::new().await;
+    let echo = bed.echo().await;
+    let mut log = Following::start(&bed, &["logs", "--agent", "-f", "--grep", "plugin=\"echo\""]);
+    bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.running("echo", "1").await;
+    let line = log.next_with(&bed, "the plugin was started").await;
+    let (time, _) = line.split_once(' ').unwrap();
+    assert!(time.parse::<jiff::Timestamp>().is_ok(), "{line}");
+    let one = bed.cli(&["logs", "--agent", "-n", "1", "--json"]).await.ok();
+    assert_eq!(one.lines().count(), 1, "{one}");
+    assert!(bed.cli(&["logs", "--agent", "--since", "0s"]).await.ok().is_empty());
+
+    bed.kill_agent().await;
+    let away = bed.cli(&["logs", "--agent"]).await;
+    assert_eq!(away.code, 3);
+    assert!(away.stderr.contains("journalctl -u guest-agent"), "{away:?}");
+    bed.start_agent().await;
+    bed.running("echo", "1").await;
+    bed.cli(&["restart", "echo", "--wait"]).await.ok();
+    log.next_with(&bed, "the plugin was started").await;
+    bed.finish().await;
+}

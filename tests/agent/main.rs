@@ -64,3 +64,4 @@ mod unprivileged;
 mod upgrade;
 mod vm;
 mod vm_events;
+mod waiting;

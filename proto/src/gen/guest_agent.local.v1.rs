@@ -404,6 +404,10 @@ pub struct Event {
         tag = "9"
     )]
     pub type_value: i32,
+    /// When the control plane acknowledged it. Only in an event that is sent a second time because it
+    /// was delivered while it was followed; the agent does not record this time.
+    #[prost(message, optional, tag = "10")]
+    pub delivered_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamLogsRequest {
@@ -417,8 +421,17 @@ pub struct StreamLogsRequest {
     /// Starts at this position, the `next` of an earlier chunk, instead of with the last lines.
     #[prost(uint64, optional, tag = "4")]
     pub from: ::core::option::Option<u64>,
+    /// Only lines that may have been printed at or after this time. Not together with `from`.
+    #[prost(message, optional, tag = "5")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// Whether chunks say when their lines were printed.
+    #[prost(bool, tag = "6")]
+    pub times: bool,
+    /// The agent's own log instead of a plugin's; `name` is empty then.
+    #[prost(bool, tag = "7")]
+    pub agent: bool,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LogChunk {
     #[prost(bytes = "vec", tag = "1")]
     pub data: ::prost::alloc::vec::Vec<u8>,
@@ -426,9 +439,22 @@ pub struct LogChunk {
     #[prost(uint64, tag = "2")]
     pub skipped: u64,
     /// The position after this chunk. Positions count all bytes that were ever written, also those cut
-    /// off.
+    /// off. A chunk without data says only where the log ends.
     #[prost(uint64, tag = "3")]
     pub next: u64,
+    /// When its parts were printed, where the request asks for it; sorted by offset.
+    #[prost(message, repeated, tag = "4")]
+    pub times: ::prost::alloc::vec::Vec<LogTime>,
+}
+/// When a part of a chunk was printed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogTime {
+    /// The part begins at this byte of the data, and ends where the next one begins.
+    #[prost(uint32, tag = "1")]
+    pub offset: u32,
+    /// To about a second; absent when it is not known.
+    #[prost(message, optional, tag = "2")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExplainRequest {

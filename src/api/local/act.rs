@@ -71,10 +71,17 @@ fn of_all(request: &local::ActRequest, by: Arc<str>) -> Result<Submission, Statu
     }
 }
 
+/// The end of the year 9999, in seconds after the Unix epoch: what RFC 3339 can write.
+const LAST_SECOND: i64 = 253_402_300_799;
+
 fn hold(request: &local::ActRequest, by: Arc<str>) -> Result<Hold, Status> {
     let since = SystemTime::now();
-    let until = request.until.map(SystemTime::try_from).transpose();
-    let until = until.map_err(|_| Status::invalid_argument("the end of the hold is no time"))?;
+    let no_time =
+        || Status::invalid_argument("the end of the hold has to be before the year 10000");
+    if request.until.is_some_and(|until| until.seconds > LAST_SECOND) {
+        return Err(no_time());
+    }
+    let until = request.until.map(SystemTime::try_from).transpose().map_err(|_| no_time())?;
     if until.is_some_and(|until| until <= since) {
         return Err(Status::invalid_argument("the end of the hold is in the past"));
     }

@@ -67,7 +67,9 @@ pub(super) async fn stream(
             if settled.is_some() && !delivered {
                 open.insert(recorded.seq);
             }
-            if wanted(recorded) && out.send(Ok(shown(recorded, *delivered))).await.is_err() {
+            if wanted(recorded)
+                && out.send(Ok(told(recorded, *delivered, is_told_again))).await.is_err()
+            {
                 return;
             }
         }
@@ -85,7 +87,7 @@ pub(super) async fn stream(
             match received {
                 Ok(recorded) if delivered => {
                     let is_told_again = open.remove(&recorded.seq) && wanted(&recorded);
-                    if is_told_again && out.send(Ok(shown(&recorded, true))).await.is_err() {
+                    if is_told_again && out.send(Ok(told(&recorded, true, true))).await.is_err() {
                         return;
                     }
                 }
@@ -133,6 +135,12 @@ async fn load(storage: &dyn Storage) -> Result<Vec<(StoredEvent, bool)>, Storage
     Ok(all)
 }
 
+/// The event as it is sent; one that is sent again because it was delivered has the time of that.
+fn told(recorded: &StoredEvent, delivered: bool, is_told_again: bool) -> local::Event {
+    let delivered_at = is_told_again.then(|| SystemTime::now().into());
+    local::Event { delivered_at, ..shown(recorded, delivered) }
+}
+
 fn shown(recorded: &StoredEvent, delivered: bool) -> local::Event {
     let event = &recorded.event;
     let r#type = values::event_type(event.kind);
@@ -146,5 +154,6 @@ fn shown(recorded: &StoredEvent, delivered: bool) -> local::Event {
         details: event.details.to_string(),
         delivered,
         type_value: r#type.into(),
+        delivered_at: None,
     }
 }

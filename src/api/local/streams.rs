@@ -35,12 +35,16 @@ pub(super) async fn logs(
     api: &LocalApi,
     request: local::StreamLogsRequest,
 ) -> Result<ReceiverStream<Result<local::LogChunk, Status>>, Status> {
+    let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
+    if request.agent {
+        tokio::spawn(logs::stream_own(crate::observe::log::recent(), request, sender));
+        return Ok(ReceiverStream::new(receiver));
+    }
     let name = parse_name(&request.name)?;
     let known = api.list().await?.iter().any(|listed| listed.view.name == name);
     if !known && !api.logs.path(&name).exists() {
         return Err(unknown(name.as_str()));
     }
-    let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
     tokio::spawn(logs::stream(api.logs.clone(), name, request, sender));
     Ok(ReceiverStream::new(receiver))
 }

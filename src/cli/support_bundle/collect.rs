@@ -147,8 +147,8 @@ async fn ask(
 
 /// The end of a plugin's log, as text.
 async fn log(client: &mut Client, name: &str) -> Result<String, String> {
-    let request =
-        StreamLogsRequest { name: name.to_owned(), follow: false, lines: LOG_LINES, from: None };
+    let name = name.to_owned();
+    let request = StreamLogsRequest { name, lines: LOG_LINES, ..StreamLogsRequest::default() };
     let mut chunks =
         client.stream_logs(request).await.map_err(|e| e.message().to_owned())?.into_inner();
     let mut bytes = Vec::new();

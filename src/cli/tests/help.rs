@@ -41,3 +41,26 @@ fn every_verb_has_an_example_that_can_be_parsed() {
         }
     }
 }
+
+/// How many lines a usual terminal shows at once.
+const SCREEN: usize = 24;
+
+#[test]
+fn the_short_help_is_shorter_and_has_every_option_of_the_verb() {
+    for verb in Arguments::command().get_subcommands() {
+        let help = |flag| ran(&[verb.get_name(), flag]);
+        let (short, long) = (help("-h"), help("--help"));
+        assert_eq!((short.exit, short.err.as_str()), (Exit::Done, ""));
+        let (short, long) = (short.out, long.out);
+        assert!(short.lines().count() < long.lines().count(), "{short}");
+        assert!(!short.contains("Examples:") && !short.contains("--socket"), "{short}");
+        assert!(short.lines().count() <= SCREEN, "{} lines: {short}", short.lines().count());
+        let own = verb.get_arguments().filter(|arg| !arg.is_hide_set());
+        for flag in own.filter_map(|arg| arg.get_long()) {
+            assert!(short.contains(&format!("--{flag}")), "{flag}: {short}");
+        }
+    }
+    // A value of a flag asks for nothing.
+    let ran = ran(&["logs", "a", "--grep", "-h", "--help"]);
+    assert!(ran.out.contains("--grep"), "{}", ran.out);
+}

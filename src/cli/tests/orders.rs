@@ -1,5 +1,7 @@
 //! Verbs that change something, and waiting for it.
 
+use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+
 use super::*;
 
 // === install, remove, restart ===
@@ -65,7 +67,7 @@ fn waiting_for_an_installation_ends_when_it_runs() {
     assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: RUNNING\n"), "{}", ran.err);
     let outcome = json(&ran_on(&agent, &install(&["--wait", "--json"])));
     let expected = serde_json::json!(
-        [{"name": "a", "generation": 7, "state": "RUNNING", "error": null}]
+        [{"name": "a", "generation": 7, "state": "RUNNING", "error": null, "held": null}]
     );
     assert_eq!(outcome, expected);
 }
@@ -103,7 +105,140 @@ fn an_installation_that_takes_too_long_is_exit_code_4() {
 #[test]
 fn an_agent_that_ends_during_the_wait_is_exit_code_3() {
     let agent = FakeAgent::start(Script { configure: accepted(7), ..Script::default() });
-    assert_eq!(ran_on(&agent, &install(&["--wait"])).exit.code(), 3);
+    let ran = ran_on(&agent, &install(&["--wait", "--timeout", "1s"]));
+    assert_eq!(ran.exit.code(), 3);
+    assert!(ran.err.contains("it did not come back within 1s"), "{}", ran.err);
+}
+
+fn busy(revision: &str) -> PluginStatus {
+    PluginStatus { busy: true, ..settled(revision, "INSTALLING") }
+}
+
+#[test]
+fn a_wait_goes_on_with_the_agent_that_comes_back() {
+    let agent = FakeAgent::start(Script {
+        watches: [vec![plugins([busy("")])], Vec::new(), vec![plugins([busy("2")])]].into(),
+        status: vec![plugins([settled("2", "RUNNING")])],
+        then: Then::Stay,
+        configure: accepted(7),
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &install(&["--wait"]));
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: RUNNING\n"), "{}", ran.err);
+}
+
+#[test]
+fn an_end_that_came_while_nobody_was_connected_is_in_the_events() {
+    let event = |kind: PluginEventType, revision: &str, details: &str| Event {
+        plugin: "a".to_owned(),
+        revision: revision.to_owned(),
+        r#type: kind.as_str_name().to_owned(),
+        type_value: kind.into(),
+        details: details.to_owned(),
+        ..Event::default()
+    };
+    let newer = PluginStatus { generation: 8, ..settled("3", "RUNNING") };
+    let script = |end: Event| Script {
+        watches: [vec![plugins([busy("")])]].into(),
+        status: vec![plugins([newer.clone()])],
+        then: Then::Stay,
+        configure: accepted(7),
+        events: vec![event(PluginEventType::PluginConfigInstall, "2", ""), end],
+        ..Script::default()
+    };
+    let agent = FakeAgent::start(script(event(PluginEventType::PluginInstalled, "2", "")));
+    let ran = ran_on(&agent, &install(&["--wait"]));
+    let done = "a: RUNNING with revision 3 after it was installed\n";
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, done), "{}", ran.err);
+    let failed = event(PluginEventType::PluginInstallFailed, "2", "the digest differs");
+    let agent = FakeAgent::start(script(failed));
+    let ran = ran_on(&agent, &install(&["--wait"]));
+    assert_eq!(
+        (ran.exit, ran.err.as_str()),
+        (Exit::Failed, "guest-agent: a: the digest differs\n")
+    );
+}
+
+#[test]
+fn several_files_are_ordered_as_they_are_given_and_the_worst_decides_the_exit_code() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let one = file("1.json", r#"{"plugin":{"name":"b","revisionId":"1"}}"#);
+    let two = file(
+        "2.json",
+        r#"{"configurePlugins":[{"plugin":{"name":"a","revisionId":"2"}},
+        {"plugin":{"name":"c","revisionId":"1"}}]}"#,
+    );
+    let result = |name: &str| ConfigureResult { name: name.to_owned(), ..accepted(7)[0].clone() };
+    let named = |name: &str, status: PluginStatus| PluginStatus { name: name.to_owned(), ..status };
+    let script = Script {
+        status: vec![plugins([
+            settled("2", "RUNNING"),
+            named("b", busy("")),
+            named("c", settled("", "INSTALL_FAILED")),
+        ])],
+        then: Then::Stay,
+        configure: ["b", "a", "c"].map(result).into(),
+        ..Script::default()
+    };
+    let agent = FakeAgent::start(script.clone());
+    let order = ["install", "-f", &one, "-f", &two, "--wait", "--timeout", "300ms"];
+    let ran = ran_on(&agent, &order);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Failed, "a: RUNNING\n"), "{}", ran.err);
+    assert!(ran.err.starts_with("guest-agent: 2 of 3 orders failed\n  b: it is"), "{}", ran.err);
+    let sent = agent.asked().configure.remove(0).orders.expect("orders").configure_plugins;
+    let names: Vec<_> = sent.iter().map(|it| it.plugin.clone().unwrap_or_default().name).collect();
+    assert_eq!(names, ["b", "a", "c"]);
+    // Without the one that failed, the late one decides.
+    let mut late = script;
+    late.configure.pop();
+    let two = file("2.json", r#"{"plugin":{"name":"a","revisionId":"2"}}"#);
+    let agent = FakeAgent::start(late);
+    let ran = ran_on(&agent, &["install", "-f", &one, "-f", &two, "--wait", "--timeout", "300ms"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::TimedOut, "a: RUNNING\n"), "{}", ran.err);
+}
+
+#[test]
+fn a_file_that_is_wrong_is_known_before_anything_is_ordered() {
+    let agent = FakeAgent::start(Script { configure: accepted(7), ..Script::default() });
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let good = folder.path().join("1.json");
+    std::fs::write(&good, r#"{"plugin":{"name":"a","revisionId":"2"}}"#).expect("a file");
+    let good = good.display().to_string();
+    let ran = ran_on(&agent, &["install", "-f", &good, "-f", "/nowhere/2.json"]);
+    assert_eq!((ran.exit, agent.asked().configure.len()), (Exit::Failed, 0), "{}", ran.err);
+    assert_eq!(ran_on(&agent, &["install", "-f", "-", "-f", "-"]).exit, Exit::Usage);
+}
+
+#[test]
+fn a_configuration_comes_from_a_file_in_each_spelling() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("config.json");
+    std::fs::write(&file, r#"{"level":"debug"}"#).expect("a file");
+    let file = file.display().to_string();
+    let script = Script {
+        status: vec![plugins([running("a")])],
+        configure: accepted(7),
+        ..Script::default()
+    };
+    let config = |arguments: &[&str]| {
+        let agent = FakeAgent::start(script.clone());
+        let ran = ran_on(&agent, &[&["apply", "a"], arguments].concat());
+        assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+        let orders = agent.asked().configure.remove(0).orders.expect("orders");
+        (orders.configure_plugins[0].manifest.clone().and_then(|it| it.config), ran.out)
+    };
+    let (new, text) = config(&["--json-file", &file]);
+    assert!(new.is_some());
+    assert_eq!(text, "a: accepted as order 7\n");
+    let (old, text) = config(&["--json", &file]);
+    assert_eq!(old, new);
+    assert!(text.starts_with('['), "the former spelling prints JSON, as before: {text}");
+    assert_eq!(config(&["--json", "--json-file", &file]).0, new);
 }
 
 #[test]

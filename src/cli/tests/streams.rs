@@ -1,6 +1,7 @@
 //! `events` and `logs`.
 
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+use guest_agent_proto::local::{LogChunk, LogTime};
 
 use super::*;
 use crate::display::values::Named;
@@ -16,6 +17,7 @@ fn happened() -> Script {
         details: details.to_owned(),
         delivered,
         type_value: PluginEventType::named(kind).expect("a type").into(),
+        delivered_at: None,
     };
     Script {
         events: vec![
@@ -64,6 +66,23 @@ fn an_event_that_is_just_being_delivered_is_not_called_undelivered_to_a_follower
 }
 
 #[test]
+fn a_delivery_has_a_time_and_nothing_else_changes() {
+    let mut script = happened();
+    let again = Event { delivered: true, delivered_at: time(0), ..script.events[1].clone() };
+    script.events.push(again);
+    let agent = FakeAgent::start(script);
+    let ran = ran_on(&agent, &["events", "-f", "--json"]);
+    let lines: Vec<serde_json::Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let (first, mut second) = (lines[1].clone(), lines[2].clone());
+    assert_eq!(second["delivered_at"], "2030-03-17T17:46:40Z");
+    second.as_object_mut().expect("an object").remove("delivered_at");
+    second["delivered"] = false.into();
+    assert_eq!(second, first);
+    assert!(agent.asked().events[0].deliveries);
+}
+
+#[test]
 fn following_ends_with_the_agent() {
     let agent = FakeAgent::start(happened());
     let ran = ran_on(&agent, &["events", "--follow"]);
@@ -80,4 +99,69 @@ fn logs_are_passed_on() {
     assert_eq!(agent.asked().logs[0].lines, 5);
     let ran = ran_on(&agent, &["logs", "metrics", "--json"]);
     assert_eq!(ran.out, "{\"data\":\"one\\n\"}\n{\"data\":\"two\\n\"}\n");
+}
+
+/// A chunk whose bytes were printed so many seconds ago.
+fn chunk(data: &str, ago: i64) -> LogChunk {
+    let times = vec![LogTime { offset: 0, at: time(ago) }];
+    LogChunk { data: data.as_bytes().to_vec(), times, ..LogChunk::default() }
+}
+
+fn printed() -> Script {
+    let chunks = [
+        ("failed", vec![chunk("first\nthird: timeout\n", 50), chunk("fifth", 10)]),
+        ("metrics", vec![chunk("second: timeout\n", 60), chunk("fourth\n\x1b[2J\n", 20)]),
+        ("", vec![chunk(" INFO guest_agent: ready\n", 5)]),
+    ];
+    let chunks = chunks.map(|(name, chunks)| (name.to_owned(), chunks));
+    Script { chunks: chunks.into(), ..everything() }
+}
+
+#[test]
+fn lines_of_several_plugins_are_in_the_order_in_which_they_were_printed() {
+    let agent = FakeAgent::start(printed());
+    let ran = ran_on(&agent, &["logs", "failed", "metrics", "failed"]);
+    let expected = "metrics | second: timeout\nfailed  | first\nfailed  | third: timeout\n\
+                    metrics | fourth\nmetrics | \x1b[2J\nfailed  | fifth\n";
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, expected), "{}", ran.err);
+    assert!(agent.asked().logs.iter().all(|request| request.times && request.lines == 100));
+    let ran = ran_looking(&agent, &["logs", "failed", "metrics"], Looks::Terminal(80));
+    assert!(ran.out.contains("\\x1b[2J\n") && !ran.out.contains("\x1b[2J"), "{}", ran.out);
+    let ran = ran_on(&agent, &["logs", "metrics", "unknown"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Failed, ""), "nothing is shown of a mistake");
+}
+
+#[test]
+fn lines_are_searched_and_say_when_they_were_printed() {
+    let agent = FakeAgent::start(printed());
+    let ran = ran_on(&agent, &["logs", "failed", "metrics", "--grep", ": time", "-n", "1"]);
+    assert_eq!(ran.out, "metrics | second: timeout\nfailed  | third: timeout\n");
+    let all = agent.asked().logs;
+    assert!(all.iter().all(|request| request.lines == u32::MAX), "the whole log is searched");
+    let ran = ran_on(&agent, &["logs", "metrics", "-t", "--grep", "-", "--since", "1m"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, ""));
+    assert_eq!(agent.asked().logs.last().expect("a request").since, time(60));
+    let ran = ran_on(&agent, &["logs", "failed", "--timestamps", "--json", "--grep", "fifth"]);
+    assert_eq!(ran.out, "{\"at\":\"2030-03-17T17:46:30Z\",\"data\":\"fifth\"}\n");
+    let ran = ran_on(&agent, &["logs", "failed", "--timestamps", "-n", "1"]);
+    assert_eq!(
+        ran.out,
+        "2030-03-17T17:45:50Z first\n2030-03-17T17:45:50Z third: timeout\n\
+         2030-03-17T17:46:30Z fifth\n"
+    );
+}
+
+#[test]
+fn the_agent_has_a_log_too() {
+    let agent = FakeAgent::start(printed());
+    let ran = ran_on(&agent, &["logs", "--agent"]);
+    let expected = "2030-03-17T17:46:35Z  INFO guest_agent: ready\n";
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, expected), "{}", ran.err);
+    assert!(agent.asked().logs[0].agent);
+    for wrong in [&["logs"][..], &["logs", "--agent", "metrics"]] {
+        assert_eq!(ran_on(&agent, wrong).exit, Exit::Usage);
+    }
+    let ran = ran_on(&agent, &["logs", "--agent", "--socket", "/nowhere/agent.sock"]);
+    assert_eq!(ran.exit, Exit::Unreachable);
+    assert!(ran.err.contains("journalctl -u guest-agent"), "{}", ran.err);
 }

@@ -8,12 +8,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::PoisonError;
+use std::time::SystemTime;
 
 use guest_agent_actors::model::id::PluginName;
 
 use super::PluginLogs;
 use super::file;
 use super::mark::Mark;
+use super::times::Times;
 
 /// How many bytes are read at a time.
 const STEP: usize = 64 * 1024;
@@ -28,6 +30,9 @@ pub(crate) enum Begin {
     LastLines(u32),
     /// At the position where an earlier reader stopped.
     At(u64),
+    /// With the lines that may have been written at or after this time, of them at most the last
+    /// `lines`.
+    Since { at: SystemTime, lines: u32 },
 }
 
 /// A part of a log.
@@ -40,6 +45,9 @@ pub(crate) struct Piece {
     /// The position after it.
     pub(crate) next: u64,
 }
+
+/// Where a part of a piece begins, in bytes, and when it was written, if that is known.
+pub(crate) type Written = (usize, Option<SystemTime>);
 
 /// A reader of one log.
 #[derive(Debug)]
@@ -68,8 +76,34 @@ impl Reader {
             (Begin::At(position), _) => position,
             (Begin::LastLines(_), None) => reader.cut,
             (Begin::LastLines(lines), Some(file)) => reader.cut + last_lines(file, lines)?,
+            (Begin::Since { .. }, None) => reader.cut,
+            (Begin::Since { at, lines }, Some(file)) => {
+                let last = reader.cut + last_lines(file, lines)?;
+                let since = reader.times().since(at).saturating_sub(reader.cut);
+                last.max(reader.cut + line_around(file, since)?)
+            }
         };
         Ok(reader)
+    }
+
+    /// When the parts of a piece were written. To be asked before the next one is read.
+    pub(crate) fn written(&self, piece: &Piece) -> Vec<Written> {
+        let length = u64::try_from(piece.data.len()).unwrap_or_default();
+        let start = piece.next.saturating_sub(length);
+        let parts = self.times().of(start, piece.next).into_iter();
+        parts.filter_map(|(at, time)| Some((usize::try_from(at - start).ok()?, time))).collect()
+    }
+
+    /// The times of the log up to now.
+    fn times(&self) -> Times {
+        // The process that keeps the logs may not have seen the newest lines yet.
+        self.logs.note(&self.name, None);
+        self.logs.times(&self.name)
+    }
+
+    /// The position up to which was read.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
     }
 
     /// The position after everything that is in the log now.
@@ -141,6 +175,21 @@ impl Reader {
     }
 }
 
+/// Where the line begins that has the byte `at`, or that begins there; the end of the file where
+/// `at` is beyond it. Of a line that is longer than [`STEP`], its last part.
+fn line_around(file: &File, at: u64) -> io::Result<u64> {
+    let end = file.metadata()?.len();
+    if at >= end {
+        return Ok(end);
+    }
+    let mut before = vec![0; STEP];
+    let from = at.saturating_sub(STEP as u64);
+    before.truncate(usize::try_from(at - from).unwrap_or(STEP));
+    file.read_exact_at(&mut before, from)?;
+    let line = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |index| index + 1);
+    Ok(from + u64::try_from(line).unwrap_or(0))
+}
+
 /// Where the last lines begin, from the beginning of the file as it is.
 fn last_lines(file: &File, lines: u32) -> io::Result<u64> {
     let end = file.metadata()?.len();
@@ -175,6 +224,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::process::logs::times::Look;
 
     struct Bed {
         _dir: tempfile::TempDir,
@@ -275,6 +325,30 @@ mod tests {
         bed.writer = bed.logs.begin(&bed.name).unwrap();
         bed.write("again\n");
         assert_eq!(all(&mut reader), ("again\n".to_owned(), 0));
+    }
+
+    #[test]
+    fn lines_since_a_time_are_whole_and_say_when_they_were_written() {
+        let mut bed = Bed::new(1 << 20);
+        let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        let mut write = |text: &str, seconds: u64| {
+            bed.write(text);
+            let length = bed.writer.metadata().unwrap().len();
+            let look = Look { length, written: seconds * 1000, cut: None };
+            bed.logs.note_look(&bed.name, look, seconds * 1000);
+        };
+        // The second part begins in the middle of a line.
+        write("one\ntw", 100);
+        write("o\nthree\n", 110);
+        let since =
+            |seconds, lines| all(&mut bed.reader(Begin::Since { at: at(seconds), lines })).0;
+        assert_eq!(since(105, 10), "two\nthree\n");
+        assert_eq!(since(105, 1), "three\n");
+        assert_eq!(since(0, 10), "one\ntwo\nthree\n");
+        assert_eq!(since(200, 10), "");
+        let mut reader = bed.reader(Begin::At(0));
+        let piece = reader.next().unwrap().unwrap();
+        assert_eq!(reader.written(&piece), [(0, Some(at(100))), (6, Some(at(110)))]);
     }
 
     #[test]

@@ -183,6 +183,8 @@ async fn next(events: &mut Option<EventStream<Vec<u8>>>) -> Written {
         }
         match stream.next().now_or_never() {
             Some(more) => event = more,
+            // The file was one that the agent keeps beside a log.
+            None if written == Written::Some(BTreeSet::new()) => event = stream.next().await,
             None => return written,
         }
     }

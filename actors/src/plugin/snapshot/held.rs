@@ -18,7 +18,7 @@ pub(crate) fn hold_record(hold: &Hold) -> rec::Hold {
     }
 }
 
-/// A time that makes no sense is none: a hold without an end is released by a person.
+/// A time that cannot be read is left out: a person then releases the hold.
 pub(crate) fn hold_of(record: rec::Hold) -> Hold {
     let since = record.since.and_then(|at| at.try_into().ok());
     Hold {
