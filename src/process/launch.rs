@@ -62,7 +62,7 @@ pub(crate) mod address;
 mod exec_error;
 mod group;
 mod launch_permits;
-mod once;
+pub(crate) mod once;
 pub(crate) mod oom;
 mod orphans;
 mod peers;
