@@ -58,6 +58,14 @@ pub(crate) fn pending(plugin: &PluginStatus) -> Option<String> {
     Some(format!("{} {}{error}{}", pending.revision, pending.state, pending.error))
 }
 
+/// The limits of a plugin; `None` where it has none.
+pub(crate) fn limits(memory: Option<u64>, cpu_percent: Option<u32>) -> Option<String> {
+    let memory = memory.map(|most| format!("memory {}", bytes(most)));
+    let cpu = cpu_percent.map(|most| format!("CPU {most}% of a core"));
+    let limits = memory.into_iter().chain(cpu).collect::<Vec<_>>().join(", ");
+    Some(limits).filter(|limits| !limits.is_empty())
+}
+
 /// The last health check of a plugin, if there was one.
 pub(crate) fn health(plugin: &PluginStatus, now: Timestamp) -> Option<String> {
     let health = plugin.health.as_ref()?;
