@@ -285,8 +285,17 @@ pub struct FactsMoved;
 
 /// From the local API: why a plugin is in the state it is in. `None` where there is no such plugin.
 #[derive(Message, Debug)]
-#[rtype(result = "Option<Explanation>")]
+#[rtype(result = "Option<Explained>")]
 pub struct Explain(pub PluginName);
+
+/// The answer to [`Explain`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explained {
+    /// Why, by the plugin itself.
+    pub explanation: Explanation,
+    /// Its newest sample, reported or not.
+    pub newest: Option<Point>,
+}
 
 /// From the local API: end and delete what is there of a plugin that the agent does not know.
 #[derive(Message, Debug)]

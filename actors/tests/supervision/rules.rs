@@ -51,7 +51,7 @@ fn become_a(agent: &Harness, role: &str) {
 
 async fn explain(agent: &Harness, name: &str) -> Explanation {
     let name = name.parse().unwrap();
-    agent.run(|system| system.manager.send(Explain(name))).await.unwrap().unwrap()
+    agent.run(|system| system.manager.send(Explain(name))).await.unwrap().unwrap().explanation
 }
 
 #[track_caller]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use guest_agent_actors::messages::{Listed, Planned, Point, TriggerKind};
+use guest_agent_actors::messages::{Explained, Listed, Planned, TriggerKind};
 use guest_agent_actors::model::spec::{Enablement, MatchPolicy, PluginSpec, Rule, Rules, Source};
 use guest_agent_actors::plugin::explain::{Explanation, Weighing};
 use guest_agent_actors::scheduler::rules::{RuleVerdict, Weighed};
@@ -19,11 +19,11 @@ const VALUE_MAX: usize = 200;
 
 /// Why a plugin is in the state it is in.
 pub(super) fn explanation(
-    explanation: Explanation,
+    explained: Explained,
     plan: Vec<Planned>,
-    newest: Option<Point>,
     (plugins_dir, with_config): (&Path, bool),
 ) -> local::ExplainResponse {
+    let Explained { explanation, newest } = explained;
     let Explanation { view, doing, since, moves, waits, trouble, rules } = explanation;
     let last_output = view.last_output.to_string();
     let rules = rules.map(|weighing| verdict(weighing, &view.spec.execution.rules));
