@@ -108,6 +108,7 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
         "last_exit": last_exit,
         "trouble": trouble,
         "waits": waits.collect::<Vec<_>>(),
+        "trigger": Some(&status.trigger).filter(|trigger| !trigger.is_empty()),
         "triggers": triggers.collect::<Vec<_>>(),
         "rules": rules,
         "moves": moves.collect::<Vec<_>>(),

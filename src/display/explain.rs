@@ -6,7 +6,7 @@ use guest_agent_proto::local::{
 };
 use jiff::Timestamp;
 
-use super::{Tone, age, not_enforced, one_line, timestamp, values};
+use super::{Tone, age, not_enforced, one_line, ran_for, timestamp, values};
 
 /// One reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,9 @@ pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence>
     }
     for wait in &answer.waits {
         say(format!("waits for {}", wait_line(wait, now)));
+    }
+    if let Some(why) = status.and_then(ran_for) {
+        say(format!("its last run was for {}", one_line(&why)));
     }
     if let Some(exit) = status.and_then(|status| status.last_exit.as_ref()) {
         let how = match (exit.code, exit.signal) {

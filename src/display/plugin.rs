@@ -58,6 +58,22 @@ pub(crate) fn pending(plugin: &PluginStatus) -> Option<String> {
     Some(format!("{} {}{error}{}", pending.revision, pending.state, pending.error))
 }
 
+/// Why the last run of a one-shot plugin began; `None` before the first, and for a daemon.
+pub(crate) fn ran_for(plugin: &PluginStatus) -> Option<String> {
+    let why = match plugin.trigger.as_str() {
+        "" => return None,
+        "install" => "an order installed or changed it",
+        "startup" => "the machine started",
+        "firstboot" => "the machine is a new instance",
+        "interval" => "its interval was over",
+        "rule" => "its rules began to hold",
+        "run" => "a person asked for it",
+        // One of a later agent.
+        other => return Some(other.to_owned()),
+    };
+    Some(format!("{}, because {why}", plugin.trigger))
+}
+
 /// The limits of a plugin; `None` where it has none.
 pub(crate) fn limits(memory: Option<u64>, cpu_percent: Option<u32>) -> Option<String> {
     let memory = memory.map(|most| format!("memory {}", bytes(most)));

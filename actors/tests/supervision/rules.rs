@@ -18,7 +18,7 @@ use guest_agent_proto::agent_controlplane::execution_model as em;
 use super::support::*;
 
 /// Runs where the custom attribute `role` is this.
-fn where_role_is(role: &str) -> pb::ExecutionModel {
+pub(crate) fn where_role_is(role: &str) -> pb::ExecutionModel {
     let kind = prost_types::value::Kind::StringValue(role.to_owned());
     pb::ExecutionModel {
         on_default: em::State::Disabled.into(),

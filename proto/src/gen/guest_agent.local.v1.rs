@@ -122,6 +122,10 @@ pub struct PluginStatus {
     /// Whether the revision is on trial: the agent returns to the one before if it fails.
     #[prost(bool, tag = "29")]
     pub on_trial: bool,
+    /// Why the last run of a one-shot plugin began: install, startup, firstboot, interval, rule or run
+    /// (a person asked for it). Empty for a daemon, and before the first run.
+    #[prost(string, tag = "42")]
+    pub trigger: ::prost::alloc::string::String,
 }
 /// The judgement of a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

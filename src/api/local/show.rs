@@ -5,8 +5,9 @@ use std::time::SystemTime;
 
 use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::runs::Trigger;
 use guest_agent_actors::model::spec::Source;
-use guest_agent_actors::model::view::{Activity, Reported};
+use guest_agent_actors::model::view::{Activity, PluginView, Reported};
 use guest_agent_proto::local;
 
 use super::values;
@@ -76,6 +77,7 @@ pub(super) fn plugin(
         config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
         cpu_percent: newest.map(|point| f64::from(point.cpu_percent)),
         memory_bytes: newest.map(|point| point.memory_bytes),
+        trigger: trigger(view).to_owned(),
         address: view.endpoint.as_ref().map(ToString::to_string).unwrap_or_default(),
         install_path,
         reason: view.reason.to_string(),
@@ -108,6 +110,13 @@ pub(super) fn plugin(
             })
             .collect(),
     }
+}
+
+/// Why the last run began, or the one that is about to. A first run that its rules hold back has
+/// not begun.
+fn trigger(view: &PluginView) -> &'static str {
+    let begins = view.runs.total > 0 || view.state == Reported::Starting;
+    view.runs.trigger.filter(|_| begins).map(Trigger::name).unwrap_or_default()
 }
 
 /// The state of the control-plane link, in words.

@@ -77,6 +77,8 @@ pub(crate) struct Plugin<'a> {
     address: Option<&'a str>,
     install_path: Option<&'a str>,
     not_enforced: Vec<NotEnforced<'a>>,
+    /// Why the last run of a one-shot plugin began.
+    trigger: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -156,6 +158,7 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
                 .iter()
                 .map(|it| NotEnforced { what: &it.what, why: &it.why, fix: &it.fix })
                 .collect(),
+            trigger: present(&plugin.trigger),
         }
     }
 }

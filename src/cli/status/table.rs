@@ -91,6 +91,7 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         ("pid", plugin.pid.map(|pid| pid.to_string())),
         ("started", ago(plugin.started_at.as_ref())),
         ("restarts", Some(plugin.restarts.to_string())),
+        ("last run for", display::ran_for(plugin)),
         ("last exit", last_exit),
         ("health", display::health(plugin, now)),
         ("cpu", plugin.cpu_percent.map(|cpu| format!("{cpu:.1}%"))),

@@ -104,6 +104,7 @@ fn the_field_names_of_the_status_never_change() {
         "since",
         "until",
         "help",
+        "trigger",
     ];
     expected.sort_unstable();
     for plugin in status.as_array().expect("an array") {

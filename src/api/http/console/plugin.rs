@@ -161,6 +161,7 @@ impl Plugin {
                 (fact("Process", plugin.pid.map(|pid| html! { code { (pid) } })))
                 (fact("Started", started.map(|at| ago(Some(at), ages))))
                 (fact("Restarts", Some(plugin.restarts.to_string())))
+                (fact("Last run for", display::ran_for(plugin).map(|why| one_line(&why))))
                 (fact("Last exit", last_exit))
                 (fact("Limits", Some(limits)))
                 @for shortfall in &plugin.not_enforced {
