@@ -18,7 +18,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line, wait_line};
 pub(crate) use mask::masked;
-pub(crate) use plugin::{agent_line, exit, health, limits, note, pending, progress, ran_for};
+pub(crate) use plugin::{
+    agent_line, exit, health, limits, memory, note, pending, progress, ran_for,
+};
 pub(crate) use verdict::{
     attention, level, needs_attention, plugin_tone, remark, sentence, urgency,
 };

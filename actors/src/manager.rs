@@ -17,7 +17,7 @@ use tracing::{error, warn};
 use crate::keys::number_key;
 use crate::messages::{
     Begin, Changed, Configure, Deliver, Died, Dismiss, FactsMoved, Fire, Happened, Leave, Listed,
-    LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save, Seen,
+    LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Reading, Retired, Sampled, Save, Seen,
     ShutdownBegins, Taken, Unseen, UsePolicy,
 };
 use crate::metrics::history::History;
@@ -101,7 +101,7 @@ struct Entry {
     points: VecDeque<Point>,
     /// How many samples there have been, the last of `points` included.
     sampled: u64,
-    newest: Option<Point>,
+    newest: Option<Reading>,
     /// The local version that the plugin knows.
     local: Option<Arc<PluginSpec>>,
 }
@@ -524,7 +524,12 @@ impl Handler<Died> for ManagerActor {
 impl Handler<Sampled> for ManagerActor {
     type Result = ();
 
-    fn handle(&mut self, Sampled(points): Sampled, _: &mut Self::Context) {
+    fn handle(&mut self, Sampled { readings, points }: Sampled, _: &mut Self::Context) {
+        for (name, reading) in readings {
+            if let Some(entry) = self.roster.get_mut(&name) {
+                entry.newest = Some(reading);
+            }
+        }
         for (name, point) in points {
             let Some(entry) = self.roster.get_mut(&name) else { continue };
             let kept = entry.view.metrics.points.max(1);
@@ -533,7 +538,6 @@ impl Handler<Sampled> for ManagerActor {
             }
             entry.points.push_back(point);
             entry.sampled = entry.sampled.saturating_add(1);
-            entry.newest = Some(point);
             self.history.add(&name, point);
         }
     }

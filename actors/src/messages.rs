@@ -23,7 +23,9 @@ use crate::model::vm_event::{Notification, Notified, NotifyError, VmEvent};
 use crate::plugin::event::{Boot, Event, Order};
 use crate::plugin::explain::Explanation;
 use crate::plugin::state::{Policy, State};
-use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
+use crate::ports::{
+    Health, InboundMessage, MemoryUse, References, SweepManner, SweepReport, Write,
+};
 use crate::registry::catalogue::Refusal;
 use crate::registry::entry::{Entry, Key, Offer, Registrant};
 use crate::trace::Trace;
@@ -198,7 +200,7 @@ pub struct Retired {
     pub generation: Generation,
 }
 
-/// From the metrics actor: a sample of one plugin.
+/// A sample of one plugin, for reports.
 #[derive(Message, Clone, Copy, Debug, PartialEq)]
 #[rtype(result = "()")]
 pub struct Point {
@@ -206,16 +208,36 @@ pub struct Point {
     pub at: SystemTime,
     /// Percent of one core since the sample before.
     pub cpu_percent: f32,
-    /// Resident memory of the whole tree, in bytes.
+    /// Memory of the whole tree, in bytes: [`MemoryUse::bytes`].
     pub memory_bytes: u64,
     /// CPU time of the whole tree since its process was started.
     pub cpu_time: Duration,
 }
 
-/// From the metrics actor: samples of one sweep.
+/// What a plugin's process was last measured to use, for those who look at it now. There is one from
+/// the first look at a process on, which makes no [`Point`] yet: a report says what was used over
+/// an interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// When it was taken.
+    pub at: SystemTime,
+    /// Percent of one core since the last point, or since the first look; `None` of that.
+    pub cpu_percent: Option<f32>,
+    /// Memory of the whole tree.
+    pub memory: MemoryUse,
+    /// CPU time of the whole tree since its process was started.
+    pub cpu_time: Duration,
+}
+
+/// From the metrics actor: the result of one sweep.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct Sampled(pub Vec<(PluginName, Point)>);
+pub struct Sampled {
+    /// What each plugin uses.
+    pub readings: Vec<(PluginName, Reading)>,
+    /// Samples for reports, of those of which one is due.
+    pub points: Vec<(PluginName, Point)>,
+}
 
 /// From the control-plane actor: a report was acknowledged, so of each plugin's samples those up to
 /// this many need not be kept.
@@ -250,15 +272,22 @@ pub struct Listed {
     /// How many samples of it there have been, the last of `points` included. Their times do not
     /// tell them apart: a clock can be set back.
     pub sampled: u64,
-    /// Its newest sample, reported or not.
-    pub newest: Option<Point>,
+    /// What its last process was last measured to use.
+    pub newest: Option<Reading>,
 }
 
 impl Listed {
     /// The judgement of the plugin, as of now.
     #[must_use]
     pub fn verdict(&self, now: SystemTime) -> Verdict {
-        Verdict::of(&self.view, self.newest.map(|point| point.memory_bytes), now)
+        Verdict::of(&self.view, self.usage().map(|reading| reading.memory.bytes), now)
+    }
+
+    /// What its process was last measured to use; `None` without a process, whatever the one before
+    /// used.
+    #[must_use]
+    pub fn usage(&self) -> Option<Reading> {
+        self.newest.filter(|_| self.view.pid.is_some())
     }
 }
 
@@ -293,8 +322,8 @@ pub struct Explain(pub PluginName);
 pub struct Explained {
     /// Why, by the plugin itself.
     pub explanation: Explanation,
-    /// Its newest sample, reported or not.
-    pub newest: Option<Point>,
+    /// What its last process was last measured to use.
+    pub newest: Option<Reading>,
 }
 
 /// From the local API: end and delete what is there of a plugin that the agent does not know.

@@ -58,6 +58,21 @@ pub(crate) fn pending(plugin: &PluginStatus) -> Option<String> {
     Some(format!("{} {}{error}{}", pending.revision, pending.state, pending.error))
 }
 
+/// The memory of a plugin, with what the figure counts and how much is resident.
+pub(crate) fn memory(plugin: &PluginStatus) -> Option<String> {
+    let used = bytes(plugin.memory_bytes?);
+    Some(match (plugin.memory_basis.as_str(), plugin.resident_bytes) {
+        ("working_set", Some(resident)) => {
+            format!("{used} working set, {} resident", bytes(resident))
+        }
+        ("resident", _) => {
+            format!("{used} resident; it has no control group, so its working set is not known")
+        }
+        // An agent of before, or a later one that counts in another way.
+        _ => used,
+    })
+}
+
 /// Why the last run of a one-shot plugin began; `None` before the first, and for a daemon.
 pub(crate) fn ran_for(plugin: &PluginStatus) -> Option<String> {
     let why = match plugin.trigger.as_str() {

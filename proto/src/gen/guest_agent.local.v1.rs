@@ -72,6 +72,7 @@ pub struct PluginStatus {
     pub config_hash: ::prost::alloc::string::String,
     #[prost(double, optional, tag = "13")]
     pub cpu_percent: ::core::option::Option<f64>,
+    /// The figure that is compared with the memory limit; memory_basis says what it counts.
     #[prost(uint64, optional, tag = "14")]
     pub memory_bytes: ::core::option::Option<u64>,
     #[prost(string, tag = "15")]
@@ -122,6 +123,14 @@ pub struct PluginStatus {
     /// Whether the revision is on trial: the agent returns to the one before if it fails.
     #[prost(bool, tag = "29")]
     pub on_trial: bool,
+    /// Memory that the processes have mapped and that is resident.
+    #[prost(uint64, optional, tag = "40")]
+    pub resident_bytes: ::core::option::Option<u64>,
+    /// working_set: the charge of the plugin's control group without file cache that was not used
+    /// lately; resident: the resident memory of the process tree, without a control group. Empty
+    /// without a figure.
+    #[prost(string, tag = "41")]
+    pub memory_basis: ::prost::alloc::string::String,
     /// Why the last run of a one-shot plugin began: install, startup, firstboot, interval, rule or run
     /// (a person asked for it). Empty for a daemon, and before the first run.
     #[prost(string, tag = "42")]

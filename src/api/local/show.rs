@@ -21,7 +21,8 @@ pub(super) fn plugin(
     usage_points: usize,
 ) -> local::PluginStatus {
     let view = &listed.view;
-    let newest = listed.newest.as_ref();
+    let usage = listed.usage();
+    let memory = usage.map(|reading| reading.memory);
     let nothing_yet = matches!(view.state, Reported::Installing | Reported::InstallFailed);
     let install_path = if let Source::Local(files) = &view.spec.source {
         files.folder.to_string()
@@ -75,8 +76,10 @@ pub(super) fn plugin(
             }
         }),
         config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
-        cpu_percent: newest.map(|point| f64::from(point.cpu_percent)),
-        memory_bytes: newest.map(|point| point.memory_bytes),
+        cpu_percent: usage.and_then(|reading| reading.cpu_percent).map(f64::from),
+        memory_bytes: memory.map(|memory| memory.bytes),
+        resident_bytes: memory.map(|memory| memory.resident),
+        memory_basis: memory.map(|memory| memory.basis.name()).unwrap_or_default().to_owned(),
         trigger: trigger(view).to_owned(),
         address: view.endpoint.as_ref().map(ToString::to_string).unwrap_or_default(),
         install_path,

@@ -95,7 +95,7 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         ("last exit", last_exit),
         ("health", display::health(plugin, now)),
         ("cpu", plugin.cpu_percent.map(|cpu| format!("{cpu:.1}%"))),
-        ("memory", plugin.memory_bytes.map(bytes)),
+        ("memory", display::memory(plugin)),
         ("config hash", some(&plugin.config_hash)),
         ("address", some(&plugin.address)),
         ("installed in", some(&plugin.install_path)),

@@ -104,6 +104,8 @@ fn the_field_names_of_the_status_never_change() {
         "since",
         "until",
         "help",
+        "memory_basis",
+        "resident_bytes",
         "trigger",
     ];
     expected.sort_unstable();

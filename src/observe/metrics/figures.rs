@@ -206,7 +206,13 @@ fn each_plugin<S: Sink>(
     writer.gauges(
         &of::PLUGIN_MEMORY,
         shown().filter_map(|(view, listed)| {
-            Some((vec![view.name.as_str()], whole(listed.newest?.memory_bytes)))
+            Some((vec![view.name.as_str()], whole(listed.usage()?.memory.bytes)))
+        }),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_RESIDENT,
+        shown().filter_map(|(view, listed)| {
+            Some((vec![view.name.as_str()], whole(listed.usage()?.memory.resident)))
         }),
     )?;
     let health = || {

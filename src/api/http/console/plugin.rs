@@ -163,6 +163,7 @@ impl Plugin {
                 (fact("Restarts", Some(plugin.restarts.to_string())))
                 (fact("Last run for", display::ran_for(plugin).map(|why| one_line(&why))))
                 (fact("Last exit", last_exit))
+                (fact("Memory", display::memory(plugin)))
                 (fact("Limits", Some(limits)))
                 @for shortfall in &plugin.not_enforced {
                     (fact("Not enforced", Some(html! {
