@@ -22,7 +22,7 @@ pub(crate) use plugin::{
     agent_line, exit, health, limits, memory, note, pending, progress, ran_for,
 };
 pub(crate) use verdict::{
-    attention, level, needs_attention, plugin_tone, remark, sentence, urgency,
+    attention, is_only_refused, level, needs_attention, plugin_tone, remark, sentence, urgency,
 };
 
 /// How good or bad a value is for the operators of the machine. Colours show it.

@@ -15,6 +15,7 @@ use crate::model::act::Act;
 use crate::model::event;
 use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, Generation, PluginName, Process};
+use crate::model::refused_manifest::RefusedManifest;
 use crate::model::runs::Firing;
 use crate::model::spec::MetricsPolicy;
 use crate::model::verdict::Verdict;
@@ -251,10 +252,10 @@ pub struct MetricsDelivered(pub Vec<(PluginName, u64)>);
 #[rtype(result = "Vec<Listed>")]
 pub struct ListPlugins;
 
-/// From the local API: the manifests of local plugins that are refused, by the name of their
-/// folder, and why.
+/// From the local API and metrics: the manifests of local plugins that are refused, by the name of
+/// their folder as it can be shown.
 #[derive(Message, Debug)]
-#[rtype(result = "std::collections::BTreeMap<String, String>")]
+#[rtype(result = "BTreeMap<String, RefusedManifest>")]
 pub struct RefusedManifests;
 
 /// From the web console: what plugins used lately, oldest sample first.
@@ -274,13 +275,20 @@ pub struct Listed {
     pub sampled: u64,
     /// What its last process was last measured to use.
     pub newest: Option<Reading>,
+    /// Why its manifest on the machine has no effect, where it is refused.
+    pub refusal: Option<RefusedManifest>,
 }
 
 impl Listed {
     /// The judgement of the plugin, as of now.
     #[must_use]
     pub fn verdict(&self, now: SystemTime) -> Verdict {
-        Verdict::of(&self.view, self.usage().map(|reading| reading.memory.bytes), now)
+        let memory = self.usage().map(|reading| reading.memory.bytes);
+        let verdict = Verdict::of(&self.view, memory, now);
+        match &self.refusal {
+            Some(refusal) => refusal.beside(verdict),
+            None => verdict,
+        }
     }
 
     /// What its process was last measured to use; `None` without a process, whatever the one before
@@ -324,6 +332,8 @@ pub struct Explained {
     pub explanation: Explanation,
     /// What its last process was last measured to use.
     pub newest: Option<Reading>,
+    /// Why its manifest on the machine has no effect, where it is refused.
+    pub refusal: Option<RefusedManifest>,
 }
 
 /// From the local API: end and delete what is there of a plugin that the agent does not know.

@@ -62,6 +62,7 @@ impl ManagerActor {
             points: entry.points.iter().copied().collect(),
             sampled: entry.sampled,
             newest: entry.newest,
+            refusal: self.machine.told.get(entry.view.name.as_str()).cloned(),
         };
         self.roster.values().filter(|entry| entry.retired.is_none()).map(listed).collect()
     }
@@ -73,9 +74,10 @@ impl Handler<Explain> for ManagerActor {
     fn handle(&mut self, Explain(name): Explain, _: &mut Self::Context) -> Self::Result {
         let entry = self.roster.get(&name).filter(|entry| entry.retired.is_none());
         let asked = entry.map(|entry| (entry.address.send(ExplainYourself), entry.newest));
+        let refusal = self.machine.told.get(name.as_str()).cloned();
         Box::pin(async move {
             let (asked, newest) = asked?;
-            Some(Explained { explanation: asked.await.ok()?, newest })
+            Some(Explained { explanation: asked.await.ok()?, newest, refusal })
         })
     }
 }

@@ -82,6 +82,8 @@ causes! {
     NearLimit "near_limit",
     /// Limits or restrictions of it are not enforced.
     NotEnforced "not_enforced",
+    /// Its manifest on the machine is refused.
+    ManifestRefused "manifest_refused",
     /// A person stopped it.
     Stopped "stopped",
     /// A person rolled a revision back, and it stays away.

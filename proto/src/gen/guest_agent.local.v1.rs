@@ -159,7 +159,7 @@ pub struct Verdict {
     pub help: ::prost::alloc::string::String,
     /// What the verdict is about, for programs: crash_loop, install_failed, start_failed, start_fails,
     /// down, run_failed, remove_fails, unhealthy, revision_failed, crashed, near_limit, not_enforced,
-    /// stopped, rolled_back, working or fine. Later versions may have more.
+    /// manifest_refused, stopped, rolled_back, working or fine. Later versions may have more.
     #[prost(string, tag = "7")]
     pub cause: ::prost::alloc::string::String,
 }

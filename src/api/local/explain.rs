@@ -23,12 +23,12 @@ pub(super) fn explanation(
     plan: Vec<Planned>,
     (plugins_dir, with_config): (&Path, bool),
 ) -> local::ExplainResponse {
-    let Explained { explanation, newest } = explained;
+    let Explained { explanation, newest, refusal } = explained;
     let Explanation { view, doing, since, moves, waits, trouble, rules } = explanation;
     let last_output = view.last_output.to_string();
     let rules = rules.map(|weighing| verdict(weighing, &view.spec.execution.rules));
     let order = order(&view.spec, plugins_dir, with_config);
-    let listed = Listed { view: view.into(), points: Vec::new(), sampled: 0, newest };
+    let listed = Listed { view: view.into(), points: Vec::new(), sampled: 0, newest, refusal };
     local::ExplainResponse {
         status: Some(show::plugin(&listed, plugins_dir, 0)),
         doing,

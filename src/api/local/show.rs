@@ -7,6 +7,7 @@ use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::runs::Trigger;
 use guest_agent_actors::model::spec::Source;
+use guest_agent_actors::model::verdict::Verdict;
 use guest_agent_actors::model::view::{Activity, PluginView, Reported};
 use guest_agent_proto::local;
 
@@ -35,18 +36,8 @@ pub(super) fn plugin(
     let state = values::state(view.state);
     let kind = values::kind(&view.spec.execution.kind);
     let installation = values::installation(&view.spec);
-    let verdict = listed.verdict(SystemTime::now());
-    let level = values::level(verdict.level);
     local::PluginStatus {
-        verdict: Some(local::Verdict {
-            level: level.name().to_owned(),
-            level_value: level.into(),
-            cause: verdict.cause.name().to_owned(),
-            reason: verdict.reason,
-            since: verdict.since.map(Into::into),
-            until: verdict.until.map(Into::into),
-            help: verdict.help,
-        }),
+        verdict: Some(verdict(listed.verdict(SystemTime::now()))),
         name: view.name.to_string(),
         revision: view.revision.to_string(),
         state: state.name().to_owned(),
@@ -120,6 +111,20 @@ pub(super) fn plugin(
 fn trigger(view: &PluginView) -> &'static str {
     let begins = view.runs.total > 0 || view.state == Reported::Starting;
     view.runs.trigger.filter(|_| begins).map(Trigger::name).unwrap_or_default()
+}
+
+/// A judgement.
+pub(super) fn verdict(verdict: Verdict) -> local::Verdict {
+    let level = values::level(verdict.level);
+    local::Verdict {
+        level: level.name().to_owned(),
+        level_value: level.into(),
+        cause: verdict.cause.name().to_owned(),
+        reason: verdict.reason,
+        since: verdict.since.map(Into::into),
+        until: verdict.until.map(Into::into),
+        help: verdict.help,
+    }
 }
 
 /// The state of the control-plane link, in words.

@@ -127,7 +127,7 @@ fn lines<'f>(
 
 /// What a plugin runs by, and what it waits for: below its details.
 pub(crate) fn effective(answer: &ExplainResponse, console: &Console<'_>) -> String {
-    let order = answer.order.clone().unwrap_or_default();
+    let Some(order) = &answer.order else { return String::new() };
     let status = answer.status.clone().unwrap_or_default();
     let now = (console.now)();
     let some = |text: &str| Some(one_line(text)).filter(|text| !text.is_empty());

@@ -42,6 +42,7 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
         connections: 3,
         store_works: true,
         plugins: Some(plugins),
+        refused: Vec::new(),
         backlog: Some(Weight { events: 7, bytes: 512, oldest: Some(now - Duration::from_secs(9)) }),
         inbox: Some(1),
         offers: 2,
@@ -83,7 +84,7 @@ fn plugin(name: &str, revision: &str) -> Listed {
     let memory = MemoryUse { bytes: 1234, basis: MemoryBasis::WorkingSet, resident: 1000 };
     let cpu_time = Duration::from_millis(2500);
     let newest = Some(Reading { at, cpu_percent: Some(10.0), memory, cpu_time });
-    Listed { view: Arc::new(view), points: Vec::new(), sampled: 1, newest }
+    Listed { view: Arc::new(view), points: Vec::new(), sampled: 1, newest, refusal: None }
 }
 
 fn counted(plugin: &str) -> Counted {

@@ -74,7 +74,7 @@ impl Plugin {
             @if let Some(done) = done { p class="done" role="status" { (done) } }
             div class="title head" {
                 h1 { (one_line(&plugin.name)) " " span id="state" { (parts["state"]) } }
-                (actions(&plugin.name, visitor))
+                @if !display::is_only_refused(plugin) { (actions(&plugin.name, visitor)) }
             }
             (section("why", "Why it is so"))
             div class="columns" {
