@@ -16,11 +16,13 @@ use guest_agent_proto::local::{Event, NotEnforced};
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line};
+pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line, wait_line};
 pub(crate) use mask::masked;
-pub(crate) use plugin::{agent_line, exit, health, hold, note, pending, progress};
+pub(crate) use plugin::{
+    agent_line, exit, health, hold, limits, memory, note, pending, progress, ran_for,
+};
 pub(crate) use verdict::{
-    attention, level, needs_attention, plugin_tone, remark, sentence, urgency,
+    attention, is_only_refused, level, needs_attention, plugin_tone, remark, sentence, urgency,
 };
 
 /// How good or bad a value is for the operators of the machine. Colours show it.

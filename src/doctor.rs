@@ -25,6 +25,8 @@ mod policies;
 mod security;
 mod store;
 
+use check::is_denied;
+pub(crate) use check::not_looked_at;
 pub use check::{Agent, Check, Finding, Host, Severity};
 
 /// All checks, in the order in which their findings are shown.
@@ -49,18 +51,15 @@ pub const CHECKS: &[Check] = &[
 #[must_use]
 pub fn examine(host: &Host<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| (check.run)(host)).collect();
-    findings.iter_mut().for_each(not_looked_at);
+    findings.iter_mut().for_each(tell_what_is_hidden);
     findings.sort_by_key(|finding| finding.severity);
     findings
 }
 
-/// Turns a finding that only says that the caller may not look into a note: it says nothing about
-/// the machine. The kernel's own words are in its reason, whatever check it comes from.
-fn not_looked_at(finding: &mut Finding) {
-    let refused = std::io::Error::from_raw_os_error(nix::libc::EACCES).to_string();
-    if !rustix::process::geteuid().is_root() && finding.why.contains(&refused) {
-        finding.severity = Severity::Note;
-        finding.what = format!("not looked at, for lack of permission: {}", finding.what);
-        finding.fix = "sudo guest-agent doctor".to_owned();
+/// Turns a finding that only says that the caller may not look into a note about that. The kernel's
+/// own words are in its reason, whatever check it comes from.
+fn tell_what_is_hidden(finding: &mut Finding) {
+    if finding.severity != Severity::Note && is_denied(&finding.why) {
+        *finding = not_looked_at(&finding.what, std::mem::take(&mut finding.why));
     }
 }

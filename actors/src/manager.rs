@@ -17,8 +17,8 @@ use tracing::{error, warn};
 use crate::keys::number_key;
 use crate::messages::{
     AskedOfAll, Begin, Changed, Configure, Deliver, Died, Dismiss, FactsMoved, Fire, Happened,
-    Leave, Listed, LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Retired, Sampled, Save,
-    Seen, ShutdownBegins, Taken, Unseen, UsePolicy,
+    Leave, Listed, LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Reading, Retired, Sampled,
+    Save, Seen, ShutdownBegins, Taken, Unseen, UsePolicy,
 };
 use crate::metrics::history::History;
 use crate::model::act::Hold;
@@ -105,7 +105,7 @@ struct Entry {
     points: VecDeque<Point>,
     /// How many samples there have been, the last of `points` included.
     sampled: u64,
-    newest: Option<Point>,
+    newest: Option<Reading>,
     /// The local version that the plugin knows.
     local: Option<Arc<PluginSpec>>,
 }
@@ -541,7 +541,12 @@ impl Handler<Died> for ManagerActor {
 impl Handler<Sampled> for ManagerActor {
     type Result = ();
 
-    fn handle(&mut self, Sampled(points): Sampled, _: &mut Self::Context) {
+    fn handle(&mut self, Sampled { readings, points }: Sampled, _: &mut Self::Context) {
+        for (name, reading) in readings {
+            if let Some(entry) = self.roster.get_mut(&name) {
+                entry.newest = Some(reading);
+            }
+        }
         for (name, point) in points {
             let Some(entry) = self.roster.get_mut(&name) else { continue };
             let kept = entry.view.metrics.points.max(1);
@@ -550,7 +555,6 @@ impl Handler<Sampled> for ManagerActor {
             }
             entry.points.push_back(point);
             entry.sampled = entry.sampled.saturating_add(1);
-            entry.newest = Some(point);
             self.history.add(&name, point);
         }
     }

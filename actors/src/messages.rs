@@ -15,6 +15,7 @@ use crate::model::act::Act;
 use crate::model::event;
 use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, Generation, PluginName, Process};
+use crate::model::refused_manifest::RefusedManifest;
 use crate::model::runs::Firing;
 use crate::model::spec::MetricsPolicy;
 use crate::model::verdict::Verdict;
@@ -23,7 +24,9 @@ use crate::model::vm_event::{Notification, Notified, NotifyError, VmEvent};
 use crate::plugin::event::{Boot, Event, Order};
 use crate::plugin::explain::Explanation;
 use crate::plugin::state::{Policy, State};
-use crate::ports::{Health, InboundMessage, References, SweepManner, SweepReport, Write};
+use crate::ports::{
+    Health, InboundMessage, MemoryUse, References, SweepManner, SweepReport, Write,
+};
 use crate::registry::catalogue::Refusal;
 use crate::registry::entry::{Entry, Key, Offer, Registrant};
 use crate::trace::Trace;
@@ -219,7 +222,7 @@ pub struct Retired {
     pub generation: Generation,
 }
 
-/// From the metrics actor: a sample of one plugin.
+/// A sample of one plugin, for reports.
 #[derive(Message, Clone, Copy, Debug, PartialEq)]
 #[rtype(result = "()")]
 pub struct Point {
@@ -227,16 +230,36 @@ pub struct Point {
     pub at: SystemTime,
     /// Percent of one core since the sample before.
     pub cpu_percent: f32,
-    /// Resident memory of the whole tree, in bytes.
+    /// Memory of the whole tree, in bytes: [`MemoryUse::bytes`].
     pub memory_bytes: u64,
     /// CPU time of the whole tree since its process was started.
     pub cpu_time: Duration,
 }
 
-/// From the metrics actor: samples of one sweep.
+/// What a plugin's process was last measured to use, for those who look at it now. There is one from
+/// the first look at a process on, which makes no [`Point`] yet: a report says what was used over
+/// an interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// When it was taken.
+    pub at: SystemTime,
+    /// Percent of one core since the last point, or since the first look; `None` of that.
+    pub cpu_percent: Option<f32>,
+    /// Memory of the whole tree.
+    pub memory: MemoryUse,
+    /// CPU time of the whole tree since its process was started.
+    pub cpu_time: Duration,
+}
+
+/// From the metrics actor: the result of one sweep.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
-pub struct Sampled(pub Vec<(PluginName, Point)>);
+pub struct Sampled {
+    /// What each plugin uses.
+    pub readings: Vec<(PluginName, Reading)>,
+    /// Samples for reports, of those of which one is due.
+    pub points: Vec<(PluginName, Point)>,
+}
 
 /// From the control-plane actor: a report was acknowledged, so of each plugin's samples those up to
 /// this many need not be kept.
@@ -250,10 +273,10 @@ pub struct MetricsDelivered(pub Vec<(PluginName, u64)>);
 #[rtype(result = "Vec<Listed>")]
 pub struct ListPlugins;
 
-/// From the local API: the manifests of local plugins that are refused, by the name of their
-/// folder, and why.
+/// From the local API and metrics: the manifests of local plugins that are refused, by the name of
+/// their folder as it can be shown.
 #[derive(Message, Debug)]
-#[rtype(result = "std::collections::BTreeMap<String, String>")]
+#[rtype(result = "BTreeMap<String, RefusedManifest>")]
 pub struct RefusedManifests;
 
 /// From the web console: what plugins used lately, oldest sample first.
@@ -271,15 +294,29 @@ pub struct Listed {
     /// How many samples of it there have been, the last of `points` included. Their times do not
     /// tell them apart: a clock can be set back.
     pub sampled: u64,
-    /// Its newest sample, reported or not.
-    pub newest: Option<Point>,
+    /// What its last process was last measured to use.
+    pub newest: Option<Reading>,
+    /// Why its manifest on the machine has no effect, where it is refused.
+    pub refusal: Option<RefusedManifest>,
 }
 
 impl Listed {
     /// The judgement of the plugin, as of now.
     #[must_use]
     pub fn verdict(&self, now: SystemTime) -> Verdict {
-        Verdict::of(&self.view, self.newest.map(|point| point.memory_bytes), now)
+        let memory = self.usage().map(|reading| reading.memory.bytes);
+        let verdict = Verdict::of(&self.view, memory, now);
+        match &self.refusal {
+            Some(refusal) => refusal.beside(verdict),
+            None => verdict,
+        }
+    }
+
+    /// What its process was last measured to use; `None` without a process, whatever the one before
+    /// used.
+    #[must_use]
+    pub fn usage(&self) -> Option<Reading> {
+        self.newest.filter(|_| self.view.pid.is_some())
     }
 }
 
@@ -306,8 +343,19 @@ pub struct FactsMoved;
 
 /// From the local API: why a plugin is in the state it is in. `None` where there is no such plugin.
 #[derive(Message, Debug)]
-#[rtype(result = "Option<Explanation>")]
+#[rtype(result = "Option<Explained>")]
 pub struct Explain(pub PluginName);
+
+/// The answer to [`Explain`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explained {
+    /// Why, by the plugin itself.
+    pub explanation: Explanation,
+    /// What its last process was last measured to use.
+    pub newest: Option<Reading>,
+    /// Why its manifest on the machine has no effect, where it is refused.
+    pub refusal: Option<RefusedManifest>,
+}
 
 /// From the local API: end and delete what is there of a plugin that the agent does not know.
 #[derive(Message, Debug)]

@@ -3,6 +3,10 @@
 //! A sample is for two things, each at its own pace: the points of a plugin's report, and its
 //! memory limit ([`memory_guard`]), which it compares as often as that needs, whatever the report
 //! asks for.
+//!
+//! A process is looked at as soon as it is known, which gives its memory, and once more a moment
+//! later, which gives its use of the CPU: who looks at a plugin after a start of it or of the agent
+//! need not wait for the interval of its reports. These two looks are no points.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +15,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use crate::messages::{Happened, Measure, Point, Sampled, Unmeasure};
+use crate::messages::{Happened, Measure, Point, Reading, Sampled, Unmeasure};
 use crate::metrics::memory_guard::{BEAT_MAX, MemoryGuard};
 use crate::model::id::{PluginName, Process};
 use crate::plugin::event::{Event, HealthVerdict};
@@ -25,6 +29,9 @@ const TOGETHER: Duration = Duration::from_millis(500);
 
 /// No process is measured more often.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// From the first look at a process to the second.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// A sweep that takes longer is given up, and the next one begins in time.
 const SWEEP_WAIT: Duration = Duration::from_secs(10);
@@ -47,6 +54,8 @@ struct Measured {
     due: Instant,
     /// When the next point is.
     point_due: Instant,
+    /// When the second look is, from the first one on until then.
+    second_look: Option<Instant>,
     /// The sample that the next point begins at.
     last: Option<(Instant, Usage)>,
     /// Where there is a memory limit.
@@ -59,6 +68,8 @@ struct Measured {
 enum Sample {
     /// For the report, and the guard where there is one.
     OfReport,
+    /// For those who look at the plugin, and the guard where there is one.
+    Second,
     /// Only for the guard.
     OfGuard,
 }
@@ -69,6 +80,24 @@ impl Measured {
     /// Time between two samples.
     fn beat(&self) -> Duration {
         if self.guard.is_some() { self.interval.min(BEAT_MAX) } else { self.interval }
+    }
+
+    /// Takes what is due at this time and sets when the next is. The next sweep is counted from
+    /// now: after a suspend there is no catching up.
+    fn take(&mut self, now: Instant) -> Sample {
+        let is_due = |at: &mut Instant| *at <= now + TOGETHER;
+        let sample = if is_due(&mut self.point_due) {
+            self.point_due = now + self.interval;
+            self.second_look = (self.last.is_none()).then_some(now + SECOND_LOOK);
+            Sample::OfReport
+        } else if self.second_look.take_if(is_due).is_some() {
+            Sample::Second
+        } else {
+            Sample::OfGuard
+        };
+        let next = now + self.beat();
+        self.due = self.second_look.map_or(next, |second| next.min(second));
+        sample
     }
 }
 
@@ -96,15 +125,8 @@ impl MetricsActor {
         let mut due = Vec::new();
         for (name, measured) in &mut self.measured {
             if measured.due <= now + TOGETHER {
-                // The next sweep is counted from now: after a suspend there is no catching up.
-                measured.due = now + measured.beat();
-                let is_for = if measured.point_due <= now + TOGETHER {
-                    measured.point_due = now + measured.interval;
-                    Sample::OfReport
-                } else {
-                    Sample::OfGuard
-                };
-                due.push((name.clone(), measured.process.clone(), is_for));
+                let sample = measured.take(now);
+                due.push((name.clone(), measured.process.clone(), sample));
             }
         }
         let meter = self.meter.clone();
@@ -125,14 +147,14 @@ impl MetricsActor {
         usages: &BTreeMap<PluginName, Usage>,
     ) {
         let (now, at) = (Instant::now(), self.clock.now());
-        let mut points = Vec::with_capacity(due.len());
+        let (mut readings, mut points) = (Vec::with_capacity(due.len()), Vec::new());
         for (name, process, is_for) in due {
             let Some(measured) = self.measured.get_mut(&name) else { continue };
             let Some(usage) = usages.get(&name).filter(|_| measured.process == process) else {
                 continue;
             };
             if let Some(reason) =
-                measured.guard.as_mut().and_then(|guard| guard.look(usage.memory_bytes))
+                measured.guard.as_mut().and_then(|guard| guard.look(usage.memory.bytes))
             {
                 let verdict = HealthVerdict::OverMemory(reason);
                 measured.happened.do_send(Happened(Event::HealthReported { process, verdict }));
@@ -140,16 +162,21 @@ impl MetricsActor {
             if is_for == Sample::OfGuard {
                 continue;
             }
+            let Usage { cpu_time, memory } = *usage;
             // The first sample of a process only says where its CPU time began to be counted.
-            if let Some((then, before)) = measured.last.replace((now, *usage)) {
-                let cpu_percent = percent(before.cpu_time, usage.cpu_time, now - then);
-                let memory_bytes = usage.memory_bytes;
-                let cpu_time = usage.cpu_time;
-                points.push((name, Point { at, cpu_percent, memory_bytes, cpu_time }));
+            let cpu_percent =
+                measured.last.map(|(then, before)| percent(before.cpu_time, cpu_time, now - then));
+            if is_for == Sample::OfReport {
+                measured.last = Some((now, *usage));
+                points.extend(cpu_percent.map(|cpu_percent| {
+                    let memory_bytes = memory.bytes;
+                    (name.clone(), Point { at, cpu_percent, memory_bytes, cpu_time })
+                }));
             }
+            readings.push((name, Reading { at, cpu_percent, memory, cpu_time }));
         }
-        if !points.is_empty() {
-            self.sampled.do_send(Sampled(points));
+        if !readings.is_empty() {
+            self.sampled.do_send(Sampled { readings, points });
         }
     }
 }
@@ -182,6 +209,7 @@ impl Handler<Measure> for MetricsActor {
             interval,
             due,
             point_due: due,
+            second_look: None,
             last: None,
             guard: memory_limit.map(MemoryGuard::new),
             happened,
@@ -192,6 +220,7 @@ impl Handler<Measure> for MetricsActor {
             // The same process, to be measured in another way.
             measured.point_due = before.point_due.min(due + interval);
             measured.last = before.last;
+            measured.second_look = before.second_look;
             let guard = before.guard.zip(memory_limit);
             measured.guard = guard.map_or(measured.guard, |(g, limit)| Some(g.with_limit(limit)));
         }

@@ -8,6 +8,7 @@ pub mod health;
 pub mod history;
 pub mod id;
 pub mod origin;
+pub mod refused_manifest;
 pub mod runs;
 pub mod spec;
 pub mod verdict;

@@ -33,7 +33,7 @@ pub use launcher::{
 };
 pub use local::{LocalPlugins, LocalScan, ScanError};
 pub use machine::{Clock, Facts, Ids, Machine, OsFacts, RandomIds};
-pub use meter::{Meter, Usage};
+pub use meter::{MemoryBasis, MemoryUse, Meter, Usage};
 pub use plugin_rpc::{Health, PluginRpc, RpcError};
 pub use prober::{ProbeError, Prober};
 pub use storage::{

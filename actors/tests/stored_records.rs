@@ -32,8 +32,7 @@ use guest_agent_actors::model::id::{
     Attempt, BootId, Endpoint, Generation, PluginName, Process, Sha256Digest,
 };
 use guest_agent_actors::model::origin::Origin;
-use guest_agent_actors::model::runs::Due;
-use guest_agent_actors::model::runs::{Mark, Marks, Outcome, Runs};
+use guest_agent_actors::model::runs::{Due, Mark, Marks, Outcome, Runs, Trigger};
 use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Boot, Config, Enablement, EntryPoint, Execution, Kind, Limits,
     LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
@@ -190,6 +189,7 @@ fn snapshot(read: &Snapshot) -> String {
     let mut text = format!("{read:#?}\n").replace(" source: Artifact {", " artifact: Artifact {");
     text = without(&text, "execution", &Execution::default());
     text = without(&text, "runs", &Runs::default());
+    text = without(&text, "trigger", &None::<()>);
     text = without(&text, "story", &TransitionLog::default());
     text = without(&text, "operation", &None::<()>);
     text = without(&text, "crashes", &Vec::<()>::new());
@@ -594,7 +594,7 @@ fn others() -> Vec<(&'static str, State)> {
         interval: Mark::Of(u64::MAX),
     };
     let last = Outcome::Failed { reason: "a reason".into() };
-    let ran = Runs { marks, total: 8, unfinished: Due::Yes, last };
+    let ran = Runs { marks, total: 8, unfinished: Due::Yes, last, trigger: None };
     let completed = Runs { last: Outcome::Completed, ..Runs::default() };
     let ended = Phase::BackingOff { reason: "a reason".into(), pause: Pause::AfterShutdown };
     vec![
@@ -628,5 +628,16 @@ fn others() -> Vec<(&'static str, State)> {
         ("over-memory-limit", exited(ExitCause::OverMemoryLimit)),
         ("exit-unknown", exited(ExitCause::Unknown)),
         ("bare-spec", State { spec: Arc::new(bare), ..runs() }),
+        ("ran-for-install", ran_for(Trigger::Install)),
+        ("ran-for-startup", ran_for(Trigger::Startup)),
+        ("ran-for-firstboot", ran_for(Trigger::FirstBoot)),
+        ("ran-for-interval", ran_for(Trigger::Interval)),
+        ("ran-for-rule", ran_for(Trigger::Rule)),
+        ("ran-for-person", ran_for(Trigger::Person)),
     ]
+}
+
+fn ran_for(trigger: Trigger) -> State {
+    let runs = Runs { total: 1, trigger: Some(trigger), ..Runs::default() };
+    State { runs, ..state(Phase::Idle) }
 }

@@ -142,8 +142,7 @@ fn listed(number: u32) -> Listed {
         cpu_time: Duration::from_secs(time.into()),
     };
     let points: Vec<Point> = (0..POINTS).map(point).collect();
-    let newest = points.last().cloned();
-    Listed { view: view.into(), points, sampled: POINTS.into(), newest }
+    Listed { view: view.into(), points, sampled: POINTS.into(), newest: None, refusal: None }
 }
 
 fn recorded() -> StoredEvent {

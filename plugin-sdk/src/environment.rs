@@ -21,6 +21,27 @@ pub struct Environment {
     pub host_socket: Option<PathBuf>,
     /// The secret that identifies the plugin at the host socket.
     pub ticket: Option<Ticket>,
+    /// Why this run began. Only a plugin that runs to completion has one.
+    pub trigger: Option<Trigger>,
+}
+
+/// Why the agent began a run of a plugin that runs to completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// An order installed a revision, or changed how it runs.
+    Install,
+    /// The machine started.
+    Startup,
+    /// The machine is a new instance.
+    FirstBoot,
+    /// The plugin's interval was over.
+    Interval,
+    /// The plugin's rules did not hold before, and hold now.
+    Rule,
+    /// A person asked for the run.
+    Person,
+    /// A trigger this version of the SDK does not know, by its name.
+    Other(String),
 }
 
 /// The secret with which a plugin introduces itself at the host socket. Never printed.
@@ -43,6 +64,8 @@ impl Environment {
     pub const HOST_SOCKET: &str = "GUEST_AGENT_HOST_SOCKET";
     /// The variable that holds the ticket.
     pub const TICKET: &str = "GUEST_AGENT_TICKET";
+    /// The variable that says why a run began.
+    pub const TRIGGER: &str = "GUEST_AGENT_TRIGGER";
 
     /// The process's own environment.
     pub fn from_env() -> Environment {
@@ -59,6 +82,23 @@ impl Environment {
             state_directory: value(Environment::STATE_DIRECTORY).map(PathBuf::from),
             host_socket: value(Environment::HOST_SOCKET).map(PathBuf::from),
             ticket: text(Environment::TICKET).map(Ticket),
+            trigger: text(Environment::TRIGGER).map(Trigger::named),
+        }
+    }
+}
+
+// === impl Trigger ===
+
+impl Trigger {
+    fn named(name: String) -> Trigger {
+        match name.as_str() {
+            "install" => Trigger::Install,
+            "startup" => Trigger::Startup,
+            "firstboot" => Trigger::FirstBoot,
+            "interval" => Trigger::Interval,
+            "rule" => Trigger::Rule,
+            "run" => Trigger::Person,
+            _ => Trigger::Other(name),
         }
     }
 }
@@ -89,6 +129,7 @@ mod tests {
             Environment::STATE_DIRECTORY => "/var/lib/echo",
             Environment::HOST_SOCKET => "/run/host.sock",
             Environment::TICKET => "hunter2",
+            Environment::TRIGGER => "interval",
             _ => return None,
         };
         Some(value.into())
@@ -102,6 +143,13 @@ mod tests {
         assert_eq!(environment.state_directory, Some("/var/lib/echo".into()));
         assert_eq!(environment.host_socket, Some("/run/host.sock".into()));
         assert_eq!(environment.ticket.as_ref().map(Ticket::reveal), Some("hunter2"));
+        assert_eq!(environment.trigger, Some(Trigger::Interval));
+    }
+
+    #[test]
+    fn a_trigger_of_a_later_agent_is_known_by_its_name() {
+        let later = Environment::read(|name| (name == Environment::TRIGGER).then(|| "moon".into()));
+        assert_eq!(later.trigger, Some(Trigger::Other("moon".to_owned())));
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub mod registry;
 pub use address::{Address, AddressError};
 pub use arguments::{Arguments, ArgumentsError};
 pub use config::{ConfigError, ServiceConfig, VmEvent};
-pub use environment::{Environment, Ticket};
+pub use environment::{Environment, Ticket, Trigger};
 pub use error::PluginError;
 pub use error_log::ErrorLog;
 pub use listener::BindError;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::error::chain;
-use crate::{Arguments, Environment, PluginError, ServiceConfig};
+use crate::{Arguments, Environment, PluginError, ServiceConfig, Trigger};
 
 /// The environment variable that names the file with the configuration.
 const CONFIG: &str = "GUEST_AGENT_CONFIG";
@@ -61,6 +61,12 @@ pub fn run_once(work: impl FnOnce(RunContext) -> Result<(), PluginError>) -> Exi
 // === impl RunContext ===
 
 impl RunContext {
+    /// Why this run began. `None` for a process that was started by hand, or by an agent that does
+    /// not say it.
+    pub fn trigger(&self) -> Option<&Trigger> {
+        self.environment.trigger.as_ref()
+    }
+
     /// The arguments of this process. A process that was started by hand, without the agent, has no
     /// configuration and works in the current directory.
     ///

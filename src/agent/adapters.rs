@@ -110,10 +110,12 @@ impl Adapters {
         crash_point::reach("after", "bind", "agent.sock");
 
         let cgroups = find_cgroups(config);
-        let settled = pipeline(config, &Places::of(config, &machine.instance_id()), &cgroups);
         if footing.trouble.is_none() {
             // The store needs some free disk space to be opened.
-            drop(tokio::task::spawn_blocking(move || install::settle_cache(&settled)).await);
+            let Places { cache, plugins, .. } = Places::of(config, &machine.instance_id());
+            let most = config.install.cache_max_bytes;
+            let settle = move || install::settle_cache(cache, plugins, most);
+            drop(tokio::task::spawn_blocking(settle).await);
         }
         let ground = Ground::open(config, &machine.instance_id(), &footing).await?;
         let Ground { storage, places, degraded } = ground;

@@ -121,6 +121,7 @@ impl Service {
             http: http_health.subscribe(),
             logs: logs.clone(),
             plugins_dir: adapters.places.plugins,
+            local_plugin_dir: config.agent.local_plugin_dir.clone(),
             data_dir: adapters.places.state,
             instance_id: adapters.machine.instance_id(),
             started_at,

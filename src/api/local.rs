@@ -37,6 +37,7 @@ mod logs;
 mod orders;
 mod plugins;
 mod reach;
+mod refused;
 mod show;
 mod status;
 mod streams;

@@ -94,7 +94,7 @@ fn unreachable_because(socket: &Path, error: &std::io::Error) -> Failure {
             "see `systemctl status guest-agent`, or name another socket with --socket",
         ),
     };
-    Failure::new(Exit::Unreachable, reason).because(error).hint(hint)
+    Failure::new(Exit::Unreachable, reason).because(error).hint(hint).kind(error.kind())
 }
 
 /// The status of everything.

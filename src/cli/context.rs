@@ -1,11 +1,12 @@
 //! What every verb is given: the flags that all verbs share, the environment, the services and the
 //! console.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use super::client;
 use super::console::Console;
-use super::failure::Failure;
+use super::failure::{Exit, Failure};
 use super::services::Services;
 use crate::config::{self, ConfigError, Environment, Sources};
 
@@ -103,9 +104,21 @@ impl Context<'_, '_> {
         }
         match config::load(self.environment, &self.sources()) {
             Ok(loaded) => Ok(loaded.config.agent.socket()),
+            Err(ConfigError::Read { path, source })
+                if source.kind() == ErrorKind::PermissionDenied =>
+            {
+                let path = path.display();
+                let reason = format!(
+                    "the agent is not reachable: no permission to read {path}, which says where its \
+                     socket is"
+                );
+                Err(Failure::new(Exit::Unreachable, reason)
+                    .because(&source)
+                    .hint("run as root, or name the agent's socket with --socket")
+                    .kind(source.kind()))
+            }
             Err(error @ ConfigError::Read { .. }) => {
-                Err(Failure::from(error)
-                    .hint("run as root, or name the agent's socket with --socket"))
+                Err(Failure::from(error).hint("name the agent's socket with --socket"))
             }
             Err(error) => Err(error.into()),
         }

@@ -1,7 +1,6 @@
 //! `doctor`: shows what is wrong on this machine, and how to correct it.
 
 use std::io::ErrorKind;
-use std::path::Path;
 use std::time::SystemTime;
 
 use guest_agent_actors::model::id::PluginName;
@@ -140,13 +139,9 @@ impl Examined {
         let (config, unread) = readable_config(context)?;
         let agent = match context.connect().await {
             Ok(mut client) => ask(&mut client).await?,
-            Err(failure)
-                if failure.exit == Exit::Unreachable && is_forbidden(&context.socket()?) =>
-            {
-                Agent::Hidden {
-                    reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
-                }
-            }
+            Err(failure) if failure.is_forbidden() => Agent::Hidden {
+                reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
+            },
             Err(failure) if failure.exit == Exit::Unreachable => Agent::Silent {
                 reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
                 hint: failure.hint.unwrap_or_else(|| "start the service".to_owned()),
@@ -173,18 +168,11 @@ fn readable_config(context: &Context<'_, '_>) -> Result<(Config, Option<Finding>
     match config::load(context.environment, &context.sources()) {
         Ok(loaded) => Ok((loaded.config, None)),
         Err(ConfigError::Read { path, source }) if source.kind() == ErrorKind::PermissionDenied => {
-            let what = "not looked at, for lack of permission: the configuration";
             let why = format!("{}: {source}; its defaults were taken instead", path.display());
-            let note = Finding::new(Severity::Note, what, why, "sudo guest-agent doctor");
-            Ok((Config::default(), Some(note)))
+            Ok((Config::default(), Some(doctor::not_looked_at("the configuration", why))))
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// Whether the caller may not use this socket, which says nothing about the agent behind it.
-fn is_forbidden(socket: &Path) -> bool {
-    rustix::fs::access(socket, rustix::fs::Access::WRITE_OK) == Err(rustix::io::Errno::ACCESS)
 }
 
 /// What was checked, in words.

@@ -1,6 +1,5 @@
 //! `explain`: why a plugin is in the state it is in.
 
-use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{ExplainRequest, ExplainResponse};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -19,15 +18,18 @@ Examples:
   guest-agent explain metrics
   guest-agent explain metrics --json")]
 pub(super) struct Flags {
-    /// Name of the plugin
-    name: PluginName,
+    /// Name of the plugin, or of a folder of a local plugin that is refused
+    name: String,
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let mut client = context.connect().await?;
-    let name = flags.name.as_str().to_owned();
+    let name = flags.name;
     let answer = match client.explain(ExplainRequest { name: name.clone(), config: false }).await {
         Ok(answer) => answer.into_inner(),
+        Err(error) if error.code() == tonic::Code::InvalidArgument => {
+            return Err(Failure::usage(error.message()));
+        }
         Err(error) => return Err(client::about(&mut client, &name, error).await),
     };
     let console = context.console;
@@ -108,6 +110,7 @@ fn document(name: &str, answer: &ExplainResponse) -> Value {
         "last_exit": last_exit,
         "trouble": trouble,
         "waits": waits.collect::<Vec<_>>(),
+        "trigger": Some(&status.trigger).filter(|trigger| !trigger.is_empty()),
         "triggers": triggers.collect::<Vec<_>>(),
         "rules": rules,
         "moves": moves.collect::<Vec<_>>(),

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Display;
+use std::io::ErrorKind;
 
 use crate::agent::ConfiguredError;
 use crate::config::ConfigError;
@@ -32,6 +33,8 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// What to try.
     pub hint: Option<String>,
+    /// The kind of the operating system's error, where one is the reason.
+    pub kind: Option<ErrorKind>,
 }
 
 // === impl Exit ===
@@ -61,7 +64,7 @@ impl From<Exit> for std::process::ExitCode {
 impl Failure {
     /// A failure with an exit code of its own.
     pub(super) fn new(exit: Exit, reason: impl Display) -> Self {
-        Self { exit, reason: reason.to_string(), causes: Vec::new(), hint: None }
+        Self { exit, reason: reason.to_string(), causes: Vec::new(), hint: None, kind: None }
     }
 
     /// The command failed, with this line as its reason.
@@ -94,6 +97,18 @@ impl Failure {
     pub(super) fn hint(mut self, hint: impl Display) -> Self {
         self.hint = Some(hint.to_string());
         self
+    }
+
+    /// Says which kind of error of the operating system is the reason.
+    pub(super) fn kind(mut self, kind: ErrorKind) -> Self {
+        self.kind = Some(kind);
+        self
+    }
+
+    /// Whether the caller lacks the permission to reach the agent, which says nothing about the
+    /// agent.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.exit == Exit::Unreachable && self.kind == Some(ErrorKind::PermissionDenied)
     }
 
     /// The failure of an error whose own text is the reason.

@@ -10,6 +10,7 @@ use super::failure::Failure;
 use super::submit::order_and_report;
 use crate::api::local::remove_order;
 use crate::config::parse_duration;
+use crate::display::is_only_refused;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -38,6 +39,13 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     if !known.iter().any(|plugin| plugin.name == name) {
         let names = known.iter().map(|plugin| plugin.name.as_str());
         return Err(super::client::unknown_plugin(name, names));
+    }
+    if let Some(folder) = known.iter().find(|it| it.name == name && is_only_refused(it)) {
+        let why = "no plugin has this name, only a folder whose manifest is refused";
+        let path = &folder.install_path;
+        return Err(Failure::failed(format_args!("{name} cannot be removed"))
+            .cause(why)
+            .hint(format_args!("delete {path}, then `systemctl reload guest-agent`")));
     }
     if !flags.yes {
         let consequence = "It is stopped, and its files and its data are deleted.";

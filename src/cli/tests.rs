@@ -182,6 +182,8 @@ fn running(name: &str) -> PluginStatus {
         config_hash: "ab12".to_owned(),
         cpu_percent: Some(12.345),
         memory_bytes: Some(10 << 20),
+        memory_basis: "working_set".to_owned(),
+        resident_bytes: Some(7 << 20),
         address: "unix:/run/x.sock".to_owned(),
         install_path: "/var/lib/x".to_owned(),
         last_exit: Some(LastExit {

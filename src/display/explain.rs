@@ -1,11 +1,12 @@
 //! Why a plugin is in the state it is in, in sentences.
 
 use guest_agent_proto::local::{
-    ExitKind, ExplainResponse, RuleResult, RuleVerdict, RulesDecision, RulesVerdict, TriggerPlan,
+    ExitKind, ExplainResponse, PluginWait, RuleResult, RuleVerdict, RulesDecision, RulesVerdict,
+    TriggerPlan,
 };
 use jiff::Timestamp;
 
-use super::{Tone, age, not_enforced, one_line, timestamp, values};
+use super::{Tone, age, not_enforced, one_line, ran_for, timestamp, values};
 
 /// One reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,9 +38,10 @@ pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence>
         say(format!("held up: {}", one_line(&progress.held_up)));
     }
     for wait in &answer.waits {
-        let until = timestamp(wait.until.as_ref()).map(|until| age(now, until));
-        let until = until.unwrap_or_else(|| "an unknown time".to_owned());
-        say(format!("waits for {}, {until} at most", one_line(&wait.what)));
+        say(format!("waits for {}", wait_line(wait, now)));
+    }
+    if let Some(why) = status.and_then(ran_for) {
+        say(format!("its last run was for {}", one_line(&why)));
     }
     if let Some(exit) = status.and_then(|status| status.last_exit.as_ref()) {
         let how = match (exit.code, exit.signal) {
@@ -70,6 +72,13 @@ pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence>
         text: one_line(&not_enforced(shortfall)),
     }));
     all
+}
+
+/// A wait, and how long it lasts at most.
+pub(crate) fn wait_line(wait: &PluginWait, now: Timestamp) -> String {
+    let until = timestamp(wait.until.as_ref()).map(|until| age(now, until));
+    let until = until.unwrap_or_else(|| "an unknown time".to_owned());
+    format!("{}, {until} at most", one_line(&wait.what))
 }
 
 /// The verdict of all rules with its reason, and the policy that combined them.

@@ -67,6 +67,45 @@ pub(crate) fn pending(plugin: &PluginStatus) -> Option<String> {
     Some(format!("{} {}{error}{}", pending.revision, pending.state, pending.error))
 }
 
+/// The memory of a plugin, with what the figure counts and how much is resident.
+pub(crate) fn memory(plugin: &PluginStatus) -> Option<String> {
+    let used = bytes(plugin.memory_bytes?);
+    Some(match (plugin.memory_basis.as_str(), plugin.resident_bytes) {
+        ("working_set", Some(resident)) => {
+            format!("{used} working set, {} resident", bytes(resident))
+        }
+        ("resident", _) => {
+            format!("{used} resident; it has no control group, so its working set is not known")
+        }
+        // An agent of before, or a later one that counts in another way.
+        _ => used,
+    })
+}
+
+/// Why the last run of a one-shot plugin began; `None` before the first, and for a daemon.
+pub(crate) fn ran_for(plugin: &PluginStatus) -> Option<String> {
+    let why = match plugin.trigger.as_str() {
+        "" => return None,
+        "install" => "an order installed or changed it",
+        "startup" => "the machine started",
+        "firstboot" => "the machine is a new instance",
+        "interval" => "its interval was over",
+        "rule" => "its rules began to hold",
+        "run" => "a person asked for it",
+        // One of a later agent.
+        other => return Some(other.to_owned()),
+    };
+    Some(format!("{}, because {why}", plugin.trigger))
+}
+
+/// The limits of a plugin; `None` where it has none.
+pub(crate) fn limits(memory: Option<u64>, cpu_percent: Option<u32>) -> Option<String> {
+    let memory = memory.map(|most| format!("memory {}", bytes(most)));
+    let cpu = cpu_percent.map(|most| format!("CPU {most}% of a core"));
+    let limits = memory.into_iter().chain(cpu).collect::<Vec<_>>().join(", ");
+    Some(limits).filter(|limits| !limits.is_empty())
+}
+
 /// The last health check of a plugin, if there was one.
 pub(crate) fn health(plugin: &PluginStatus, now: Timestamp) -> Option<String> {
     let health = plugin.health.as_ref()?;

@@ -1,5 +1,7 @@
 //! The verdict about a plugin, in the words that the command line and the console share.
 
+use guest_agent_actors::model::verdict::Cause;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{PluginStatus, VerdictLevel};
 use jiff::Timestamp;
 
@@ -19,6 +21,13 @@ pub(crate) fn plugin_tone(plugin: &PluginStatus) -> Tone {
             state_tone(values::state(plugin))
         }
     }
+}
+
+/// Whether this is no plugin but a folder on the machine whose manifest is refused. Nothing can be
+/// asked of it.
+pub(crate) fn is_only_refused(plugin: &PluginStatus) -> bool {
+    values::state(plugin) == StatusValue::InstallFailed
+        && plugin.verdict.as_ref().is_some_and(|it| it.cause == Cause::ManifestRefused.name())
 }
 
 /// Whether somebody has to look at a plugin.

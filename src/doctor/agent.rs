@@ -1,6 +1,6 @@
 //! Whether the agent runs, and whether it has its control plane.
 
-use super::check::{Agent, Finding, Host, Severity};
+use super::check::{Agent, Finding, Host, Severity, not_looked_at};
 
 /// As many events as this wait only when something is wrong.
 const WAITING: u64 = 1000;
@@ -12,9 +12,7 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
             return vec![Finding::new(Severity::Error, what, reason, hint)];
         }
         Agent::Hidden { reason } => {
-            let what = "not looked at, for lack of permission: the agent and its plugins";
-            let fix = "sudo guest-agent doctor";
-            return vec![Finding::new(Severity::Note, what, reason, fix)];
+            return vec![not_looked_at("the agent and its plugins", reason)];
         }
         Agent::Answers { itself, .. } => itself.agent.clone().unwrap_or_default(),
     };

@@ -4,6 +4,7 @@
 //! Host ─► Check::run ─► findings
 //! ```
 
+use std::fmt::Display;
 use std::time::SystemTime;
 
 use guest_agent_proto::local::{ExamineResponse, PluginStatus, SweepResponse};
@@ -45,6 +46,20 @@ pub enum Agent {
         /// What to try.
         hint: String,
     },
+}
+
+/// Whether this reason is the kernel's refusal to let the caller look, and not a fault of the
+/// machine. Root may look anywhere, so what is refused to root is a fault.
+pub(crate) fn is_denied(why: &str) -> bool {
+    let refused = std::io::Error::from_raw_os_error(nix::libc::EACCES).to_string();
+    !rustix::process::geteuid().is_root() && why.contains(&refused)
+}
+
+/// The note that something was not looked at, because the caller may not: that says nothing about
+/// the machine.
+pub(crate) fn not_looked_at(what: impl Display, why: impl Into<String>) -> Finding {
+    let what = format!("not looked at, for lack of permission: {what}");
+    Finding::new(Severity::Note, what, why, "sudo guest-agent doctor")
 }
 
 /// One thing that is checked.

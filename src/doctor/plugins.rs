@@ -22,8 +22,9 @@ fn finding(plugin: &PluginStatus, now: Timestamp) -> Option<Finding> {
         VerdictLevel::Busy | VerdictLevel::Ok | VerdictLevel::Unspecified => return None,
     };
     let verdict = plugin.verdict.as_ref()?;
-    // What is not enforced is a finding of its own, for all plugins together.
-    if verdict.cause == Cause::NotEnforced.name() {
+    // What is not enforced is a finding of its own, for all plugins together; so is a manifest that
+    // is refused, which `local` reads again.
+    if [Cause::NotEnforced, Cause::ManifestRefused].iter().any(|it| verdict.cause == it.name()) {
         return None;
     }
     let help = one_line(&verdict.help);
@@ -66,6 +67,7 @@ mod tests {
             plugin("loops", Level::Failing, Cause::CrashLoop),
             plugin("back", Level::Degraded, Cause::RevisionFailed),
             plugin("unlimited", Level::Degraded, Cause::NotEnforced),
+            plugin("refused", Level::Failing, Cause::ManifestRefused),
             plugin("works", Level::Busy, Cause::Working),
             plugin("fine", Level::Ok, Cause::Fine),
             plugin("stuck", Level::Failing, Cause::RemoveFails),

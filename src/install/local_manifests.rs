@@ -129,6 +129,12 @@ pub enum ManifestError {
     Panicked,
 }
 
+/// The name of a folder as it can be shown: on one line, without characters that move others. A
+/// name that is cut is longer than that of any plugin.
+fn shown(name: &str) -> String {
+    name.chars().take(SHOWN_MAX).flat_map(char::escape_default).collect()
+}
+
 // === impl PluginFolders ===
 
 impl PluginFolders {
@@ -168,8 +174,7 @@ impl PluginFolders {
                 Ok(None) => {}
                 Ok(Some(spec)) => drop(scan.plugins.insert(spec.name.clone(), spec)),
                 Err(error) => {
-                    let shown = text.chars().take(SHOWN_MAX).flat_map(char::escape_default);
-                    scan.refused.insert(shown.collect(), Chain(&error).to_string());
+                    scan.refused.insert(shown(&text), Chain(&error).to_string());
                 }
             }
         }

@@ -108,9 +108,8 @@ impl PipelineConfig {
 
 /// Deletes cached archives if the disk is full, and incomplete files of an earlier agent process.
 /// Called at the start of the agent, because the store may need that space to open. Blocks.
-pub fn settle_cache(config: &PipelineConfig) {
-    let (dir, plugins) = (config.cache_dir.clone(), config.plugins_dir.clone());
-    Cache::new(dir, plugins, config.cache_max_bytes).settle();
+pub fn settle_cache(cache: PathBuf, plugins: PathBuf, max_bytes: u64) {
+    Cache::new(cache, plugins, max_bytes).settle();
 }
 
 // === impl Pipeline ===

@@ -491,7 +491,7 @@ impl Group {
             Version::V1 => v1::memory(&memory.dir, *charge),
             Version::V2 => v2::memory(&memory.dir, *charge),
         };
-        Some(Usage { cpu_time, memory_bytes: (*charge)?.in_use() })
+        Some(Usage { cpu_time, memory: (*charge)?.memory() })
     }
 
     /// Whether the group counts the usage of this process. A plugin that an agent without groups

@@ -35,6 +35,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{BootId, PluginName, Process};
+use guest_agent_actors::model::runs::Trigger;
 use guest_agent_actors::model::spec::{Limits, PluginSpec};
 use guest_agent_actors::ports::{
     FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopOrder, Stopped,
@@ -62,7 +63,7 @@ pub(crate) mod address;
 mod exec_error;
 mod group;
 mod launch_permits;
-mod once;
+pub(crate) mod once;
 pub(crate) mod oom;
 mod orphans;
 mod peers;
@@ -366,9 +367,10 @@ impl Launcher for ProcessLauncher {
     async fn launch(
         &self,
         spec: Arc<PluginSpec>,
+        trigger: Option<Trigger>,
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
-        self.start_plugin(&spec, spawned).await
+        self.start_plugin(&spec, trigger, spawned).await
     }
 
     async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError> {

@@ -8,8 +8,11 @@
 //! A plugin's tree is its process, the descendants of that, and every process in its session. CPU
 //! time is what the living members used and what they took over from children they waited for. A
 //! member that dies unwaited for takes its share along; then the sum stays where it was until the
-//! others have caught up, so that it never falls. Memory is what is resident; of what the members
-//! of a tree share, each counts its part.
+//! others have caught up, so that it never falls.
+//!
+//! The memory of a group is its working set: what the kernel charges it for without file cache that
+//! no process used lately. The memory of a tree is what is resident; of what its members share, each
+//! counts its part. The meter says which of the two a figure is.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use guest_agent_actors::model::id::{PluginName, Process};
-use guest_agent_actors::ports::{Meter, Usage};
+use guest_agent_actors::ports::{MemoryUse, Meter, Usage};
 use tokio::sync::Mutex;
 
 use crate::os::procfs::{self, Stat};
@@ -195,8 +198,9 @@ impl ProcessTable {
                 if tree.len() > 1 { procfs::proportional_memory(member.pid) } else { None };
             shared.unwrap_or(resident)
         };
-        let memory_bytes = members().map(memory).fold(0, u64::saturating_add);
-        Some(Usage { cpu_time: ticks(cpu_ticks).max(before), memory_bytes })
+        let resident = members().map(memory).fold(0, u64::saturating_add);
+        let cpu_time = ticks(cpu_ticks).max(before);
+        Some(Usage { cpu_time, memory: MemoryUse::of_tree(resident) })
     }
 
     fn tree(&self, root: u32) -> HashSet<u32> {
@@ -225,6 +229,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use guest_agent_actors::model::id::BootId;
+    use guest_agent_actors::ports::MemoryBasis;
 
     use super::*;
 
@@ -286,7 +291,8 @@ mod tests {
         let meter = SystemMeter::new(Cgroups::none());
         let enough = |usage: &Usage| usage.cpu_time >= Duration::from_millis(100);
         let usage = until(&meter, &shell.process(), enough).await;
-        assert!(usage.memory_bytes > 0);
+        assert_eq!(usage.memory.basis, MemoryBasis::Resident);
+        assert!(usage.memory.bytes > 0 && usage.memory.resident == usage.memory.bytes);
     }
 
     #[tokio::test]
@@ -378,13 +384,13 @@ mod tests {
         };
         let memory = |charged: u32, idle: u32| {
             says("memory.current", format!("{charged}\n"));
-            says("memory.stat", format!("anon 1\ninactive_file {idle}\n"));
+            says("memory.stat", format!("anon 1\nfile_mapped 2\ninactive_file {idle}\n"));
         };
         let process = shell.process();
         says("cgroup.procs", format!("{}\n", process.pid));
         says("cpu.stat", "usage_usec 1\n".to_owned());
         let (mut sweeper, group) = (Sweeper::default(), Group::at(dir.path()));
-        let mut sample = || sweeper.usage_of(&group, &process).expect("a sample").memory_bytes;
+        let mut sample = || sweeper.usage_of(&group, &process).expect("a sample").memory.bytes;
         memory(1000, 400);
         assert_eq!(sample(), 600);
         memory(1000, 100);
@@ -397,5 +403,7 @@ mod tests {
         // Another charge consists of something else.
         memory(1001, 400);
         assert_eq!(sample(), 601);
+        let memory = sweeper.usage_of(&group, &process).expect("a sample").memory;
+        assert_eq!((memory.basis, memory.resident), (MemoryBasis::WorkingSet, 3));
     }
 }

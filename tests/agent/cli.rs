@@ -12,7 +12,7 @@ use crate::harness::{Bed, orders, plugins};
 mod outputs;
 
 /// The fields of a plugin's status that scripts rely on.
-const STATUS_FIELDS: [&str; 23] = [
+const STATUS_FIELDS: [&str; 26] = [
     "name",
     "revision",
     "state",
@@ -27,6 +27,8 @@ const STATUS_FIELDS: [&str; 23] = [
     "config_hash",
     "cpu_percent",
     "memory_bytes",
+    "memory_basis",
+    "resident_bytes",
     "address",
     "install_path",
     "not_enforced",
@@ -36,6 +38,7 @@ const STATUS_FIELDS: [&str; 23] = [
     "since",
     "until",
     "help",
+    "trigger",
 ];
 
 const EVENT_FIELDS: [&str; 8] =

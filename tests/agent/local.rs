@@ -275,7 +275,89 @@ async fn a_refused_manifest_is_told_wherever_somebody_looks() {
     let found = findings.iter().find(about).unwrap_or_else(|| panic!("{report}"));
     assert!(found["why"].as_str().unwrap().contains("manifest.json"), "{found}");
     assert!(found["fix"].as_str().unwrap().contains("reload"), "{found}");
+    let about = findings.iter().filter(|finding| finding.to_string().contains("broken")).count();
+    assert_eq!(about, 1, "it is told once: {report}");
+    let said = bed.cli(&["remove", "broken", "--yes"]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.stderr.contains("only a folder whose manifest is refused"), "{said:?}");
+    std::fs::remove_dir_all(broken).unwrap();
+    signal(bed.agent_pid(), Signal::SIGHUP);
+    bed.gone("broken").await;
     bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_refused_manifest_is_a_row_until_it_is_mended_or_removed() {
+    let mut bed = Bed::builder().set("api.http_listen=127.0.0.1:0").build().await;
+    put(&bed, "echo", "1");
+    write(&folder(&bed, "echo").join("manifest.json"), json("other", "1").as_bytes());
+    // Somebody else's text: it must not act on a terminal or in a browser.
+    let odd = "od\u{1b}[2Jd <b>\u{202e}";
+    make_folder(&folder(&bed, odd));
+    write(&folder(&bed, odd).join("manifest.json"), b"{\"plugin\": \"\x1b[2J<script>\"}");
+    bed.start_agent().await;
+    let rows = async || {
+        let status = bed.cli(&["status", "--json"]).await.ok();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        status["plugins"].as_array().unwrap().clone()
+    };
+    let plugins = bed
+        .until("both are rows", async || Some(rows().await).filter(|rows| rows.len() == 2))
+        .await;
+    let shown_as = "od\\u{1b}[2Jd <b>\\u{202e}";
+    for (plugin, (name, why)) in
+        plugins.iter().zip([("echo", "it names the plugin \"other\""), (shown_as, "its folder")])
+    {
+        assert_eq!(plugin["name"], name);
+        let facts = [&plugin["state"], &plugin["verdict"], &plugin["cause"], &plugin["kind"]];
+        assert_eq!(facts, ["INSTALL_FAILED", "failing", "manifest_refused", "daemon"], "{plugin}");
+        assert_eq!(plugin["pid"], serde_json::Value::Null);
+        let reason = plugin["reason"].as_str().unwrap();
+        assert!(reason.contains("refused") && reason.contains(why), "{reason}");
+        let explained = bed.cli(&["explain", name]).await.ok();
+        assert!(explained.contains(why) && explained.contains("guest-agent doctor"), "{explained}");
+        let detail = bed.cli(&["status", name]).await.ok();
+        assert!(detail.contains("INSTALL_FAILED") && !detail.contains("signed by"), "{detail}");
+        assert!(![&explained, &detail].iter().any(|text| text.contains('\u{1b}')));
+    }
+    let problems = bed.cli(&["status", "--problems"]).await.ok();
+    assert!(problems.contains("echo") && !problems.contains('\u{1b}'), "{problems}");
+    let metrics = bed.get("/metrics").await.body;
+    assert!(
+        metrics.contains("guest_agent_plugin_verdict{plugin=\"echo\",verdict=\"failing\"} 1"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("guest_agent_plugins{state=\"INSTALL_FAILED\"} 2"), "{metrics}");
+    let page = bed.get("/").await.body;
+    assert!(page.contains("/console/plugins/echo") && page.contains("INSTALL_FAILED"), "{page}");
+    assert!(!page.contains("<b>") && !page.contains("<script>\""), "{page}");
+    let page = bed.get("/console/plugins/echo").await.body;
+    assert!(page.contains("its manifest is refused"), "{page}");
+    // The control plane ordered none of them.
+    assert_eq!(bed.listed("echo").await, None);
+    bed.event(8, "echo", "").await;
+
+    put(&bed, "echo", "1");
+    std::fs::remove_dir_all(folder(&bed, odd)).unwrap();
+    signal(bed.agent_pid(), Signal::SIGHUP);
+    bed.running("echo", "1").await;
+    let plugins = bed
+        .until("one row is left", async || Some(rows().await).filter(|rows| rows.len() == 1))
+        .await;
+    assert_eq!(plugins[0]["name"], "echo");
+    // A plugin that runs keeps running and says what is wrong.
+    write(&folder(&bed, "echo").join("manifest.json"), b"[");
+    signal(bed.agent_pid(), Signal::SIGHUP);
+    let status = bed
+        .status_where("echo", "it is degraded", |status| {
+            status.verdict.as_ref().is_some_and(|verdict| verdict.cause == "manifest_refused")
+        })
+        .await;
+    assert_eq!(
+        (status.state.as_str(), status.verdict.unwrap().level.as_str()),
+        ("RUNNING", "degraded")
+    );
+    finish(bed, &["echo"]).await;
 }
 
 #[tokio::test]

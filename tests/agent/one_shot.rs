@@ -105,6 +105,29 @@ async fn a_run_goes_on_while_the_agent_is_dead_and_is_not_run_again() {
 }
 
 #[tokio::test]
+async fn a_run_learns_why_it_began() {
+    let mut bed = Bed::new().await;
+    let script = ArchiveSpec::script("echo $GUEST_AGENT_TRIGGER >> $GUEST_AGENT_STATE_DIR/runs");
+    let install = once(&bed, "1", script, |_, _| {}).await;
+    bed.configure(vec![install.order()]).await;
+    bed.expect_events("once", &[1, 4, 3, 14]).await;
+    bed.cli(&["run", "once", "--wait"]).await.ok();
+    bed.expect_events("once", &[1, 4, 3, 14, 4, 14]).await;
+    let runs = std::fs::read_to_string(bed.plugin_state("once").join("runs")).unwrap();
+    assert_eq!(runs, "install\nrun\n");
+    // It is on record.
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    bed.in_state("once", "EXECUTION_COMPLETED").await;
+    let text = bed.cli(&["status", "once"]).await.ok();
+    assert!(text.contains("run, because a person asked for it"), "{text}");
+    let explained = bed.cli(&["explain", "once", "--json"]).await.ok();
+    let explained: serde_json::Value = serde_json::from_str(&explained).unwrap();
+    assert_eq!(explained["trigger"], "run");
+    bed.finish().await;
+}
+
+#[tokio::test]
 async fn an_interval_runs_it_again_and_a_killed_run_failed() {
     let bed = Bed::new().await;
     let script = ArchiveSpec::script("echo run >> $GUEST_AGENT_STATE_DIR/runs");

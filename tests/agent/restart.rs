@@ -36,6 +36,41 @@ async fn a_killed_agent_finds_its_plugin_untouched() {
 }
 
 #[tokio::test]
+async fn figures_of_an_adopted_plugin_do_not_wait_for_its_interval() {
+    let mut bed = Bed::new().await;
+    let echo = bed.echo().await;
+    let install = orders::install("echo", "1", &echo).manifest(|manifest| {
+        manifest.metrics_interval = orders::seconds(3600.0);
+    });
+    bed.configure(vec![install.order()]).await;
+    bed.running("echo", "1").await;
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    let shown = async || {
+        let status = bed.cli(&["status", "echo", "--json"]).await;
+        let status: serde_json::Value = serde_json::from_str(&status.stdout).ok()?;
+        Some(status["plugins"][0].clone())
+    };
+    let memory = bed
+        .until("its memory is known", async || {
+            shown().await.filter(|plugin| plugin["memory_bytes"].as_u64().is_some())
+        })
+        .await;
+    assert!(memory["memory_bytes"].as_u64() > Some(0), "{memory}");
+    assert!(memory["resident_bytes"].as_u64() > Some(0), "{memory}");
+    let basis = memory["memory_basis"].as_str();
+    assert!(matches!(basis, Some("working_set" | "resident")), "{memory}");
+    bed.until("its use of the CPU is known", async || {
+        shown().await.filter(|plugin| plugin["cpu_percent"].as_f64().is_some())
+    })
+    .await;
+    let text = bed.cli(&["status", "echo"]).await.ok();
+    let line = text.lines().find(|line| line.trim_start().starts_with("memory ")).unwrap();
+    assert!(line.contains("resident"), "{line}");
+    bed.finish().await;
+}
+
+#[tokio::test]
 async fn a_crash_after_an_adoption_is_noticed() {
     let mut bed = Bed::new().await;
     let before = with_echo(&bed).await;

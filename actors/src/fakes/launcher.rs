@@ -12,6 +12,7 @@ use crate::fakes::fate::{Asked, Decider, Fact};
 use crate::fakes::{Answer, Script, Shared};
 use crate::model::exit::ExitCause;
 use crate::model::id::{BootId, Endpoint, PluginName, Process};
+use crate::model::runs::Trigger;
 use crate::model::spec::{Limits, PluginSpec};
 use crate::ports::{
     FindError, LaunchError, Launched, Launcher, LimitError, StopError, StopManner, StopOrder,
@@ -34,6 +35,8 @@ struct Processes {
     boot: BootId,
     all: BTreeMap<u32, Entry>,
     launches: Vec<(Instant, String, String)>,
+    /// The trigger that the agent passed with each of them.
+    triggers: Vec<(String, Option<Trigger>)>,
     stops: Vec<StopOrder>,
     output: BTreeMap<String, String>,
     unenforced: BTreeMap<String, Unenforced>,
@@ -59,6 +62,7 @@ pub fn launcher() -> (FakeLauncher, LauncherHandle) {
         boot: BootId("boot-1".into()),
         all: BTreeMap::new(),
         launches: Vec::new(),
+        triggers: Vec::new(),
         stops: Vec::new(),
         output: BTreeMap::new(),
         unenforced: BTreeMap::new(),
@@ -253,6 +257,15 @@ impl LauncherHandle {
         })
     }
 
+    /// The trigger that the agent passed with each launch of a plugin.
+    #[must_use]
+    pub fn triggers(&self, name: &str) -> Vec<Option<Trigger>> {
+        self.world.with(|world| {
+            let of_it = world.triggers.iter().filter(|(plugin, _)| plugin == name);
+            of_it.map(|(_, trigger)| *trigger).collect()
+        })
+    }
+
     /// The stops that were ordered and found a process.
     #[must_use]
     pub fn stops(&self, name: &str) -> Vec<StopOrder> {
@@ -289,6 +302,7 @@ impl Launcher for FakeLauncher {
     async fn launch(
         &self,
         spec: Arc<PluginSpec>,
+        trigger: Option<Trigger>,
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
         let LauncherHandle { world, script } = &self.0;
@@ -300,6 +314,7 @@ impl Launcher for FakeLauncher {
         }
         let process = world.with(|world| {
             world.launches.push((Instant::now(), name.to_owned(), revision.to_owned()));
+            world.triggers.push((name.to_owned(), trigger));
             world.spawn(name, revision)
         });
         self.0.fate().happened(Fact::Spawned(&spec, &process));

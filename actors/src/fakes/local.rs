@@ -59,6 +59,11 @@ impl LocalHandle {
         });
     }
 
+    /// A folder whose manifest could not be used is taken away.
+    pub fn unspoil(&self, name: &str) {
+        self.0.with(|machine| machine.scan.refused.remove(name));
+    }
+
     /// The folder itself cannot be read, for this reason; with `None` it can again.
     pub fn break_down(&self, reason: Option<&str>) {
         self.0.with(|machine| machine.broken = reason.map(ToOwned::to_owned));

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use crate::fakes::fate::Decider;
 use crate::fakes::{Answer, Shared};
 use crate::model::id::{PluginName, Process};
-use crate::ports::{Meter, Usage};
+use crate::ports::{MemoryBasis, MemoryUse, Meter, Usage};
 
-/// A meter by which every process uses half a core and a mebibyte.
+/// A meter by which every process uses half a core and a mebibyte, of which half is resident.
 pub struct FakeMeter(MeterHandle);
 
 /// Reads the calls that a [`FakeMeter`] received.
@@ -80,8 +80,9 @@ impl Meter for FakeMeter {
         }
         self.0.0.with(|sweeps| {
             let usage = |name: &PluginName| {
-                let memory_bytes = sweeps.memory.get(name.as_str()).copied().unwrap_or(1 << 20);
-                Usage { cpu_time, memory_bytes }
+                let bytes = sweeps.memory.get(name.as_str()).copied().unwrap_or(1 << 20);
+                let basis = MemoryBasis::WorkingSet;
+                Usage { cpu_time, memory: MemoryUse { bytes, basis, resident: bytes / 2 } }
             };
             plugins.into_iter().map(|(name, _)| (name.clone(), usage(&name))).collect()
         })

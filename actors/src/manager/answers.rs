@@ -13,10 +13,9 @@ use tokio::sync::oneshot;
 
 use super::{Entry, Lists, ManagerActor};
 use crate::messages::{
-    CountInbox, Explain, ExplainYourself, ListPlugins, ListReferences, ListUsage, Listed,
+    CountInbox, Explain, ExplainYourself, Explained, ListPlugins, ListReferences, ListUsage, Listed,
 };
 use crate::model::id::PluginName;
-use crate::plugin::explain::Explanation;
 use crate::ports::References;
 
 /// Longest that a list waits for plugins of an earlier life to find their processes. All look at
@@ -63,18 +62,23 @@ impl ManagerActor {
             points: entry.points.iter().copied().collect(),
             sampled: entry.sampled,
             newest: entry.newest,
+            refusal: self.machine.told.get(entry.view.name.as_str()).cloned(),
         };
         self.roster.values().filter(|entry| entry.retired.is_none()).map(listed).collect()
     }
 }
 
 impl Handler<Explain> for ManagerActor {
-    type Result = ResponseFuture<Option<Explanation>>;
+    type Result = ResponseFuture<Option<Explained>>;
 
     fn handle(&mut self, Explain(name): Explain, _: &mut Self::Context) -> Self::Result {
         let entry = self.roster.get(&name).filter(|entry| entry.retired.is_none());
-        let asked = entry.map(|entry| entry.address.send(ExplainYourself));
-        Box::pin(async move { asked?.await.ok() })
+        let asked = entry.map(|entry| (entry.address.send(ExplainYourself), entry.newest));
+        let refusal = self.machine.told.get(name.as_str()).cloned();
+        Box::pin(async move {
+            let (asked, newest) = asked?;
+            Some(Explained { explanation: asked.await.ok()?, newest, refusal })
+        })
     }
 }
 

@@ -20,6 +20,7 @@ use crate::messages::{Happened, RefusedManifests, RescanLocal, Save};
 use crate::model::event;
 use crate::model::event::PluginEventKind;
 use crate::model::id::Generation;
+use crate::model::refused_manifest::RefusedManifest;
 use crate::plugin::Beginning;
 use crate::plugin::event::Event;
 use crate::plugin::machine;
@@ -99,7 +100,7 @@ impl ManagerActor {
 
     fn tell_refusals(&mut self, scan: &LocalScan) {
         // A manifest that was mended is reported again if it is refused again.
-        self.machine.told.retain(|name, reason| {
+        self.machine.told.retain(|name, RefusedManifest { reason, .. }| {
             scan.refused.get(name) == Some(reason)
                 || reason == TOO_MANY && scan.plugins.keys().any(|known| known.as_str() == name)
         });
@@ -110,7 +111,7 @@ impl ManagerActor {
 
     /// Says once that a manifest cannot be used.
     fn refuse_manifest(&mut self, name: &str, revision: &str, reason: String) {
-        if self.machine.told.get(name) == Some(&reason) {
+        if self.machine.told.get(name).is_some_and(|told| told.reason == reason) {
             return;
         }
         warn!(plugin = name, reason, "refuses the manifest of a local plugin");
@@ -118,7 +119,8 @@ impl ManagerActor {
         let now = self.ports.clock.now();
         let refused =
             event::NewEvent::new(PluginEventKind::InstallFailed, name, revision, now, &details);
-        self.machine.told.insert(name.to_owned(), reason);
+        let refusal = RefusedManifest { revision: revision.to_owned(), reason, since: now };
+        self.machine.told.insert(name.to_owned(), refusal);
         // The store keeps what it could not write and tries again.
         self.handles.store.do_send(Save { writes: Vec::new(), events: vec![refused] });
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::plan::PLUGINS_MAX;
 use crate::model::id::PluginName;
+use crate::model::refused_manifest::RefusedManifest;
 use crate::model::spec::PluginSpec;
 use crate::ports::LocalScan;
 
@@ -16,8 +17,8 @@ pub(super) const TOO_MANY: &str =
 pub(super) struct LocalManifests {
     /// The newest scan; `None` before the first.
     pub(super) scan: Option<LocalScan>,
-    /// Refusals that were reported: manifest name and reason.
-    pub(super) told: BTreeMap<String, String>,
+    /// Refusals that were reported, by the name of the folder.
+    pub(super) told: BTreeMap<String, RefusedManifest>,
     pub(super) reading: Reading,
 }
 

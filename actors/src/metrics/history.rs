@@ -11,7 +11,7 @@ use crate::model::id::PluginName;
 /// Most samples of one plugin: 20 minutes of the usual interval.
 pub const POINTS_MAX: usize = 120;
 
-/// Most samples of all plugins together, which is half a mebibyte. Where there are many plugins,
+/// Most samples of all plugins together, which is three quarters of a mebibyte. Where there are many plugins,
 /// each keeps fewer.
 pub const POINTS_IN_ALL_MAX: usize = 16 * 1024;
 

@@ -15,6 +15,25 @@ pub struct Runs {
     pub unfinished: Due,
     /// The outcome of the last run.
     pub last: Outcome,
+    /// Why the last run began, or the one begins that was decided on; `None` before the first.
+    pub trigger: Option<Trigger>,
+}
+
+/// Why a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// A revision or a setting of it was ordered.
+    Install,
+    /// The machine booted.
+    Startup,
+    /// There is a new instance.
+    FirstBoot,
+    /// A beat of its interval began.
+    Interval,
+    /// Its rules began to allow it.
+    Rule,
+    /// A person asked for it.
+    Person,
 }
 
 /// The occurrences that a one-shot plugin last ran for, trigger by trigger.
@@ -82,6 +101,46 @@ pub enum Due {
     No,
     /// Yes.
     Yes,
+}
+
+// === impl Trigger ===
+
+impl Trigger {
+    /// Every trigger.
+    pub const ALL: [Self; 6] =
+        [Self::Install, Self::Startup, Self::FirstBoot, Self::Interval, Self::Rule, Self::Person];
+
+    /// Its name, for plugins, documents and records.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Install => "install",
+            Self::Startup => "startup",
+            Self::FirstBoot => "firstboot",
+            Self::Interval => "interval",
+            Self::Rule => "rule",
+            Self::Person => "run",
+        }
+    }
+
+    /// The trigger with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|trigger| trigger.name() == name)
+    }
+}
+
+// === impl Firing ===
+
+impl Firing {
+    /// Why a run begins for which this is the reason.
+    pub(crate) const fn trigger(&self) -> Trigger {
+        match self {
+            Self::Startup(_) => Trigger::Startup,
+            Self::FirstBoot(_) => Trigger::FirstBoot,
+            Self::Interval(_) => Trigger::Interval,
+        }
+    }
 }
 
 // === impl Marks ===

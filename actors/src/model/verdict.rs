@@ -82,6 +82,8 @@ causes! {
     NearLimit "near_limit",
     /// Limits or restrictions of it are not enforced.
     NotEnforced "not_enforced",
+    /// Its manifest on the machine is refused.
+    ManifestRefused "manifest_refused",
     /// A person stopped it.
     Stopped "stopped",
     /// A person makes orders wait.
@@ -133,8 +135,8 @@ impl Level {
 // === impl Verdict ===
 
 impl Verdict {
-    /// Judges a plugin by what it looks like, by how much memory it was last measured to use, and
-    /// by the time.
+    /// Judges a plugin by what it looks like, by how much memory it was last measured to use
+    /// ([`MemoryUse::bytes`](crate::ports::MemoryUse::bytes)), and by the time.
     #[must_use]
     pub fn of(view: &PluginView, memory_bytes: Option<u64>, now: SystemTime) -> Self {
         let case = Case { view, memory_bytes, now };
@@ -375,6 +377,11 @@ impl Case<'_> {
         }
     }
 
+    /// Compares the working set with the limit, because that is what the kernel cannot get below
+    /// before it ends a process. The whole charge of a group is near the limit of any plugin that
+    /// reads files, and harms nobody; resident memory leaves out what the kernel counts though no
+    /// process has it mapped, such as files in memory and its own structures. Without a control
+    /// group the agent enforces the limit by resident memory, which then is the same figure.
     fn is_near_its_limit(&self) -> Option<String> {
         let (used, limit) = (self.memory_bytes?, self.view.spec.limits.memory_bytes?);
         // A plugin without a process uses nothing, whatever was measured last.

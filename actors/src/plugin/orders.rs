@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::event::PluginEventKind;
 use crate::model::id::{Generation, RevisionId};
-use crate::model::runs::Due;
+use crate::model::runs::{Due, Trigger};
 use crate::model::spec::{Config, Difference, PluginSpec};
 use crate::plugin::event::{Effect, Order};
 use crate::plugin::live::Live;
@@ -136,6 +136,10 @@ impl TransitionBuilder<'_> {
     }
 
     fn reconcile_phase(&mut self, spec: Arc<PluginSpec>, difference: Difference) {
+        if !matches!(self.state.phase, Phase::Disabled { .. }) {
+            // One that is disabled may stay so, and then does not run.
+            self.state.runs.trigger = spec.execution.one_shot().map(|_| Trigger::Install);
+        }
         match self.state.phase.clone() {
             Phase::Running { process, endpoint, change } => {
                 self.reconcile_running(&Live { process, endpoint, change }, spec, difference);
@@ -169,7 +173,7 @@ impl TransitionBuilder<'_> {
             Phase::Disabled { .. } => {
                 self.state.spec = spec;
                 self.state.owed.install = Due::Yes;
-                self.enable();
+                self.enable(Trigger::Install);
             }
             Phase::Stopping { attempt, target, .. } => {
                 self.state.spec = spec;
@@ -457,21 +461,30 @@ impl TransitionBuilder<'_> {
                 self.stop_running(&Live { process, endpoint, change }, Then::Start);
             }
             Phase::Starting { attempt, process, .. } => {
+                self.run_for(Trigger::Person);
                 self.effect(Effect::CancelLaunch { attempt });
                 self.stop(Target { process, endpoint: None }, Then::Start, StopManner::AtOnce);
             }
             Phase::Pausing { .. } | Phase::BackingOff { .. } => {
+                self.run_for(Trigger::Person);
                 self.state.restarts = self.state.restarts.forgiven();
                 self.launch(1);
             }
-            Phase::Executing { process, .. } => self.stop_run(process, Then::Start),
-            Phase::Idle => self.launch(1),
-            Phase::Disabled { .. } => self.enable(),
+            Phase::Executing { process, .. } => {
+                self.run_for(Trigger::Person);
+                self.stop_run(process, Then::Start);
+            }
+            Phase::Idle => {
+                self.run_for(Trigger::Person);
+                self.launch(1);
+            }
+            Phase::Disabled { .. } => self.enable(Trigger::Person),
             Phase::Stopping {
                 attempt,
                 target,
                 then: Then::BackOff { .. } | Then::Rest { .. } | Then::Fail { .. },
             } => {
+                self.run_for(Trigger::Person);
                 self.state.phase = Phase::Stopping { attempt, target, then: Then::Start };
             }
             Phase::InstallFailed { .. } | Phase::Crashed { .. }

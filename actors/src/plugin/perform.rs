@@ -338,6 +338,8 @@ impl PluginActor {
                 this.step(Event::Spawned { attempt, process }, ctx);
             }
         }));
+        // Nothing changes the state between the step that decided on the launch and this.
+        let trigger = self.state.runs.trigger;
         let Ports { installer, launcher, .. } = self.ports.clone();
         let admission = self.handles.admission.clone();
         let turn = self.processes.take();
@@ -351,7 +353,7 @@ impl PluginActor {
                 let activated = installer.activate(&spec.name, &spec.revision).await;
                 activated.map_err(|error| reason(&error))?;
             }
-            launcher.launch(spec, spawned).await.map_err(|error| reason(&error))
+            launcher.launch(spec, trigger, spawned).await.map_err(|error| reason(&error))
         };
         let launch = followed(launch, span, |result| result.as_ref().err().cloned());
         let launched = ctx.spawn(launch.into_actor(self).map(move |result, this, ctx| {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::model::act::{Act, Left, Person, stopped_by};
 use crate::model::event::PluginEventKind;
-use crate::model::runs::Due;
+use crate::model::runs::{Due, Trigger};
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::Effect;
 use crate::plugin::live::Live;
@@ -77,7 +77,7 @@ impl TransitionBuilder<'_> {
     fn ordered_start(&mut self) {
         let was_stopped = self.state.person.stopped.take().is_some();
         match self.state.phase {
-            Phase::Disabled { .. } if was_stopped => self.enable(),
+            Phase::Disabled { .. } if was_stopped => self.enable(Trigger::Person),
             Phase::Disabled { .. }
             | Phase::Pausing { .. }
             | Phase::BackingOff { .. }

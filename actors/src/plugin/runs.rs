@@ -16,7 +16,7 @@ use crate::model::act::stopped_by;
 use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::id::Process;
-use crate::model::runs::{Due, Firing, Heeded, Mark, Marks, Outcome};
+use crate::model::runs::{Due, Firing, Heeded, Mark, Marks, Outcome, Trigger};
 use crate::model::spec::{Difference, PluginSpec};
 use crate::plugin::event::{Boot, Effect, Found};
 use crate::plugin::state::{EXECUTION_SLICES, Phase, Resume, Standing, Target, Then};
@@ -44,9 +44,17 @@ impl TransitionBuilder<'_> {
         }
     }
 
+    /// The next run of a one-shot plugin, also one that comes after a stop, a pause or a restart of
+    /// the agent, begins for this reason. It is durable with the decision.
+    pub(super) fn run_for(&mut self, trigger: Trigger) {
+        self.state.runs.trigger = self.is_one_shot().then_some(trigger);
+    }
+
     /// Between two runs: a trigger makes the plugin run, unless it did for the same before.
     pub(super) fn triggered(&mut self, firing: Firing) {
+        let trigger = firing.trigger();
         if self.heed(firing) == Heeded::Run {
+            self.run_for(trigger);
             self.launch(1);
         }
     }
@@ -252,7 +260,7 @@ impl TransitionBuilder<'_> {
     /// The facts about the machine changed, or the rules did.
     pub(super) fn weigh(&mut self) {
         match (self.state.phase.clone(), self.verdict()) {
-            (Phase::Disabled { .. }, RuleVerdict::Enabled { .. }) => self.enable(),
+            (Phase::Disabled { .. }, RuleVerdict::Enabled { .. }) => self.enable(Trigger::Rule),
             (Phase::Disabled { .. }, RuleVerdict::Disabled { because }) => {
                 self.state.phase = Phase::Disabled { reason: because };
             }
@@ -301,7 +309,7 @@ impl TransitionBuilder<'_> {
     }
 
     /// A disabled plugin may run, unless its rules still say otherwise.
-    pub(super) fn enable(&mut self) {
+    pub(super) fn enable(&mut self, trigger: Trigger) {
         if let Some(reason) = self.withheld() {
             self.rest_disabled(reason);
         } else if self.is_one_shot() && self.state.standing == Standing::Proven {
@@ -309,6 +317,7 @@ impl TransitionBuilder<'_> {
             self.state.phase = Phase::Idle;
         } else {
             self.state.restarts = self.state.restarts.forgiven();
+            self.run_for(trigger);
             self.launch(1);
         }
     }
@@ -318,7 +327,8 @@ impl TransitionBuilder<'_> {
         match self.verdict() {
             // The rules allow it again by now.
             RuleVerdict::Enabled { .. } => {
-                self.state.phase = Phase::Stopped { then: Resume::Start }
+                self.run_for(Trigger::Rule);
+                self.state.phase = Phase::Stopped { then: Resume::Start };
             }
             RuleVerdict::Disabled { because } => self.rest_disabled(because),
             RuleVerdict::Unknown { .. } => self.rest_disabled(reason),

@@ -10,8 +10,7 @@ use crate::model::event::PluginEventKind;
 use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Endpoint, Process, RevisionId};
-use crate::model::runs::Due;
-use crate::model::runs::Runs;
+use crate::model::runs::{Due, Runs, Trigger};
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::{Effect, HealthVerdict, Transition, Whose};
 use crate::plugin::live::Live;
@@ -85,6 +84,7 @@ impl<'a> TransitionBuilder<'a> {
         let spec = self.state.spec.clone();
         self.use_former(&spec);
         let attempt = self.next_attempt();
+        self.run_for(Trigger::Install);
         self.state.owed.install = Due::Yes;
         self.state.phase = Phase::Installing { attempt };
         self.effect(Effect::Install { attempt, spec: self.state.spec.clone() });
@@ -252,6 +252,7 @@ impl<'a> TransitionBuilder<'a> {
         self.drop_former();
         self.state.standing = Standing::Unproven;
         self.state.runs = Runs::default();
+        self.run_for(Trigger::Install);
         self.state.owed.install = Due::Yes;
         self.state.restarts = Restarts::default();
         self.launch(1);

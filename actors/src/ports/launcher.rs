@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use super::{Cause, Unenforced};
 use crate::model::exit::ExitCause;
 use crate::model::id::{Endpoint, PluginName, Process};
+use crate::model::runs::Trigger;
 use crate::model::spec::{Limits, PluginSpec};
 
 /// Starts, finds and ends processes of plugins.
@@ -18,13 +19,15 @@ use crate::model::spec::{Limits, PluginSpec};
 pub trait Launcher: Send + Sync {
     /// Ends what is left of the plugin, spawns the revision, waits for it to listen, and calls
     /// Start: one attempt within the spec's start timeout. The launcher passes the process to
-    /// `spawned` as soon as it exists.
+    /// `spawned` as soon as it exists. A one-shot plugin learns from its environment which trigger
+    /// it runs for.
     ///
     /// On error no process of the launch is left alive. A plugin that exits before it answered
     /// Start fails at once, with its exit cause and last output in the error.
     async fn launch(
         &self,
         spec: Arc<PluginSpec>,
+        trigger: Option<Trigger>,
         spawned: tokio::sync::oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError>;
 

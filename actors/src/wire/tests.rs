@@ -496,7 +496,7 @@ fn state_of(view: PluginView, points: Vec<Point>) -> cur::DaemonPluginState {
         body: Vec::new(),
     };
     let sampled = points.len() as u64;
-    let listed = Listed { view: Arc::new(view), points, sampled, newest: None };
+    let listed = Listed { view: Arc::new(view), points, sampled, newest: None, refusal: None };
     let reply = encode_states(&message, &[listed]);
     let mut states = pb::CurrentPluginStates::decode(&*reply.body).unwrap();
     states.daemon_plugin_states.pop().unwrap()

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::fakes::{Delivery, Harness, Reply};
+use guest_agent_actors::messages::{Listed, Submission};
+use guest_agent_actors::model::act::Act;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::view::Reported;
 use guest_agent_proto::agent_controlplane as pb;
@@ -251,6 +253,46 @@ async fn a_window_of_samples_is_bounded_and_says_what_was_used() {
         assert!((49.0..51.0).contains(&point.cpu_percent), "{point:?}");
         assert_eq!(point.memory_bytes, 1 << 20);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn figures_are_there_at_once_after_a_start_and_after_a_restart_of_the_agent() {
+    let second = Duration::from_secs(1);
+    let mut agent = agent_with("a", "1").await;
+    for life in ["the plugin was started", "it was adopted"] {
+        let known = |listed: &[Listed]| listed.first().and_then(Listed::usage);
+        agent.until(life, second / 2, |_, listed| known(listed).is_some()).await;
+        let first = known(&agent.list().await).unwrap();
+        assert_eq!((first.memory.bytes, first.memory.resident), (1 << 20, 1 << 19), "{life}");
+        assert_eq!(first.cpu_percent, None, "{life}: one look shows no use of the CPU");
+        let has_cpu = |listed: &[Listed]| known(listed).unwrap().cpu_percent.is_some();
+        agent.until(life, 2 * second, |_, listed| has_cpu(listed)).await;
+        let cpu = known(&agent.list().await).unwrap().cpu_percent.unwrap();
+        assert!((49.0..51.0).contains(&cpu), "{life}: {cpu}");
+        // From then on at the interval of its reports, and no report has a sample of one second.
+        let looks = agent.world.meter.sweeps().len();
+        agent.pass(7 * second).await;
+        assert_eq!(agent.world.meter.sweeps().len(), looks, "{life}");
+        assert!(agent.list().await[0].points.is_empty(), "{life}");
+        agent.pass(3 * second).await;
+        assert_eq!(agent.world.meter.sweeps().len(), looks + 1, "{life}");
+        assert_eq!(agent.list().await[0].points.len(), 1, "{life}");
+        agent.crash_and_wake().await;
+        until_runs(&agent, "a", "1").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_without_a_process_uses_nothing() {
+    let agent = agent_with("a", "1").await;
+    agent.pass(Duration::from_secs(30)).await;
+    assert!(agent.list().await[0].usage().is_some());
+    let stop = Submission::Asked("a".parse().unwrap(), Act::Stop("a test".into()));
+    agent.submit(stop).await.unwrap();
+    agent.until("it is down", SOON, |_, listed| is(listed, "a", "1", Reported::Stopped)).await;
+    let listed = agent.list().await.remove(0);
+    assert_eq!(listed.usage(), None);
+    assert!(listed.newest.is_some(), "its last process used something");
 }
 
 #[tokio::test(start_paused = true)]

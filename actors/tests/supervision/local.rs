@@ -1,10 +1,11 @@
 //! Plugins that came with the machine, beside what a control plane orders.
 
 use guest_agent_actors::fakes::{Answer, Harness};
-use guest_agent_actors::messages::RescanLocal;
+use guest_agent_actors::messages::{RefusedManifests, RescanLocal};
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::model::spec::{LocalFiles, PluginSpec, Source};
+use guest_agent_actors::model::verdict::{Cause, Level};
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::wire::{DecodedOrder, NamedOrder, decode_orders};
@@ -149,6 +150,40 @@ async fn trouble_with_manifests_stops_nothing_and_is_told_once() {
     assert_eq!(story(&agent.world, "a"), ["1(image)", "4(image)", "3(image)", "8()"]);
     let other = told(&agent.world, "never seen");
     assert!(other.len() == 1 && other[0].details.contains("it is broken too"), "{other:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_known_until_their_manifests_are_mended_and_no_control_plane_lists_them() {
+    let agent = agent_with_local("a", "image").await;
+    let refused = async || {
+        let refused = agent.run(|system| system.manager.send(RefusedManifests)).await.unwrap();
+        refused.into_iter().map(|(name, it)| (name, it.reason)).collect::<Vec<_>>()
+    };
+    agent.world.local.spoil("a", "it is broken");
+    agent.world.local.spoil("od\\u{1b}d", "no plugin is called so");
+    let before = agent.run(|system| std::future::ready(*system.roster.borrow())).await;
+    rescan(&agent).await;
+    agent.until("the plugin says so", SOON, |_, listed| listed[0].refusal.is_some()).await;
+    let now = agent.run(|system| std::future::ready(*system.roster.borrow())).await;
+    assert_ne!(now, before, "those who watch the status learn of it");
+    let pair = |name: &str, reason: &str| (name.to_owned(), reason.to_owned());
+    let both = [pair("a", "it is broken"), pair("od\\u{1b}d", "no plugin is called so")];
+    assert_eq!(refused().await, both);
+    // The plugin runs on with what it had; the folder is no plugin.
+    let listed = agent.list().await;
+    let [plugin] = &listed[..] else { panic!("{listed:?}") };
+    let verdict = plugin.verdict(agent.world.clock.now());
+    assert_eq!((verdict.level, verdict.cause), (Level::Degraded, Cause::ManifestRefused));
+    assert!(runs(&listed, "a", "image"));
+    agent.world.local.put(manifest("a", "image"));
+    rescan(&agent).await;
+    agent.until("it is mended", SOON, |_, listed| listed[0].refusal.is_none()).await;
+    assert_eq!(refused().await, both[1..]);
+    agent.world.local.take_away(&"a".parse().unwrap());
+    agent.world.local.unspoil("od\\u{1b}d");
+    rescan(&agent).await;
+    agent.until("all are gone", MINUTE, |_, listed| listed.is_empty()).await;
+    assert_eq!(refused().await, []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,15 +2,18 @@
 
 use std::time::{Duration, SystemTime};
 
-use guest_agent_actors::fakes::{Harness, World};
-use guest_agent_actors::messages::PlanOf;
+use guest_agent_actors::fakes::{Answer, Harness, World};
+use guest_agent_actors::messages::{PlanOf, Submission};
 use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::facts::Attributes;
+use guest_agent_actors::model::runs::Trigger;
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::StopManner;
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use guest_agent_proto::agent_controlplane::execution_model as em;
 
+use super::rules::where_role_is;
 use super::support::*;
 
 /// An INSTALL of a plugin that runs to completion.
@@ -331,4 +334,82 @@ async fn the_plan_says_what_was_heeded_and_when_the_next_beat_is() {
     assert_eq!(last, heeded);
     let next: Vec<_> = plan.iter().map(|trigger| trigger.next.is_some()).collect();
     assert_eq!(next, [false, false, true]);
+}
+
+/// A person asks for a run.
+async fn ask_for_run(agent: &Harness) {
+    agent.submit(Submission::Restart("a".parse().unwrap())).await.unwrap();
+}
+
+/// What the runs so far were told that they are for.
+fn told_for(agent: &Harness) -> Vec<&'static str> {
+    let told = agent.world.launcher.triggers("a").into_iter();
+    told.map(|trigger| trigger.map_or("nothing", Trigger::name)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_run_is_told_what_it_is_for() {
+    let install = once("a", "1", |_, triggers| {
+        (triggers.startup, triggers.firstboot) = (true, true);
+        triggers.interval = every(600);
+    });
+    let mut agent = agent_with_run(install).await;
+    finish(&agent, 1, 0).await;
+    finish(&agent, 2, 0).await;
+    agent.crash();
+    agent.world.machine.reboot("boot-2");
+    agent.wake().await;
+    agent.connect().await;
+    finish(&agent, 3, 0).await;
+    ask_for_run(&agent).await;
+    finish(&agent, 4, 0).await;
+    assert_eq!(told_for(&agent), ["install", "interval", "startup", "run"]);
+    let shown = agent.view("a").await.unwrap().runs.trigger;
+    assert_eq!(shown, Some(Trigger::Person));
+    agent.crash_and_wake().await;
+    let shown = agent.view("a").await.unwrap().runs.trigger;
+    assert_eq!(shown, Some(Trigger::Person), "it is durable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_while_the_agent_restarts_is_told_what_it_was_decided_for() {
+    let mut agent = agent_with_run(once("a", "1", |_, _| {})).await;
+    agent.until("it runs", SOON, |_, listed| runs(listed, "a", "1")).await;
+    // The run is cut short and begins anew; its stop takes longer than the agent lives.
+    agent.world.launcher.stopping("a", &[Answer::Late(Duration::from_secs(5))]);
+    ask_for_run(&agent).await;
+    agent.pass(Duration::from_secs(1)).await;
+    agent.crash_and_wake().await;
+    finish(&agent, 2, 0).await;
+    assert_eq!(told_for(&agent), ["install", "run"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_tried_again_is_for_the_same() {
+    let agent = agent_with_run(once("a", "1", |_, t| t.interval = every(600))).await;
+    finish(&agent, 1, 0).await;
+    agent.world.launcher.launches("a", &[Answer::Fail("busy".to_owned())]);
+    finish(&agent, 3, 0).await;
+    assert_eq!(told_for(&agent), ["install", "interval", "interval"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_rules_held_back_is_for_the_rules() {
+    let mut install = once("a", "1", |_, _| {});
+    let model = install.manifest.as_mut().unwrap().execution_model.as_mut().unwrap();
+    *model = pb::ExecutionModel { r#type: model.r#type.take(), ..where_role_is("worker") };
+    let agent = Harness::awake().await;
+    agent.world.facts.change(|facts| facts.metadata = Attributes::texts([("role", "other")]));
+    order(&agent, "first", &[install]).await;
+    agent.until("it rests", MINUTE, |_, l| is(l, "a", "1", Reported::Stopped)).await;
+    agent.world.facts.change(|facts| facts.metadata = Attributes::texts([("role", "worker")]));
+    finish(&agent, 1, 0).await;
+    assert_eq!(told_for(&agent), ["rule"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_is_told_of_no_trigger() {
+    let agent = agent_with("a", "1").await;
+    assert_eq!(told_for(&agent), ["nothing"]);
+    assert_eq!(agent.view("a").await.unwrap().runs.trigger, None);
 }

@@ -18,7 +18,7 @@ use guest_agent_proto::agent_controlplane::execution_model as em;
 use super::support::*;
 
 /// Runs where the custom attribute `role` is this.
-fn where_role_is(role: &str) -> pb::ExecutionModel {
+pub(crate) fn where_role_is(role: &str) -> pb::ExecutionModel {
     let kind = prost_types::value::Kind::StringValue(role.to_owned());
     pb::ExecutionModel {
         on_default: em::State::Disabled.into(),
@@ -51,7 +51,7 @@ fn become_a(agent: &Harness, role: &str) {
 
 async fn explain(agent: &Harness, name: &str) -> Explanation {
     let name = name.parse().unwrap();
-    agent.run(|system| system.manager.send(Explain(name))).await.unwrap().unwrap()
+    agent.run(|system| system.manager.send(Explain(name))).await.unwrap().unwrap().explanation
 }
 
 #[track_caller]

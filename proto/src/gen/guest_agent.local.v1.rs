@@ -72,6 +72,7 @@ pub struct PluginStatus {
     pub config_hash: ::prost::alloc::string::String,
     #[prost(double, optional, tag = "13")]
     pub cpu_percent: ::core::option::Option<f64>,
+    /// The figure that is compared with the memory limit; memory_basis says what it counts.
     #[prost(uint64, optional, tag = "14")]
     pub memory_bytes: ::core::option::Option<u64>,
     #[prost(string, tag = "15")]
@@ -125,6 +126,18 @@ pub struct PluginStatus {
     /// Set while a person makes orders wait.
     #[prost(message, optional, tag = "30")]
     pub hold: ::core::option::Option<Hold>,
+    /// Memory that the processes have mapped and that is resident.
+    #[prost(uint64, optional, tag = "31")]
+    pub resident_bytes: ::core::option::Option<u64>,
+    /// working_set: the charge of the plugin's control group without file cache that was not used
+    /// lately; resident: the resident memory of the process tree, without a control group. Empty
+    /// without a figure.
+    #[prost(string, tag = "32")]
+    pub memory_basis: ::prost::alloc::string::String,
+    /// Why the last run of a one-shot plugin began: install, startup, firstboot, interval, rule or run
+    /// (a person asked for it). Empty for a daemon, and before the first run.
+    #[prost(string, tag = "33")]
+    pub trigger: ::prost::alloc::string::String,
 }
 /// Orders of a plugin wait because a person wants that.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -164,7 +177,7 @@ pub struct Verdict {
     pub help: ::prost::alloc::string::String,
     /// What the verdict is about, for programs: crash_loop, install_failed, start_failed, start_fails,
     /// down, run_failed, remove_fails, unhealthy, revision_failed, crashed, near_limit, not_enforced,
-    /// stopped, held, rolled_back, working or fine. Later versions may have more.
+    /// manifest_refused, stopped, held, rolled_back, working or fine. Later versions may have more.
     #[prost(string, tag = "7")]
     pub cause: ::prost::alloc::string::String,
 }

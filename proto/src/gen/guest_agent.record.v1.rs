@@ -212,6 +212,10 @@ pub struct Runs {
     /// The outcome of the last run; absent before the first.
     #[prost(message, optional, tag = "6")]
     pub last: ::core::option::Option<runs::Outcome>,
+    /// Why the last run began, or the next one begins that was decided on: install, startup, firstboot,
+    /// interval, rule or run. Empty before the first.
+    #[prost(string, tag = "7")]
+    pub trigger: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `Runs`.
 pub mod runs {

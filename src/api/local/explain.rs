@@ -2,36 +2,33 @@
 
 use std::path::Path;
 
-use guest_agent_actors::messages::{Listed, Planned, Point, TriggerKind};
-use guest_agent_actors::model::spec::{
-    Config, Enablement, MatchPolicy, PluginSpec, Rule, Rules, Source,
-};
+use guest_agent_actors::messages::{Explained, Listed, Planned, TriggerKind};
+use guest_agent_actors::model::spec::{Enablement, MatchPolicy, PluginSpec, Rule, Rules, Source};
 use guest_agent_actors::plugin::explain::{Explanation, Weighing};
 use guest_agent_actors::scheduler::rules::{RuleVerdict, Weighed};
-use guest_agent_plugin::ServiceConfig;
 use guest_agent_proto::local;
-use prost::Message;
 
 use super::{show, values};
 use crate::display::masked;
 use crate::display::values::Named;
 use crate::install::signer::signer;
+use crate::process::launch::once::text_of;
 
 /// Longest value that is shown.
 const VALUE_MAX: usize = 200;
 
 /// Why a plugin is in the state it is in.
 pub(super) fn explanation(
-    explanation: Explanation,
+    explained: Explained,
     plan: Vec<Planned>,
-    newest: Option<Point>,
     (plugins_dir, with_config): (&Path, bool),
 ) -> local::ExplainResponse {
+    let Explained { explanation, newest, refusal } = explained;
     let Explanation { view, doing, since, moves, waits, trouble, rules } = explanation;
     let last_output = view.last_output.to_string();
     let rules = rules.map(|weighing| verdict(weighing, &view.spec.execution.rules));
     let order = order(&view.spec, plugins_dir, with_config);
-    let listed = Listed { view: view.into(), points: Vec::new(), sampled: 0, newest };
+    let listed = Listed { view: view.into(), points: Vec::new(), sampled: 0, newest, refusal };
     local::ExplainResponse {
         status: Some(show::plugin(&listed, plugins_dir, 0)),
         doing,
@@ -72,23 +69,13 @@ fn order(spec: &PluginSpec, plugins_dir: &Path, with_config: bool) -> local::Plu
     local::PluginOrder {
         source,
         signed_by: signer(plugins_dir, &spec.name, &spec.revision).unwrap_or_default(),
-        config: config.map(|config| masked(&text_of(config))),
+        config: config
+            .map(|config| masked(&text_of(config).map(|(_, text)| text).unwrap_or_default())),
         entry_point: spec.entry_point.as_str().to_owned(),
         arguments: spec.arguments.clone(),
         sha256: spec.source.sha256().to_string(),
         memory_limit_bytes: spec.limits.memory_bytes,
         cpu_limit_percent: spec.limits.cpu_percent,
-    }
-}
-
-/// A configuration as text, secrets included.
-fn text_of(config: &Config) -> String {
-    match config {
-        Config::Text(text) => text.to_string(),
-        // It was decoded from an order and encoded again, so it is one.
-        Config::Struct(bytes) => prost_types::Struct::decode(&**bytes)
-            .map(|fields| ServiceConfig::Struct(fields).to_text())
-            .unwrap_or_default(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! How the agent itself fares, as the local API shows it.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -8,9 +7,11 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::model::refused_manifest::RefusedManifest;
 use guest_agent_actors::ports::{Losses, StorageError, StoreHealth, SweepReport};
 use guest_agent_proto::local;
 
+use super::refused::Refused;
 use super::values;
 use crate::display::values::Named;
 use crate::store::adoption::Adoption;
@@ -29,7 +30,7 @@ pub struct HttpHealth {
 pub(super) fn troubles(
     health: &StoreHealth,
     readiness: &Readiness,
-    refused: &BTreeMap<String, String>,
+    refused: &Refused,
     http: &HttpHealth,
 ) -> Vec<String> {
     let mut troubles = http.troubles.clone();
@@ -48,7 +49,7 @@ pub(super) fn troubles(
         }
     }
     // The first says what to look for; all are in the events, and `doctor` reads them again.
-    if let Some((name, reason)) = refused.first_key_value() {
+    if let Some((name, RefusedManifest { reason, .. })) = refused.first_key_value() {
         let others = match refused.len() - 1 {
             0 => String::new(),
             others => format!(" (and {others} more)"),

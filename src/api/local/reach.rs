@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
 use super::health::HttpHealth;
+use super::refused::{self, Refused};
 use super::{events, health, show};
 use crate::api::host::RegistryService;
 use crate::install::cache::spool::Spool;
@@ -64,6 +65,8 @@ pub struct LocalApi {
     pub logs: PluginLogs,
     /// Where revisions are.
     pub plugins_dir: PathBuf,
+    /// Where the machine's own plugins are.
+    pub local_plugin_dir: PathBuf,
     /// Where the data of plugins is.
     pub data_dir: PathBuf,
     /// Instance this agent runs for.
@@ -92,15 +95,36 @@ impl LocalApi {
         usage_points: usize,
     ) -> Result<local::GetStatusResponse, Status> {
         let plugins = self.list().await?;
-        if !name.is_empty() && !plugins.iter().any(|listed| listed.view.name.as_str() == name) {
-            return Err(unknown(name));
-        }
-        let shown = plugins
+        let wanted = |found: &str| name.is_empty() || found == name;
+        let mut shown: Vec<_> = plugins
             .iter()
-            .filter(|listed| name.is_empty() || listed.view.name.as_str() == name)
+            .filter(|listed| wanted(listed.view.name.as_str()))
             .map(|listed| self.shown(listed, usage_points))
             .collect();
+        let refused = self.refused(&plugins).await;
+        shown.extend(refused.into_iter().filter(|plugin| wanted(&plugin.name)));
+        if !name.is_empty() && shown.is_empty() {
+            return Err(unknown(name));
+        }
+        shown.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(local::GetStatusResponse { plugins: shown, agent: Some(self.agent().await) })
+    }
+
+    /// What is shown of the folders whose manifest is refused and that have no plugin in this list,
+    /// sorted by name.
+    pub(crate) async fn refused(&self, plugins: &[Listed]) -> Vec<local::PluginStatus> {
+        refused::rows(&self.refused_manifests().await, plugins, &self.local_plugin_dir)
+    }
+
+    /// Why a folder has no plugin; `None` where no manifest of this name is refused.
+    pub(crate) async fn why_refused(&self, name: &str) -> Option<local::ExplainResponse> {
+        let refused = self.refused_manifests().await;
+        Some(refused::explanation(name, refused.get(name)?, &self.local_plugin_dir))
+    }
+
+    /// The manifests that are refused; none where the agent is stopping, which has other troubles.
+    async fn refused_manifests(&self) -> Refused {
+        self.manager.send(RefusedManifests).await.unwrap_or_default()
     }
 
     /// What is shown of a plugin.
@@ -119,8 +143,7 @@ impl LocalApi {
 
     /// The health of the agent itself.
     pub(crate) async fn agent(&self) -> local::AgentStatus {
-        // An agent that is stopping has other troubles.
-        let refused = self.manager.send(RefusedManifests).await.unwrap_or_default();
+        let refused = self.refused_manifests().await;
         let link = self.link.borrow().clone();
         let http = self.http.borrow().clone();
         local::AgentStatus {

@@ -5,8 +5,10 @@ use std::time::SystemTime;
 
 use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::runs::Trigger;
 use guest_agent_actors::model::spec::Source;
-use guest_agent_actors::model::view::{Activity, Held, Reported};
+use guest_agent_actors::model::verdict::Verdict;
+use guest_agent_actors::model::view::{Activity, Held, PluginView, Reported};
 use guest_agent_proto::local;
 
 use super::values;
@@ -20,7 +22,8 @@ pub(super) fn plugin(
     usage_points: usize,
 ) -> local::PluginStatus {
     let view = &listed.view;
-    let newest = listed.newest.as_ref();
+    let usage = listed.usage();
+    let memory = usage.map(|reading| reading.memory);
     let nothing_yet = matches!(view.state, Reported::Installing | Reported::InstallFailed);
     let install_path = if let Source::Local(files) = &view.spec.source {
         files.folder.to_string()
@@ -33,18 +36,8 @@ pub(super) fn plugin(
     let state = values::state(view.state);
     let kind = values::kind(&view.spec.execution.kind);
     let installation = values::installation(&view.spec);
-    let verdict = listed.verdict(SystemTime::now());
-    let level = values::level(verdict.level);
     local::PluginStatus {
-        verdict: Some(local::Verdict {
-            level: level.name().to_owned(),
-            level_value: level.into(),
-            cause: verdict.cause.name().to_owned(),
-            reason: verdict.reason,
-            since: verdict.since.map(Into::into),
-            until: verdict.until.map(Into::into),
-            help: verdict.help,
-        }),
+        verdict: Some(verdict(listed.verdict(SystemTime::now()))),
         name: view.name.to_string(),
         revision: view.revision.to_string(),
         state: state.name().to_owned(),
@@ -74,8 +67,11 @@ pub(super) fn plugin(
             }
         }),
         config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),
-        cpu_percent: newest.map(|point| f64::from(point.cpu_percent)),
-        memory_bytes: newest.map(|point| point.memory_bytes),
+        cpu_percent: usage.and_then(|reading| reading.cpu_percent).map(f64::from),
+        memory_bytes: memory.map(|memory| memory.bytes),
+        resident_bytes: memory.map(|memory| memory.resident),
+        memory_basis: memory.map(|memory| memory.basis.name()).unwrap_or_default().to_owned(),
+        trigger: trigger(view).to_owned(),
         address: view.endpoint.as_ref().map(ToString::to_string).unwrap_or_default(),
         install_path,
         reason: view.reason.to_string(),
@@ -113,6 +109,27 @@ pub(super) fn plugin(
                 memory_bytes: point.memory_bytes,
             })
             .collect(),
+    }
+}
+
+/// Why the last run began, or the one that is about to. A first run that its rules hold back has
+/// not begun.
+fn trigger(view: &PluginView) -> &'static str {
+    let begins = view.runs.total > 0 || view.state == Reported::Starting;
+    view.runs.trigger.filter(|_| begins).map(Trigger::name).unwrap_or_default()
+}
+
+/// A judgement.
+pub(super) fn verdict(verdict: Verdict) -> local::Verdict {
+    let level = values::level(verdict.level);
+    local::Verdict {
+        level: level.name().to_owned(),
+        level_value: level.into(),
+        cause: verdict.cause.name().to_owned(),
+        reason: verdict.reason,
+        since: verdict.since.map(Into::into),
+        until: verdict.until.map(Into::into),
+        help: verdict.help,
     }
 }
 

@@ -48,16 +48,19 @@ pub(super) async fn explain(
     api: &LocalApi,
     request: &local::ExplainRequest,
 ) -> Result<local::ExplainResponse, Status> {
-    let name = parse_name(&request.name)?;
+    let refused = async |or| api.why_refused(&request.name).await.ok_or(or);
+    let name = match parse_name(&request.name) {
+        Ok(name) => name,
+        // A folder may have a name that no plugin can have.
+        Err(error) => return refused(error).await,
+    };
     // A plugin that saves to a slow disk answers when that is done.
     let asked = api.manager.send(Explain(name.clone()));
-    let explanation = tokio::time::timeout(EXPLAIN_WAIT, asked)
+    let explained = tokio::time::timeout(EXPLAIN_WAIT, asked)
         .await
         .map_err(|_| Status::deadline_exceeded(format!("{name} is busy and does not answer")))?
-        .map_err(|_| Status::unavailable("the agent is stopping"))?
-        .ok_or_else(|| unknown(name.as_str()))?;
-    let listed = api.list().await?.into_iter().find(|listed| listed.view.name == name);
+        .map_err(|_| Status::unavailable("the agent is stopping"))?;
+    let Some(explained) = explained else { return refused(unknown(name.as_str())).await };
     let plan = api.scheduler.send(PlanOf(name)).await.unwrap_or_default();
-    let newest = listed.and_then(|listed| listed.newest);
-    Ok(explain::explanation(explanation, plan, newest, (&api.plugins_dir, request.config)))
+    Ok(explain::explanation(explained, plan, (&api.plugins_dir, request.config)))
 }

@@ -73,12 +73,18 @@ pub(crate) struct Plugin<'a> {
     pending: Option<Pending<'a>>,
     config_hash: Option<&'a str>,
     cpu_percent: Option<f64>,
+    /// The figure that is compared with the memory limit.
     memory_bytes: Option<u64>,
+    /// What that counts: working_set or resident.
+    memory_basis: Option<&'a str>,
+    resident_bytes: Option<u64>,
     address: Option<&'a str>,
     install_path: Option<&'a str>,
     not_enforced: Vec<NotEnforced<'a>>,
     /// Set while a person makes orders wait.
     hold: Option<Hold<'a>>,
+    /// Why the last run of a one-shot plugin began.
+    trigger: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -160,6 +166,8 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
             config_hash: present(&plugin.config_hash),
             cpu_percent: plugin.cpu_percent,
             memory_bytes: plugin.memory_bytes,
+            memory_basis: present(&plugin.memory_basis),
+            resident_bytes: plugin.resident_bytes,
             address: present(&plugin.address),
             install_path: present(&plugin.install_path),
             not_enforced: plugin
@@ -173,6 +181,7 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
                 until: rfc3339(hold.until.as_ref()),
                 waits: present(&hold.waits),
             }),
+            trigger: present(&plugin.trigger),
         }
     }
 }

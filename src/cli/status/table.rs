@@ -92,50 +92,50 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         ("pid", plugin.pid.map(|pid| pid.to_string())),
         ("started", ago(plugin.started_at.as_ref())),
         ("restarts", Some(plugin.restarts.to_string())),
+        ("last run for", display::ran_for(plugin)),
         ("last exit", last_exit),
         ("health", display::health(plugin, now)),
         ("cpu", plugin.cpu_percent.map(|cpu| format!("{cpu:.1}%"))),
-        ("memory", plugin.memory_bytes.map(bytes)),
+        ("memory", display::memory(plugin)),
         ("config hash", some(&plugin.config_hash)),
         ("address", some(&plugin.address)),
         ("installed in", some(&plugin.install_path)),
     ];
-    let mut text = [plugin.name.as_str(), "\n"].concat();
-    for (label, fact) in facts {
+    let tone = |label| match label {
+        "verdict" | "state" => plugin_tone(plugin),
+        _ => Tone::Plain,
+    };
+    let facts = facts.into_iter().map(|(label, fact)| (label, tone(label), fact));
+    let missing = plugin.not_enforced.iter();
+    let missing = missing.map(|it| ("not enforced", Tone::Bad, Some(not_enforced(it))));
+    [&plugin.name, "\n", &lines(facts.chain(missing), console)].concat()
+}
+
+/// One line for each fact that there is, with its label in front.
+fn lines<'f>(
+    facts: impl IntoIterator<Item = (&'f str, Tone, Option<String>)>,
+    console: &Console<'_>,
+) -> String {
+    let mut text = String::new();
+    for (label, tone, fact) in facts {
         if let Some(fact) = fact {
-            let tone = if ["verdict", "state"].contains(&label) {
-                plugin_tone(plugin)
-            } else {
-                Tone::Plain
-            };
-            let fact = console.paint(tone, &one_line(&fact));
-            let label = format!("  {label:<13} ");
+            let (label, fact) = (format!("  {label:<13} "), console.paint(tone, &one_line(&fact)));
             text.push_str(&[&label, fact.as_str(), "\n"].concat());
         }
-    }
-    for shortfall in &plugin.not_enforced {
-        let fact = console.paint(Tone::Bad, &one_line(&not_enforced(shortfall)));
-        let label = format!("  {:<13} ", "not enforced");
-        text.push_str(&[&label, fact.as_str(), "\n"].concat());
     }
     text
 }
 
 /// What a plugin runs by, and what it waits for: below its details.
 pub(crate) fn effective(answer: &ExplainResponse, console: &Console<'_>) -> String {
-    let order = answer.order.clone().unwrap_or_default();
+    let Some(order) = &answer.order else { return String::new() };
     let status = answer.status.clone().unwrap_or_default();
     let now = (console.now)();
     let some = |text: &str| Some(one_line(text)).filter(|text| !text.is_empty());
     let arguments = order.arguments.iter().map(|argument| one_line(argument)).collect::<Vec<_>>();
-    let mut limits = Vec::new();
-    limits.extend(order.memory_limit_bytes.map(|most| format!("memory {}", bytes(most))));
-    limits.extend(order.cpu_limit_percent.map(|most| format!("CPU {most}% of a core")));
     let held = if status.not_enforced.is_empty() { "enforced" } else { "not all enforced" };
-    let limits = match limits.is_empty() {
-        true => "none".to_owned(),
-        false => format!("{} ({held})", limits.join(", ")),
-    };
+    let limits = display::limits(order.memory_limit_bytes, order.cpu_limit_percent);
+    let limits = limits.map_or_else(|| "none".to_owned(), |limits| format!("{limits} ({held})"));
     let mut facts = vec![
         ("source", some(&order.source)),
         ("sha256", some(&order.sha256)),
@@ -147,18 +147,10 @@ pub(crate) fn effective(answer: &ExplainResponse, console: &Console<'_>) -> Stri
         ("rollback to", some(&status.rollback_to)),
         ("rolled back", some(&status.rolled_back)),
     ];
-    facts.extend(answer.waits.iter().map(|wait| {
-        let until = timestamp(wait.until.as_ref()).map(|until| age(now, until));
-        let until = until.unwrap_or_else(|| "an unknown time".to_owned());
-        ("waits for", Some(format!("{}, {until} at most", one_line(&wait.what))))
-    }));
-    let mut text = String::new();
-    for (label, fact) in facts {
-        if let Some(fact) = fact {
-            let label = format!("  {label:<13} ");
-            text.push_str(&[&label, fact.as_str(), "\n"].concat());
-        }
-    }
+    let waits = answer.waits.iter().map(|wait| ("waits for", Some(display::wait_line(wait, now))));
+    facts.extend(waits);
+    let mut text =
+        lines(facts.into_iter().map(|(label, fact)| (label, Tone::Plain, fact)), console);
     if let Some(config) = &order.config {
         text.push_str("  configuration\n");
         for line in config.lines() {

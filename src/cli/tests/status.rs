@@ -105,6 +105,9 @@ fn the_field_names_of_the_status_never_change() {
         "until",
         "help",
         "hold",
+        "memory_basis",
+        "resident_bytes",
+        "trigger",
     ];
     expected.sort_unstable();
     for plugin in status.as_array().expect("an array") {

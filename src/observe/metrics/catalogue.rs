@@ -202,8 +202,11 @@ catalogue! {
         "Most memory that a plugin's processes may use together, as ordered; absent without a limit."
         "Compare it with guest_agent_plugin_memory_bytes; raise it with max_memory_usage_bytes in the order, which takes effect while the plugin runs.";
     PLUGIN_MEMORY = "guest_agent_plugin_memory" Gauge Bytes ["plugin"]
-        "Memory of a plugin's process tree, as it was last sampled."
+        "Memory of a plugin as it was last sampled: the working set of its control group, that is without file cache that was not used lately; without a control group the resident memory of its process tree."
         "Limit it with max_memory_usage_bytes in its order; over the limit it is ended and started again.";
+    PLUGIN_RESIDENT = "guest_agent_plugin_resident_memory" Gauge Bytes ["plugin"]
+        "Resident memory of a plugin as it was last sampled: what its processes have mapped and is in memory."
+        "Compare guest_agent_plugin_memory_bytes with the limit and not this: the limit counts memory that no process has mapped, too.";
     PLUGIN_HEALTH_CODE = "guest_agent_plugin_health_code" Gauge Number ["plugin"]
         "Health code that a plugin last reported; 0 is healthy."
         "`guest-agent status NAME` shows the plugin's text beside the code; the plugin defines the meaning of its codes.";

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::spec::Kind as PluginKind;
+use guest_agent_actors::model::verdict::Level;
 use guest_agent_actors::model::view::Reported;
 use guest_agent_actors::ports::{OrderKind, Outcome};
 use guest_agent_actors::wire;
@@ -16,6 +17,9 @@ use super::snapshot::Snapshot;
 
 /// Most plugins that have samples.
 pub(crate) const PLUGINS_MAX: usize = 2000;
+
+/// Most folders of refused manifests that have a verdict.
+const REFUSED_MAX: usize = 256;
 
 /// All states, so that a state without a plugin is a 0.
 const STATES: [Reported; 9] = [
@@ -78,7 +82,7 @@ pub(crate) fn write(snapshot: &Snapshot, sink: &mut impl Sink) -> fmt::Result {
     agent(snapshot, &mut writer)?;
     work(snapshot, &mut writer)?;
     if let Some(plugins) = &snapshot.plugins {
-        all_plugins(plugins, &mut writer)?;
+        all_plugins(plugins, snapshot.refused.len(), &mut writer)?;
         each_plugin(plugins, snapshot, &mut writer)?;
     }
     machine(snapshot, &mut writer)
@@ -131,11 +135,20 @@ fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result
     writer.counters(&of::SWEPT, outcomes(counted.swept, ["deleted", "failed"]))
 }
 
-fn all_plugins<S: Sink>(plugins: &[Listed], writer: &mut Writer<'_, S>) -> fmt::Result {
-    let in_state = |state| plugins.iter().filter(|listed| listed.view.state == state).count();
+/// A folder whose manifest is refused counts as a plugin that could not be installed, as it does in
+/// the status.
+fn all_plugins<S: Sink>(
+    plugins: &[Listed],
+    refused: usize,
+    writer: &mut Writer<'_, S>,
+) -> fmt::Result {
+    let in_state = |state| {
+        let others = if state == Reported::InstallFailed { refused } else { 0 };
+        plugins.iter().filter(|listed| listed.view.state == state).count() + others
+    };
     let states = STATES.map(|state| (vec![wire::state_name(state)], number(in_state(state))));
     writer.gauges(&of::PLUGINS, states)?;
-    let not_shown = plugins.len().saturating_sub(PLUGINS_MAX);
+    let not_shown = plugins.len().saturating_sub(PLUGINS_MAX) + refused.saturating_sub(REFUSED_MAX);
     writer.gauge(&of::PLUGINS_NOT_SHOWN, Some(number(not_shown)))
 }
 
@@ -161,10 +174,13 @@ fn each_plugin<S: Sink>(
         &of::PLUGIN_STATE,
         shown().map(|(view, _)| (vec![view.name.as_str(), wire::state_name(view.state)], 1.0)),
     )?;
-    let verdicts = shown().map(|(view, listed)| (view, listed.verdict(all.now).level));
+    let verdicts =
+        shown().map(|(view, listed)| (view.name.as_str(), listed.verdict(all.now).level));
+    let refused = all.refused.iter().take(REFUSED_MAX);
+    let refused = refused.map(|name| (name.as_str(), Level::Failing));
     writer.gauges(
         &of::PLUGIN_VERDICT,
-        verdicts.map(|(view, level)| (vec![view.name.as_str(), level.name()], 1.0)),
+        verdicts.chain(refused).map(|(name, level)| (vec![name, level.name()], 1.0)),
     )?;
     writer.gauges(
         &of::PLUGIN_PENDING,
@@ -207,7 +223,13 @@ fn each_plugin<S: Sink>(
     writer.gauges(
         &of::PLUGIN_MEMORY,
         shown().filter_map(|(view, listed)| {
-            Some((vec![view.name.as_str()], whole(listed.newest?.memory_bytes)))
+            Some((vec![view.name.as_str()], whole(listed.usage()?.memory.bytes)))
+        }),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_RESIDENT,
+        shown().filter_map(|(view, listed)| {
+            Some((vec![view.name.as_str()], whole(listed.usage()?.memory.resident)))
         }),
     )?;
     let health = || {

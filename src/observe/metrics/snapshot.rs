@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use guest_agent_actors::messages::{CountInbox, ListPlugins, Listed};
+use guest_agent_actors::messages::{CountInbox, ListPlugins, Listed, RefusedManifests};
 use guest_agent_actors::outbox::{WeighBacklog, Weight};
 use guest_agent_actors::registry::catalogue::Filter;
 
@@ -27,6 +27,8 @@ pub(crate) struct Snapshot {
     pub(super) store_works: bool,
     /// `None` when the manager did not answer in time.
     pub(super) plugins: Option<Vec<Listed>>,
+    /// Folders of the machine's own plugins whose manifest is refused, and that are no plugins.
+    pub(super) refused: Vec<String>,
     pub(super) backlog: Option<Weight>,
     pub(super) inbox: Option<usize>,
     pub(super) offers: usize,
@@ -41,8 +43,9 @@ impl Snapshot {
     pub(crate) async fn take(sources: &Sources) -> Self {
         let manager = &sources.manager;
         let own = tokio::task::spawn_blocking(Own::measure);
-        let (plugins, inbox, backlog, own) = tokio::join!(
+        let (plugins, refused, inbox, backlog, own) = tokio::join!(
             tokio::time::timeout(ANSWER_WAIT, manager.send(ListPlugins)),
+            tokio::time::timeout(ANSWER_WAIT, manager.send(RefusedManifests)),
             tokio::time::timeout(ANSWER_WAIT, manager.send(CountInbox)),
             tokio::time::timeout(ANSWER_WAIT, sources.backlog.send(WeighBacklog)),
             own,
@@ -50,6 +53,9 @@ impl Snapshot {
         let plugins = plugins.ok().and_then(Result::ok);
         let names: BTreeSet<_> = plugins.iter().flatten().map(|listed| &listed.view.name).collect();
         let counted = sources.counts.now(&names);
+        let refused = refused.ok().and_then(Result::ok).unwrap_or_default().into_keys();
+        let is_plugin = |name: &str| names.iter().any(|plugin| plugin.as_str() == name);
+        let refused = refused.filter(|name| !is_plugin(name)).collect();
         Self {
             now: SystemTime::now(),
             started_at: sources.started_at,
@@ -65,6 +71,7 @@ impl Snapshot {
             inbox: inbox.ok().and_then(Result::ok),
             offers: sources.offers.look(|offers| offers.current(&Filter::default()).count()),
             counted,
+            refused,
             plugins,
             own: own.unwrap_or_default(),
         }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::fakes::sample_view;
-use guest_agent_actors::messages::{Listed, Point};
+use guest_agent_actors::messages::{Listed, Reading};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::view::{Pending, Reported};
 use guest_agent_actors::outbox::Weight;
-use guest_agent_actors::ports::{Count, Counters, Health, OrderKind, Outcome};
+use guest_agent_actors::ports::{
+    Count, Counters, Health, MemoryBasis, MemoryUse, OrderKind, Outcome,
+};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
@@ -40,6 +42,7 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
         connections: 3,
         store_works: true,
         plugins: Some(plugins),
+        refused: Vec::new(),
         backlog: Some(Weight { events: 7, bytes: 512, oldest: Some(now - Duration::from_secs(9)) }),
         inbox: Some(1),
         offers: 2,
@@ -78,9 +81,10 @@ fn plugin(name: &str, revision: &str) -> Listed {
         state: Reported::InstallFailed,
         error: "\"no\"\nway".into(),
     });
-    let point =
-        Point { at, cpu_percent: 10.0, memory_bytes: 1234, cpu_time: Duration::from_millis(2500) };
-    Listed { view: Arc::new(view), points: Vec::new(), sampled: 1, newest: Some(point) }
+    let memory = MemoryUse { bytes: 1234, basis: MemoryBasis::WorkingSet, resident: 1000 };
+    let cpu_time = Duration::from_millis(2500);
+    let newest = Some(Reading { at, cpu_percent: Some(10.0), memory, cpu_time });
+    Listed { view: Arc::new(view), points: Vec::new(), sampled: 1, newest, refusal: None }
 }
 
 fn counted(plugin: &str) -> Counted {
@@ -271,7 +275,9 @@ proptest! {
             (view.restarts, view.last_exit) = (restarts, Some((ExitCause::Exited(exit), None)));
             view.health = Some((Health { code, results: Vec::new() }, SystemTime::UNIX_EPOCH));
             listed.view = Arc::new(view);
-            listed.newest = listed.newest.map(|point| Point { memory_bytes: memory, ..point });
+            listed.newest = listed
+                .newest
+                .map(|reading| Reading { memory: MemoryUse::of_tree(memory), ..reading });
             listed
         }).collect();
         let count = plugins.len();

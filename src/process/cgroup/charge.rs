@@ -8,6 +8,8 @@
 
 use std::path::Path;
 
+use guest_agent_actors::ports::{MemoryBasis, MemoryUse};
+
 use super::files::{keyed, read};
 
 /// The memory of a group at some moment.
@@ -16,6 +18,17 @@ pub struct Charge {
     charged: u64,
     /// Of that, file cache that no process used lately.
     idle: u64,
+    /// Of that, what processes have mapped.
+    resident: u64,
+}
+
+/// What the parts of a charge are called in `memory.stat`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    /// File cache that no process used lately.
+    pub(super) idle: &'static str,
+    /// Memory without a file, and mapped files.
+    pub(super) resident: [&'static str; 2],
 }
 
 // === impl Charge ===
@@ -23,17 +36,20 @@ pub struct Charge {
 impl Charge {
     /// Reads the charge. Its parts are taken from `before` while the charge itself is still the
     /// same.
-    pub(super) fn read(dir: &Path, file: &str, idle: &str, before: Option<Self>) -> Option<Self> {
+    pub(super) fn read(dir: &Path, file: &str, parts: Parts, before: Option<Self>) -> Option<Self> {
         let charged = read(dir, file)?.trim().parse().ok()?;
         if let Some(before) = before.filter(|before| before.charged == charged) {
             return Some(before);
         }
         let stat = read(dir, "memory.stat").unwrap_or_default();
-        Some(Self { charged, idle: keyed(&stat, idle).unwrap_or_default() })
+        let part = |key| keyed(&stat, key).unwrap_or_default();
+        let resident = parts.resident.into_iter().map(part).fold(0, u64::saturating_add);
+        Some(Self { charged, idle: part(parts.idle), resident })
     }
 
-    /// Bytes that cannot simply be dropped.
-    pub(super) fn in_use(self) -> u64 {
-        self.charged.saturating_sub(self.idle)
+    /// The working set, and what of it is resident.
+    pub(super) fn memory(self) -> MemoryUse {
+        let bytes = self.charged.saturating_sub(self.idle);
+        MemoryUse { bytes, basis: MemoryBasis::WorkingSet, resident: self.resident }
     }
 }

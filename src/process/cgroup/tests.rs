@@ -212,7 +212,7 @@ fn what_memory_consists_of_is_believed_while_it_is_as_much() {
         let anew = memory(dir.path(), None);
         says(50, 100);
         let third = memory(dir.path(), second);
-        let bytes = [first, second, anew, third].map(|charge| charge.unwrap().in_use());
+        let bytes = [first, second, anew, third].map(|charge| charge.unwrap().memory().bytes);
         assert_eq!(bytes, [600, 600, 900, 0], "{file}");
         std::fs::remove_file(dir.path().join(file)).unwrap();
         assert_eq!(memory(dir.path(), third), None);

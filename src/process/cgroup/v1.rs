@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::charge::Charge;
+use super::charge::{Charge, Parts};
 use super::files::{keyed, members_below, read, settle, write};
 
 /// The period over which CPU time is counted, in microseconds.
@@ -70,7 +70,9 @@ pub(super) fn cpu_time(dir: &Path) -> Option<Duration> {
 }
 
 pub(super) fn memory(dir: &Path, before: Option<Charge>) -> Option<Charge> {
-    Charge::read(dir, "memory.usage_in_bytes", "total_inactive_file", before)
+    const PARTS: Parts =
+        Parts { idle: "total_inactive_file", resident: ["total_rss", "total_mapped_file"] };
+    Charge::read(dir, "memory.usage_in_bytes", PARTS, before)
 }
 
 pub(super) fn oom_kills(dir: &Path) -> Option<u64> {

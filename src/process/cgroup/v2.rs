@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::charge::Charge;
+use super::charge::{Charge, Parts};
 use super::files::{keyed, maximum, read, settle, write};
 use super::v1::quota_us;
 
@@ -45,7 +45,8 @@ pub(super) fn cpu_time(dir: &Path) -> Option<Duration> {
 }
 
 pub(super) fn memory(dir: &Path, before: Option<Charge>) -> Option<Charge> {
-    Charge::read(dir, "memory.current", "inactive_file", before)
+    const PARTS: Parts = Parts { idle: "inactive_file", resident: ["anon", "file_mapped"] };
+    Charge::read(dir, "memory.current", PARTS, before)
 }
 
 pub(super) fn oom_kills(dir: &Path) -> Option<u64> {

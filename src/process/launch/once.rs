@@ -41,17 +41,24 @@ pub(super) fn hand_over(
         remove(&path)?;
         return Ok(Vec::new());
     };
-    let (form, content) = match config {
-        Config::Text(text) => ("text", text.to_string()),
-        Config::Struct(bytes) => {
-            // It was decoded from an order and encoded again, so it is one.
-            let fields = prost_types::Struct::decode(&**bytes)
-                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a structure"))?;
-            ("json", ServiceConfig::Struct(fields).to_text())
-        }
-    };
+    let (form, content) = text_of(config)?;
     write(&path, content.as_bytes(), owner)?;
     Ok(vec![(CONFIG_VARIABLE.into(), path.into()), (FORM_VARIABLE.into(), form.into())])
+}
+
+/// The form and the text of a configuration, secrets included; a structure is JSON.
+///
+/// # Errors
+/// The bytes do not decode as a structure, which those of an order always do.
+pub(crate) fn text_of(config: &Config) -> io::Result<(&'static str, String)> {
+    match config {
+        Config::Text(text) => Ok(("text", text.to_string())),
+        Config::Struct(bytes) => {
+            let fields = prost_types::Struct::decode(&**bytes)
+                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not a structure"))?;
+            Ok(("json", ServiceConfig::Struct(fields).to_text()))
+        }
+    }
 }
 
 /// Replaces the file. A link or a pipe that the plugin put in its place is not followed.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use guest_agent_actors::crash_point;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{Endpoint, PluginName, Process};
+use guest_agent_actors::model::runs::Trigger;
 use guest_agent_actors::model::spec::{PluginSpec, Source};
 use guest_agent_actors::ports::{
     Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder, Unenforced,
@@ -30,6 +31,7 @@ use crate::process::launch::oom::OomRecord;
 use crate::process::launch::spawn::{Child, EXEC_TIMEOUT, Plan, SpawnError, Watchdog};
 use crate::process::launch::variables::{
     HOST_SOCKET_VARIABLE, PLUGIN_VARIABLE, REVISION_VARIABLE, STATE_DIR_VARIABLE, TICKET_VARIABLE,
+    TRIGGER_VARIABLE,
 };
 use crate::process::launch::watch::{Subject, Watched};
 use crate::process::launch::{
@@ -127,18 +129,20 @@ impl ProcessLauncher {
     pub(super) async fn start_plugin(
         &self,
         spec: &PluginSpec,
+        trigger: Option<Trigger>,
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
         let turn = self.shared.turns.wait().await;
-        launch_permits::during(turn, self.start_now(spec, spawned)).await
+        launch_permits::during(turn, self.start_now(spec, trigger, spawned)).await
     }
 
     async fn start_now(
         &self,
         spec: &PluginSpec,
+        trigger: Option<Trigger>,
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
-        let (watched, unenforced) = self.make_process(spec).await?;
+        let (watched, unenforced) = self.make_process(spec, trigger).await?;
         crash_point::reach("after", "spawn", spec.name.as_str());
         // The caller may have dropped the receiver; the process is in the table.
         drop(spawned.send(watched.process.clone()));
@@ -165,6 +169,7 @@ impl ProcessLauncher {
     async fn make_process(
         &self,
         spec: &PluginSpec,
+        trigger: Option<Trigger>,
     ) -> Result<(Arc<Watched>, Unenforced), LaunchError> {
         let name = &spec.name;
         let directory = match &spec.source {
@@ -191,10 +196,13 @@ impl ProcessLauncher {
 
         let ticket = self.table().tickets.issue(name);
         let ticket = ticket.map_err(|error| failed(PrepareError::NoRandom(error).into()))?;
+        let mut variables = prepared.variables;
+        let trigger = trigger.filter(|_| spec.execution.one_shot().is_some());
+        variables.extend(trigger.map(|it| (TRIGGER_VARIABLE.into(), it.name().into())));
         let plan = Plan {
             program: program.clone(),
             arguments: self.arguments(spec, &prepared.address),
-            environment: self.environment(spec, ticket, prepared.variables),
+            environment: self.environment(spec, ticket, variables),
             directory,
             output: prepared.output,
             entrance: Arc::new(prepared.entrance),

@@ -99,12 +99,13 @@ impl Bed {
             spawned.await.unwrap();
             answers.serve(&self.socket(spec.name.as_str()))
         };
-        let (launched, _server) = tokio::join!(self.launcher.launch(spec.clone(), tell), serve);
+        let (launched, _server) =
+            tokio::join!(self.launcher.launch(spec.clone(), None, tell), serve);
         launched.unwrap()
     }
 
     async fn launch(&self, spec: &Arc<PluginSpec>) -> Result<Launched, LaunchError> {
-        self.launcher.launch(spec.clone(), oneshot::channel().0).await
+        self.launcher.launch(spec.clone(), None, oneshot::channel().0).await
     }
 
     fn read(&self, file: &str) -> String {
@@ -221,7 +222,7 @@ async fn a_refused_start_is_reported_and_leaves_no_process() {
     let spec = bed.plugin("p", "echo hello; exec sleep 1000");
     let answers = Script { start: Some(Code::FailedPrecondition), ..Script::default() };
     let (tell, spawned) = oneshot::channel();
-    let launch = bed.launcher.launch(spec.clone(), tell);
+    let launch = bed.launcher.launch(spec.clone(), None, tell);
     let serve = async {
         let process = spawned.await.unwrap();
         bed.wait_for_file("log/plugins/p.log").await;
@@ -244,7 +245,7 @@ async fn a_start_that_is_not_answered_in_time_fails_and_leaves_no_process() {
     spec.start.timeout = Duration::from_millis(500);
     let answers = Script { delay: PATIENCE * 3, ..Script::default() };
     let (tell, spawned) = oneshot::channel();
-    let launch = bed.launcher.launch(Arc::new(spec), tell);
+    let launch = bed.launcher.launch(Arc::new(spec), None, tell);
     let serve = async {
         let process = spawned.await.unwrap();
         (process, answers.serve(&bed.socket("p")))
@@ -267,7 +268,7 @@ async fn a_plugin_that_dies_in_its_start_is_reported_with_its_cause() {
         eventually(|| answers.asked().first().cloned()).await;
         std::fs::write(bed.dir.path().join("go"), "").unwrap();
     };
-    let (launched, ()) = tokio::join!(bed.launcher.launch(spec.clone(), tell), die);
+    let (launched, ()) = tokio::join!(bed.launcher.launch(spec.clone(), None, tell), die);
     match launched.unwrap_err() {
         LaunchError::Exited { cause, output } => {
             assert_eq!((cause, &*output), (ExitCause::Exited(6), "ouch"));
@@ -286,7 +287,7 @@ async fn two_plugins_whose_names_run_together_get_sockets_of_their_own() {
     std::fs::rename(plugins.join("a/r1"), plugins.join("a/b_c")).unwrap();
     let (tell, spawned) = oneshot::channel();
     let launcher = bed.launcher.clone();
-    let _launch = tokio::spawn(async move { launcher.launch(Arc::new(first), tell).await });
+    let _launch = tokio::spawn(async move { launcher.launch(Arc::new(first), None, tell).await });
     spawned.await.unwrap();
     let mut second = Arc::unwrap_or_clone(bed.plugin("a_b", "exit 0"));
     second.revision = "c".parse().unwrap();
@@ -357,7 +358,7 @@ async fn a_socket_file_that_nobody_listens_on_is_tried_again() {
         std::fs::remove_file(bed.socket("p")).unwrap();
         answers.serve(&bed.socket("p"))
     };
-    let (launched, _server) = tokio::join!(bed.launcher.launch(spec.clone(), tell), serve);
+    let (launched, _server) = tokio::join!(bed.launcher.launch(spec.clone(), None, tell), serve);
     launched.unwrap();
 }
 
@@ -367,7 +368,7 @@ async fn a_dropped_launch_leaves_a_process_that_stop_ends() {
     let spec = bed.plugin("p", "exec sleep 1000");
     let (tell, spawned) = oneshot::channel();
     let process = tokio::select! {
-        _ = bed.launcher.launch(spec.clone(), tell) => panic!("nobody listens"),
+        _ = bed.launcher.launch(spec.clone(), None, tell) => panic!("nobody listens"),
         process = spawned => process.unwrap(),
     };
     assert!(lives(process.pid));
@@ -474,7 +475,7 @@ async fn what_an_earlier_life_left_is_found_and_new_names_are_not_looked_for() {
     let new = bed.plugin("fresh", "sleep 1000 & exec sleep 1000");
     let (tell, spawned) = oneshot::channel();
     tokio::select! {
-        _ = next.launch(new.clone(), tell) => panic!("nobody listens"),
+        _ = next.launch(new.clone(), None, tell) => panic!("nobody listens"),
         spawned = spawned => drop(spawned.unwrap()),
     }
     assert_eq!(lookout.asked(), asked, "nothing can be left of a new name");

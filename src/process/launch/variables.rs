@@ -10,6 +10,9 @@ pub(crate) const STATE_DIR_VARIABLE: &str = "GUEST_AGENT_STATE_DIR";
 /// Names the revision in the environment of a plugin.
 pub(crate) const REVISION_VARIABLE: &str = "GUEST_AGENT_REVISION";
 
+/// Says to a one-shot plugin why this run of it began.
+pub(crate) const TRIGGER_VARIABLE: &str = "GUEST_AGENT_TRIGGER";
+
 /// Carries the ticket in the environment of a plugin.
 pub(crate) const TICKET_VARIABLE: &str = "GUEST_AGENT_TICKET";
 

@@ -68,8 +68,17 @@ fn normal(line: &str) -> String {
     }
     // Columns are as wide as what was replaced.
     let indent: String = line.chars().take_while(|c| *c == ' ').collect();
-    (indent + &words.join(" ")).trim_end().to_owned()
+    let line = (indent + &words.join(" ")).trim_end().to_owned();
+    // What is known of memory depends on whether the machine has control groups for plugins.
+    match line.split_once("memory N UNIT ") {
+        Some((before, "working set, N UNIT resident" | WITHOUT_GROUPS)) => {
+            format!("{before}memory N UNIT, and what that counts")
+        }
+        _ => line,
+    }
 }
+
+const WITHOUT_GROUPS: &str = "resident; it has no control group, so its working set is not known";
 
 /// Whether a word is a number with one of these units.
 fn measures(word: &str, units: &[&str]) -> bool {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use guest_agent_proto::record as rec;
 
 use crate::model::id::{BootId, Generation};
-use crate::model::runs::Due;
-use crate::model::runs::{Mark, Marks, Outcome, Runs};
+use crate::model::runs::{Due, Mark, Marks, Outcome, Runs, Trigger};
 use crate::plugin::operation::Operation;
 use crate::plugin::transition_log::{MOVES_MAX, Move, TransitionLog};
 use crate::ports::{Shortfall, ShortfallKind, Unenforced};
@@ -28,6 +27,7 @@ pub(super) fn runs_record(runs: &Runs) -> Option<rec::Runs> {
                 Some(rec::runs::Outcome { failed: true, reason: reason.to_string() })
             }
         },
+        trigger: runs.trigger.map(Trigger::name).unwrap_or_default().to_owned(),
     })
 }
 
@@ -47,6 +47,7 @@ pub(super) fn runs_of(record: Option<rec::Runs>) -> Runs {
             Some(last) if last.failed => Outcome::Failed { reason: last.reason.into() },
             Some(_) => Outcome::Completed,
         },
+        trigger: Trigger::named(&record.trigger),
     }
 }
 

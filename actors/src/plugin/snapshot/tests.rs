@@ -6,7 +6,7 @@ use super::spec::POINTS_MAX;
 use super::*;
 use crate::model::act::Hold;
 use crate::model::facts::{Number, Scope, Value};
-use crate::model::runs::{Mark, Marks, Outcome, Runs};
+use crate::model::runs::{Mark, Marks, Outcome, Runs, Trigger};
 use crate::model::spec::tests::{local_spec, spec};
 use crate::model::spec::{
     Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
@@ -246,12 +246,14 @@ fn any_runs() -> BoxedStrategy<Runs> {
     ];
     let startup = any_mark("[a-z]{0,5}".prop_map(|boot| BootId(boot.into())));
     let firstboot = any_mark("[a-z]{0,5}".prop_map(Arc::<str>::from));
-    (startup, firstboot, any_mark(any::<u64>()), any::<u64>(), any_due(), last)
-        .prop_map(|(startup, firstboot, interval, total, unfinished, last)| Runs {
+    let trigger = proptest::option::of(proptest::sample::select(&Trigger::ALL[..]));
+    (startup, firstboot, any_mark(any::<u64>()), any::<u64>(), any_due(), last, trigger)
+        .prop_map(|(startup, firstboot, interval, total, unfinished, last, trigger)| Runs {
             marks: Marks { startup, firstboot, interval },
             total,
             unfinished,
             last,
+            trigger,
         })
         .boxed()
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::Point;
+use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{AgentStatus, Event, PluginStatus};
 use maud::{Markup, html};
 
@@ -204,7 +205,10 @@ fn shown(row: &Row, ages: Ages) -> Markup {
     html! {
         tr {
             th scope="row" {
-                a href=(page_of(&plugin.name)) { (shortened(&name, NOTE_MAX)) }
+                // A folder may have a name that no plugin can have, and then has no page.
+                @if plugin.name.parse::<PluginName>().is_ok() {
+                    a href=(page_of(&plugin.name)) { (shortened(&name, NOTE_MAX)) }
+                } @else { (shortened(&name, NOTE_MAX)) }
                 @if let Some(attention) = attention { span class="note" { (attention) } }
                 @else if !note.is_empty() { span class="note" { (shortened(&note, NOTE_MAX)) } }
             }

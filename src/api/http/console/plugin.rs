@@ -18,7 +18,7 @@ use super::{log, timeline};
 use crate::api::http::access::Access;
 use crate::api::http::session::Visitor;
 use crate::display::values::Named;
-use crate::display::{self, Tone, bytes, not_enforced, one_line};
+use crate::display::{self, Tone, not_enforced, one_line};
 
 /// What is shown.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Plugin {
             @if let Some(done) = done { p class="done" role="status" { (done) } }
             div class="title head" {
                 h1 { (one_line(&plugin.name)) " " span id="state" { (parts["state"]) } }
-                (actions(&plugin.name, visitor))
+                @if !display::is_only_refused(plugin) { (actions(&plugin.name, visitor)) }
             }
             (section("why", "Why it is so"))
             div class="columns" {
@@ -148,12 +148,8 @@ impl Plugin {
             html! { (one_line(&display::exit(exit))) " " span class="quiet" { (ago(exit.at.as_ref(), ages)) } }
         });
         let started = plugin.started_at.as_ref().filter(|_| plugin.pid.is_some());
-        let limits = [
-            self.limits.memory_bytes.map(|most| format!("memory {}", bytes(most))),
-            self.limits.cpu_percent.map(|most| format!("CPU {most}% of a core")),
-        ];
-        let limits = limits.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        let unlimited = || "none".to_owned();
+        let limits = display::limits(self.limits.memory_bytes, self.limits.cpu_percent);
+        let limits = limits.unwrap_or_else(|| "none".to_owned());
         let code = |text: &str| some(text).map(|text| html! { code { (text) } });
         html! {
             dl class="facts" {
@@ -165,8 +161,10 @@ impl Plugin {
                 (fact("Process", plugin.pid.map(|pid| html! { code { (pid) } })))
                 (fact("Started", started.map(|at| ago(Some(at), ages))))
                 (fact("Restarts", Some(plugin.restarts.to_string())))
+                (fact("Last run for", display::ran_for(plugin).map(|why| one_line(&why))))
                 (fact("Last exit", last_exit))
-                (fact("Limits", some(&limits).or_else(|| Some(unlimited()))))
+                (fact("Memory", display::memory(plugin)))
+                (fact("Limits", Some(limits)))
                 @for shortfall in &plugin.not_enforced {
                     (fact("Not enforced", Some(html! {
                         span class=(class(Tone::Bad)) { (one_line(&not_enforced(shortfall))) }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use guest_agent_actors::messages::{ListUsage, Listed, Point};
 use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_proto::host::{self, registry_server::Registry};
 use guest_agent_proto::local::local_agent_server::LocalAgent;
 use guest_agent_proto::local::{ExplainRequest, PluginStatus};
@@ -43,13 +44,12 @@ impl Source {
         let plugins = self.api.list().await?;
         let mut usage = self.usage().await?;
         let mut states = States::new();
-        let mut shown: Vec<_> =
-            plugins.iter().map(|listed| (self.shown(listed, sight), &listed.view.name)).collect();
-        // The list is sorted by name, and stays so among plugins that need as much attention.
-        shown.sort_by_key(|(plugin, _)| urgency(plugin));
-        let attention = shown.iter().filter(|(plugin, _)| needs_attention(plugin)).count();
+        let mut shown: Vec<_> = plugins.iter().map(|listed| self.shown(listed, sight)).collect();
+        shown.extend(self.api.refused(&plugins).await);
+        shown.sort_by(|one, other| (urgency(one), &one.name).cmp(&(urgency(other), &other.name)));
+        let attention = shown.iter().filter(|plugin| needs_attention(plugin)).count();
         let (mut rows, mut matching) = (Vec::new(), 0);
-        for (plugin, name) in shown {
+        for plugin in shown {
             let tone = state_tone(values::state(&plugin));
             states.entry(plugin.state.clone()).or_insert((tone, 0)).1 += 1;
             if !filter.is_empty() && !plugin.name.contains(filter) {
@@ -57,7 +57,7 @@ impl Source {
             }
             matching += 1;
             if rows.len() < SHOWN_MAX {
-                rows.push(row(plugin, name, &mut usage));
+                rows.push(row(plugin, &mut usage));
             }
         }
         Ok(Overview {
@@ -78,7 +78,9 @@ impl Source {
         name: &PluginName,
         sight: Sight,
     ) -> Result<Option<Plugin>, Status> {
-        let Some(listed) = self.find(name).await? else { return Ok(None) };
+        let Some(listed) = self.find(name).await? else {
+            return Ok(self.refused(name, sight).await);
+        };
         let mut usage = self.usage().await?;
         let request = Request::new(ExplainRequest { name: name.to_string(), config: false });
         // One that is busy has a page all the same.
@@ -95,7 +97,7 @@ impl Source {
             hidden::of_answer(why);
         }
         Ok(Some(Plugin {
-            row: row(self.shown(&listed, sight), name, &mut usage),
+            row: row(self.shown(&listed, sight), &mut usage),
             why,
             limits: listed.view.spec.limits,
             offers,
@@ -103,6 +105,20 @@ impl Source {
             log,
             now: Timestamp::now(),
         }))
+    }
+
+    /// The page of a folder whose manifest is refused, so that there is no plugin.
+    async fn refused(&self, name: &PluginName, sight: Sight) -> Option<Plugin> {
+        let why = self.api.why_refused(name.as_str()).await?;
+        Some(Plugin {
+            row: Row { plugin: why.status.clone()?, points: Vec::new() },
+            why: Some(why),
+            limits: Limits::default(),
+            offers: Vec::new(),
+            events: self.timeline.newest(EVENTS, Some(name.as_str()), sight),
+            log: None,
+            now: Timestamp::now(),
+        })
     }
 
     /// Whether there is a plugin of this name, and what it looks like.
@@ -133,10 +149,8 @@ impl Source {
     }
 }
 
-fn row(
-    plugin: PluginStatus,
-    name: &PluginName,
-    usage: &mut BTreeMap<PluginName, Vec<Point>>,
-) -> Row {
-    Row { plugin, points: usage.remove(name).unwrap_or_default() }
+fn row(plugin: PluginStatus, usage: &mut BTreeMap<PluginName, Vec<Point>>) -> Row {
+    let name = plugin.name.parse::<PluginName>().ok();
+    let points = name.and_then(|name| usage.remove(&name)).unwrap_or_default();
+    Row { plugin, points }
 }

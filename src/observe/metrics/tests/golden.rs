@@ -25,7 +25,8 @@ const FOLDER: &str = "src/observe/metrics/tests/golden";
 
 /// A snapshot with a sample of every metric.
 fn whole() -> Snapshot {
-    snapshot(vec![plugin("web", "r1"), plugin("db", "r2")], counted("web"))
+    let plugins = vec![plugin("web", "r1"), plugin("db", "r2")];
+    Snapshot { refused: vec!["od\\u{1b}d".to_owned()], ..snapshot(plugins, counted("web")) }
 }
 
 /// A snapshot in which every value that may be unknown is unknown.

@@ -354,7 +354,7 @@ async fn a_process_of_another_user_is_found_again_with_its_own_socket() {
     let spec = bed.plugin("p", "sleep 1000; exit");
     let (tell, spawned) = oneshot::channel();
     let process = tokio::select! {
-        _ = bed.launcher.launch(spec.clone(), tell) => panic!("nobody listens"),
+        _ = bed.launcher.launch(spec.clone(), None, tell) => panic!("nobody listens"),
         process = spawned => process.unwrap(),
     };
     let next = bed.another_life();

@@ -98,7 +98,7 @@ async fn a_recorded_socket_that_is_another_plugins_now_is_not_removed() {
     let plain = bed.launcher.sockets_dir().join("q_b_c.sock");
     let (tell, spawned) = oneshot::channel();
     let launcher = bed.launcher.clone();
-    let launch = tokio::spawn(async move { launcher.launch(spec, tell).await });
+    let launch = tokio::spawn(async move { launcher.launch(spec, None, tell).await });
     spawned.await.unwrap();
     let server = Script::default().serve(&plain);
     launch.await.unwrap().unwrap();
