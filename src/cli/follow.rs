@@ -52,6 +52,8 @@ pub(super) enum FollowedOrder {
     Waiting,
     /// The goal is reached; the state of the plugin, or `REMOVED`.
     Done(String),
+    /// The revision before runs again; the state of the plugin, and that revision.
+    Returned { state: String, revision: String },
     /// The goal cannot be reached any more, for this reason.
     Failed(String),
 }
@@ -85,7 +87,8 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
         // The revision that was left shows as failed.
         Goal::RolledBack if !status.rolled_back.is_empty() => match values::state(status) {
             StatusValue::Running | StatusValue::Stopped => {
-                FollowedOrder::Done(format!("{} with revision {}", status.state, status.revision))
+                let (state, revision) = (status.state.clone(), status.revision.clone());
+                FollowedOrder::Returned { state, revision }
             }
             _ => FollowedOrder::Failed(explain(status, &format!("it is {}", status.state))),
         },

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{LogChunk, StreamLogsRequest};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::client::{self, Patience};
@@ -96,6 +97,22 @@ async fn read(
     Ok(())
 }
 
+/// A part of a log, as scripts see it; field names never change.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum LogJson<'a> {
+    /// A line, or a part of one that is longer than 64 KiB.
+    Data {
+        /// What the plugin printed, with the end of the line; what is no UTF-8 is replaced.
+        data: &'a str,
+    },
+    /// A gap.
+    Skipped {
+        /// Bytes that were cut off the log before they could be read.
+        skipped: u64,
+    },
+}
+
 /// Prints chunks. What it keeps between two of them is bounded.
 struct Printer {
     form: Form,
@@ -155,14 +172,16 @@ impl Printer {
         let rest = std::mem::take(&mut self.unfinished);
         match self.form {
             _ if rest.is_empty() => Ok(()),
-            Form::Objects => console.object(&json!({ "data": String::from_utf8_lossy(&rest) })),
+            Form::Objects => {
+                console.object(&LogJson::Data { data: &String::from_utf8_lossy(&rest) })
+            }
             Form::Bytes | Form::Safe => console.text(&safe(&rest)),
         }
     }
 
     fn missing(&self, bytes: u64, console: &mut Console<'_>) -> std::io::Result<()> {
         match self.form {
-            Form::Objects => console.object(&json!({ "skipped": bytes })),
+            Form::Objects => console.object(&LogJson::Skipped { skipped: bytes }),
             Form::Bytes | Form::Safe => {
                 let text = "were cut off the log before they could be read";
                 writeln!(console.err, "guest-agent: {bytes} bytes {text}")

@@ -7,6 +7,7 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
 use guest_agent_proto::local::{ConfigureRequest, ConfigureResult};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::client::{self, Client};
@@ -22,12 +23,15 @@ use crate::config::Environment;
 const STAYS: &str = ", as the version that came with the machine; it is deleted with its files";
 
 /// The outcome of one order, as JSON.
-#[derive(Serialize)]
-struct Outcome<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Outcome<'a> {
+    /// The plugin.
     name: &'a str,
+    /// The number of the order; null where the agent refused it.
     generation: Option<u64>,
     /// With `--wait`: the state the plugin is in now, or `REMOVED`.
     state: Option<&'a str>,
+    /// Why the order failed; null where it did not.
     error: Option<&'a str>,
 }
 
@@ -173,7 +177,7 @@ impl Ended<'_> {
             FollowedOrder::Waiting => {
                 Some(format!("{name}: accepted as order {}", self.result.generation))
             }
-            FollowedOrder::Done(state) => {
+            FollowedOrder::Done(state) | FollowedOrder::Returned { state, .. } => {
                 let is_local = goal_of(self.order) == Goal::Removed && state != REMOVED;
                 let stays = if is_local { STAYS } else { "" };
                 Some(format!("{name}: {state}{stays}"))
@@ -184,7 +188,9 @@ impl Ended<'_> {
     fn failure(&self) -> Option<String> {
         match &self.verdict {
             FollowedOrder::Failed(why) => Some(format!("{}: {why}", name_of(self.order))),
-            FollowedOrder::Waiting | FollowedOrder::Done(_) => None,
+            FollowedOrder::Waiting | FollowedOrder::Done(_) | FollowedOrder::Returned { .. } => {
+                None
+            }
         }
     }
 }

@@ -380,6 +380,9 @@ pub struct Event {
         tag = "9"
     )]
     pub type_value: i32,
+    /// True when there was no control plane that could have acknowledged it.
+    #[prost(bool, tag = "10")]
+    pub unaddressed: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamLogsRequest {

@@ -16,6 +16,7 @@ fn happened() -> Script {
         details: details.to_owned(),
         delivered,
         type_value: PluginEventType::named(kind).expect("a type").into(),
+        unaddressed: false,
     };
     Script {
         events: vec![
