@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::net::endpoint::Endpoint;
@@ -29,6 +30,7 @@ mod layers;
 pub mod log_filter;
 mod mode;
 pub mod policy;
+mod schema;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -42,13 +44,14 @@ pub use error::{ConfigError, Problem};
 pub use layers::{Sources, load};
 pub use mode::SocketMode;
 pub use policy::{Policies, Policy};
+pub use schema::schema;
 pub use show::{Entry, differences, entries, value};
 
 /// The value of `instance.metadata_url` that means no metadata server.
 pub const NO_METADATA: &str = "none";
 
 /// All settings, checked.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Config {
     /// The identity and the directories of the agent.
     pub agent: AgentConfig,
@@ -86,7 +89,7 @@ pub struct Loaded {
 }
 
 /// `[agent]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentConfig {
     /// Reported in `AgentInfo`.
     pub name: String,
@@ -102,7 +105,7 @@ pub struct AgentConfig {
 }
 
 /// `[instance]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceConfig {
     /// Id of this machine; empty asks the metadata server, the firmware and `/etc/machine-id`.
     pub id: String,
@@ -111,12 +114,13 @@ pub struct InstanceConfig {
 }
 
 /// `[control_plane]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ControlPlaneConfig {
     /// False turns the connection to a control plane off.
     pub enabled: bool,
     /// The endpoint of the control plane.
     #[serde(with = "endpoint::control")]
+    #[schemars(with = "String")]
     pub endpoint: Option<Endpoint>,
     /// Channel id of the stream.
     pub channel: String,
@@ -135,7 +139,7 @@ pub struct ControlPlaneConfig {
 }
 
 /// How the agent authenticates to the control plane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Auth {
     /// An identity token of the metadata server.
@@ -149,30 +153,36 @@ pub enum Auth {
 }
 
 /// `[plugins]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PluginsConfig {
     /// What plugins listen on.
     pub transport: Transport,
     /// Time between two health checks of one plugin.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub health_interval: Duration,
     /// How long a health check may take.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub health_timeout: Duration,
     /// Consecutive failures after which a live process counts as hung.
     pub health_failures: u32,
     /// How long a new revision must be healthy before the previous one is discarded.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub probation: Duration,
     /// How long a plugin that answered Stop may take to exit, where its policy has no other time.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub stop_grace: Duration,
     /// Wait before the second restart in a row of a plugin that crashes; the first comes within a
     /// tenth of it.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub restart_initial_backoff: Duration,
     /// Longest wait before a restart.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub restart_max_backoff: Duration,
     /// Most bytes of a plugin's log.
     pub log_max_bytes: u64,
@@ -191,7 +201,7 @@ pub struct PluginsConfig {
 }
 
 /// Whether plugins have control groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CgroupUse {
     /// Where this machine has groups that the agent may use.
@@ -201,7 +211,7 @@ pub enum CgroupUse {
 }
 
 /// What plugins listen on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
     /// A unix socket in the runtime directory.
@@ -211,7 +221,7 @@ pub enum Transport {
 }
 
 /// `[install]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InstallConfig {
     /// Most members an archive may have.
     pub max_entries: u64,
@@ -228,17 +238,19 @@ pub struct InstallConfig {
     pub max_memory_pressure: u32,
     /// Longest time for which an installation waits for memory.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub pressure_patience: Duration,
     /// The kernel's file with the memory pressure; empty means the machine's.
     pub pressure_file: String,
     /// Most bytes of cached archives; 0 turns the cache off.
     pub cache_max_bytes: u64,
     /// Hosts that a download may be redirected to, besides the one that the order names.
+    #[schemars(with = "Vec<String>")]
     pub redirect_hosts: Vec<HostPattern>,
 }
 
 /// `[trust]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrustConfig {
     /// Public keys of minisign, the line that begins with `RW`. With any key, here or in a file, an
     /// archive is installed only if one of them signed it.
@@ -251,7 +263,7 @@ pub struct TrustConfig {
 
 /// What the trusted comment of a signature must state. A statement in it must be true with every
 /// setting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Binding {
     /// Nothing.
@@ -264,29 +276,33 @@ pub enum Binding {
 }
 
 /// `[admission]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AdmissionConfig {
     /// Program and arguments of the admission plugin; empty means no admission.
     pub command: Vec<String>,
     /// How long a deployment waits for the answer of the plugin before it is denied.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub timeout: Duration,
 }
 
 /// `[api]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiConfig {
     /// Whether the agent serves the JSON command socket.
     pub command_socket_enabled: bool,
     /// Permissions of the JSON command socket.
+    #[schemars(with = "schema::ModeText")]
     pub command_socket_mode: SocketMode,
     /// Group of the JSON command socket; empty leaves it the agent's own.
     pub command_socket_group: String,
     /// How long a command may take.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub command_timeout: Duration,
     /// The address that serves metrics and health over HTTP; `None` (an empty text) turns it off.
     #[serde(with = "endpoint::listen")]
+    #[schemars(with = "String")]
     pub http_listen: Option<SocketAddr>,
     /// Permits an `http_listen` that other machines can reach.
     pub http_allow_remote: bool,
@@ -297,7 +313,7 @@ pub struct ApiConfig {
 }
 
 /// `[log]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LogConfig {
     /// The format of lines.
     pub format: LogFormat,
@@ -306,11 +322,12 @@ pub struct LogConfig {
 }
 
 /// `[telemetry]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TelemetryConfig {
     /// The endpoint of the OTLP collector (gRPC); `None` (an empty text) means that nothing is
     /// exported.
     #[serde(with = "endpoint::control")]
+    #[schemars(with = "String")]
     pub otlp_endpoint: Option<Endpoint>,
     /// File with headers for the collector, a `name: value` per line; empty for none.
     pub otlp_headers_file: String,
@@ -323,17 +340,20 @@ pub struct TelemetryConfig {
     pub metrics: bool,
     /// Longest time for which spans wait for others before they are sent.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub interval: Duration,
     /// The time between two messages with metrics.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub metrics_interval: Duration,
     /// How long the collector may take for one message.
     #[serde(with = "duration::text")]
+    #[schemars(with = "schema::DurationText")]
     pub timeout: Duration,
 }
 
 /// The format of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// The journal where standard error is connected to it, text everywhere else.

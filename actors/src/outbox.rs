@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use crate::crash_point;
 use crate::keys::number_key;
 use crate::messages::{Enqueue, LinkChanged, Save, SaveLazily};
-use crate::model::event::StoredEvent;
+use crate::model::event::{SettledEvent, Settlement, StoredEvent};
 use crate::ports::{ControlLink, DeliveryError, Ids, Table, Write};
 use crate::wire;
 
@@ -66,7 +66,7 @@ pub struct OutboxActor {
     refused: usize,
     history: VecDeque<u64>,
     followers: broadcast::Sender<StoredEvent>,
-    settled: broadcast::Sender<StoredEvent>,
+    settled: broadcast::Sender<SettledEvent>,
     depth: tokio::sync::watch::Sender<usize>,
 }
 
@@ -81,8 +81,8 @@ enum Connection {
 pub struct OutboxView {
     /// New events, as they are recorded.
     pub events: broadcast::Sender<StoredEvent>,
-    /// The same, without events to the control plane.
-    pub settled: broadcast::Sender<StoredEvent>,
+    /// Events that wait no longer, and whether the control plane acknowledged them.
+    pub settled: broadcast::Sender<SettledEvent>,
     /// How many wait for the control plane.
     pub depth: tokio::sync::watch::Receiver<usize>,
 }
@@ -213,7 +213,7 @@ impl OutboxActor {
             Ok(()) => {
                 crash_point::reach("after", "delivery", &recorded.event.plugin);
                 self.in_flight.remove(&recorded.event.plugin);
-                self.settle(&recorded);
+                self.settle(recorded, Settlement::Acknowledged);
                 self.send_what_can_be_sent(ctx);
                 return;
             }
@@ -251,17 +251,19 @@ impl OutboxActor {
     }
 
     /// An event is settled: it leaves the queue and becomes history.
-    fn settle(&mut self, recorded: &StoredEvent) {
+    fn settle(&mut self, recorded: StoredEvent, how: Settlement) {
         self.backlog.take(&recorded.event.plugin, recorded.seq);
         self.show_depth();
-        // An error only means that no receiver follows.
-        drop(self.settled.send(recorded.clone()));
-        let key = number_key(recorded.seq);
+        let seq = recorded.seq;
+        let key = number_key(seq);
+        let settled = SettledEvent { recorded, how };
         let mut writes = vec![
             Write::Delete { table: Table::Outbox, key: key.clone() },
-            Write::Put { table: Table::History, key, value: recorded.encode() },
+            Write::Put { table: Table::History, key, value: settled.encode() },
         ];
-        self.history.push_back(recorded.seq);
+        // An error only means that no receiver follows.
+        drop(self.settled.send(settled));
+        self.history.push_back(seq);
         while self.history.len() > self.bounds.history {
             if let Some(old) = self.history.pop_front() {
                 writes.push(Write::Delete { table: Table::History, key: number_key(old) });
@@ -303,7 +305,7 @@ impl Handler<UseStore> for OutboxActor {
         if self.destination == Destination::Nobody {
             // An earlier agent process may have had a control plane.
             for waiting in self.backlog.take_all() {
-                self.settle(&waiting.told());
+                self.settle(waiting.told(), Settlement::Unaddressed);
             }
         }
     }
@@ -318,7 +320,7 @@ impl Handler<Enqueue> for OutboxActor {
             drop(self.followers.send(recorded.clone()));
             match self.destination {
                 Destination::ControlPlane => self.backlog.push(Waiting::new(recorded)),
-                Destination::Nobody => self.settle(&recorded),
+                Destination::Nobody => self.settle(recorded, Settlement::Unaddressed),
             }
         }
         self.drop_overflow();

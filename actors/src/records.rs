@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::keys::key_number;
 use crate::model::act::{Act, BY_MAX, Hold};
-use crate::model::event::{NewEvent, StoredEvent};
+use crate::model::event::{NewEvent, SettledEvent, Settlement, StoredEvent};
 use crate::model::id::{Generation, PluginName};
 use crate::model::origin::Origin;
 use crate::outbox::{Gap, Waiting};
@@ -206,6 +206,7 @@ impl StoredEvent {
             details: self.event.details.to_string(),
             // Only a waiting event can stand for others.
             gap: None,
+            unaddressed: false,
         }
     }
 
@@ -232,6 +233,30 @@ impl StoredEvent {
             &record.details,
         );
         Ok(Self { seq, id: record.id.into(), event })
+    }
+}
+
+// === impl SettledEvent ===
+
+impl SettledEvent {
+    /// The record's bytes. The number is the record's key.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let unaddressed = self.how == Settlement::Unaddressed;
+        rec::EventRecord { unaddressed, ..self.recorded.record() }.encode_to_vec()
+    }
+
+    /// Reads a record's bytes. Earlier versions did not record how an event left, and it counts as
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// Says what is wrong with the record.
+    pub fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, RecordError> {
+        let seq = key_number(key).ok_or(RecordError::Missing("number"))?;
+        let record = rec::EventRecord::decode(bytes)?;
+        let unaddressed = record.unaddressed;
+        let how = if unaddressed { Settlement::Unaddressed } else { Settlement::Acknowledged };
+        Ok(Self { recorded: StoredEvent::of_record(seq, record)?, how })
     }
 }
 
@@ -346,6 +371,13 @@ mod tests {
 
         #[test]
         fn law_an_event_record_gives_back_what_was_recorded(event in any_recorded()) {
+            for how in [Settlement::Acknowledged, Settlement::Unaddressed] {
+                let settled = SettledEvent { recorded: event.clone(), how };
+                let bytes = settled.encode();
+                let key = number_key(event.seq);
+                prop_assert_eq!(SettledEvent::decode(&key, &bytes).expect("a record"), settled);
+                prop_assert_eq!(StoredEvent::decode(&key, &bytes).expect("a record"), event.clone());
+            }
             let decoded = StoredEvent::decode(&number_key(event.seq), &event.encode());
             prop_assert_eq!(decoded.expect("its own bytes"), event);
         }

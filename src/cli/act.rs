@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use guest_agent_actors::model::id::{PluginName, RevisionId};
 use guest_agent_proto::local::{Act, ActRequest};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::client::{self, Client};
 use super::console::Console;
@@ -213,6 +214,19 @@ impl Whom {
     }
 }
 
+/// What became of an order, as scripts see it; field names never change.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AcceptedJson<'a> {
+    /// The number of the order.
+    generation: u64,
+    /// The plugin.
+    name: &'a str,
+    /// With `rollback --wait`: the revision that runs again.
+    revision: Option<&'a str>,
+    /// With `--wait`: the state that the order led to.
+    state: Option<&'a str>,
+}
+
 /// An order for one plugin that the agent has accepted.
 pub(super) struct Accepted<'a> {
     pub(super) name: String,
@@ -236,7 +250,7 @@ impl Accepted<'_> {
         context: Context<'_, '_>,
     ) -> Result<(), Failure> {
         let Self { name, generation, goal, said } = self;
-        let mut state = None;
+        let (mut state, mut revision) = (None, None);
         if let Some(timeout) = wait {
             let awaited = [Awaited { name: name.clone(), goal, generation }];
             let mut progress = Progress::new(context.console);
@@ -250,14 +264,22 @@ impl Accepted<'_> {
                     return Err(late(timeout).cause(format_args!("{name}: {last}")));
                 }
                 Some(FollowedOrder::Done(reached)) => state = Some(reached),
+                Some(FollowedOrder::Returned { state: reached, revision: before }) => {
+                    (state, revision) = (Some(reached), Some(before));
+                }
                 Some(FollowedOrder::Waiting) | None => {}
             }
         }
         let console = context.console;
         if context.global.json() {
-            console.document(&json!({ "name": name, "generation": generation, "state": state }))?;
+            let (state, revision) = (state.as_deref(), revision.as_deref());
+            console.document(&AcceptedJson { generation, name: &name, revision, state })?;
         } else {
-            let said = state.unwrap_or_else(|| format!("{said} as order {generation}"));
+            let said = match (state, revision) {
+                (Some(state), Some(revision)) => format!("{state} with revision {revision}"),
+                (Some(state), None) => state,
+                (None, _) => format!("{said} as order {generation}"),
+            };
             console.line(&format!("{name}: {said}"))?;
         }
         Ok(())

@@ -50,6 +50,8 @@ pub(super) enum FollowedOrder {
     Waiting,
     /// The goal is reached; the state of the plugin, or `REMOVED`.
     Done(String),
+    /// The revision before runs again; the state of the plugin, and that revision.
+    Returned { state: String, revision: String },
     /// The goal cannot be reached any more, for this reason.
     Failed(String),
     /// The order waits for the end of a hold; who holds the plugin, and why.

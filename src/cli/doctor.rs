@@ -5,18 +5,18 @@ use std::time::SystemTime;
 
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{
-    AgentStatus, ClearQuarantineRequest, ExamineRequest, ForgetPluginRequest, LeftPlugin,
-    SweepRequest, SweepResponse,
+    ClearQuarantineRequest, ExamineRequest, ForgetPluginRequest, SweepRequest, SweepResponse,
 };
-use serde_json::json;
 
 use super::client::{self, Client};
 use super::console::{Console, Tone};
 use super::context::Context;
 use super::failure::{Exit, Failure};
-use super::format::{one_line, rfc3339};
+use super::format::one_line;
 use crate::config::{self, Config, ConfigError};
 use crate::doctor::{self, Agent, Finding, Host, Severity};
+
+pub(super) mod document;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -47,7 +47,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let mut client = context.connect().await?;
         let answer = client.clear_quarantine(ClearQuarantineRequest {}).await?.into_inner();
         if context.global.json() {
-            context.console.document(&json!({ "records": answer.records }))?;
+            context.console.document(&document::Cleared { records: answer.records })?;
         } else {
             context.console.line(&format!("{} records forgotten", answer.records))?;
         }
@@ -64,15 +64,15 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             }
         }
         if context.global.json() {
-            let names: Vec<_> = flags.forget.iter().map(ToString::to_string).collect();
-            context.console.document(&json!({ "forgotten": names }))?;
+            let forgotten: Vec<_> = flags.forget.iter().map(PluginName::as_str).collect();
+            context.console.document(&document::Forgotten { forgotten })?;
         }
         return Ok(());
     }
     let examined = Examined::now(&context).await?;
     let (host, findings) = (examined.host(), examined.findings());
     if context.global.json() {
-        context.console.document(&as_json(&host, &findings))?;
+        context.console.document(&document::Examination::of(&host, &findings))?;
     } else {
         let text = as_text(&host, &findings, context.console);
         context.console.text(&text)?;
@@ -85,7 +85,13 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
 }
 
 async fn ask(client: &mut Client) -> Result<Agent, Failure> {
-    let itself = Box::new(client.examine(ExamineRequest {}).await?.into_inner());
+    let itself = match client.examine(ExamineRequest {}).await {
+        Ok(answer) => Box::new(answer.into_inner()),
+        Err(status) if status.code() == tonic::Code::PermissionDenied => {
+            return Ok(Agent::Hidden { reason: status.message().to_owned() });
+        }
+        Err(status) => return Err(status.into()),
+    };
     let leftovers = client.sweep(SweepRequest { delete: false }).await;
     let leftovers =
         leftovers.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned());
@@ -96,10 +102,7 @@ async fn ask(client: &mut Client) -> Result<Agent, Failure> {
 fn rehearsed(report: &SweepResponse, context: Context<'_, '_>) -> Result<(), Failure> {
     let console = context.console;
     if context.global.json() {
-        let item = |item: &guest_agent_proto::local::SweepItem| json!({ "path": item.path, "fate": item.fate, "why": item.why });
-        let items: Vec<_> = report.items.iter().map(item).collect();
-        console.document(&json!({ "items": items, "unfinished": report.unfinished }))?;
-        return Ok(());
+        return Ok(console.document(&document::Sweep::from(report))?);
     }
     if report.items.is_empty() {
         console.line("nothing to sweep")?;
@@ -115,12 +118,12 @@ fn rehearsed(report: &SweepResponse, context: Context<'_, '_>) -> Result<(), Fai
 }
 
 /// The findings as text and as a document.
-pub(super) async fn both_forms(
-    context: &Context<'_, '_>,
-) -> Result<(String, serde_json::Value), Failure> {
+pub(super) async fn both_forms(context: &Context<'_, '_>) -> Result<(String, String), Failure> {
     let examined = Examined::now(context).await?;
     let (host, findings) = (examined.host(), examined.findings());
-    Ok((as_text(&host, &findings, context.console), as_json(&host, &findings)))
+    let document = serde_json::to_string_pretty(&document::Examination::of(&host, &findings));
+    let document = document.map_err(|error| Failure::of(&error))?;
+    Ok((as_text(&host, &findings, context.console), document + "\n"))
 }
 
 /// What the checks look at.
@@ -206,49 +209,4 @@ fn as_text(host: &Host<'_>, findings: &[Finding], console: &Console<'_>) -> Stri
     let line = format!("checked: {}", checked(host));
     text.push_str(&[&console.paint(Tone::Quiet, &line), "\n"].concat());
     text
-}
-
-fn as_json(host: &Host<'_>, findings: &[Finding]) -> serde_json::Value {
-    let Agent::Answers { itself, .. } = host.agent else {
-        return json!({ "findings": findings, "checked": about_checks(), "agent": null, "lost_records": [], "lost_stores": [], "left_plugins": [] });
-    };
-    let records: Vec<_> = itself
-        .records
-        .iter()
-        .map(|lost| {
-            let at = rfc3339(lost.at.as_ref());
-            json!({ "table": lost.table, "key": lost.key, "reason": lost.reason, "at": at })
-        })
-        .collect();
-    json!({
-        "findings": findings,
-        "checked": about_checks(),
-        "agent": itself.agent.as_ref().map(about),
-        "lost_records": records,
-        "lost_stores": itself.stores,
-        "left_plugins": itself.left_plugins.iter().map(left).collect::<Vec<_>>(),
-    })
-}
-
-fn about_checks() -> Vec<&'static str> {
-    doctor::CHECKS.iter().map(|check| check.about).collect()
-}
-
-fn left(plugin: &LeftPlugin) -> serde_json::Value {
-    json!({ "name": plugin.name, "reason": plugin.reason })
-}
-
-/// The agent as scripts see it; field names never change.
-pub(super) fn about(agent: &AgentStatus) -> serde_json::Value {
-    json!({
-        "version": agent.version,
-        "pid": agent.pid,
-        "started_at": rfc3339(agent.started_at.as_ref()),
-        "instance_id": agent.instance_id,
-        "link": agent.link,
-        "link_connected": agent.link_connected,
-        "outbox_depth": agent.outbox_depth,
-        "http": agent.http,
-        "troubles": agent.troubles,
-    })
 }

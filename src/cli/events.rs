@@ -1,8 +1,10 @@
 //! `events`: what happened to plugins, oldest first.
 
 use guest_agent_actors::model::id::PluginName;
+use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::local::{self, StreamEventsRequest};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::client::{self, Patience};
@@ -10,6 +12,7 @@ use super::console::{Console, Tone};
 use super::context::Context;
 use super::failure::Failure;
 use super::format::{one_line, rfc3339, timestamp};
+use super::json::{NameOf, Time};
 use super::moment::{Moment, moment};
 use crate::display::event_kind;
 
@@ -34,20 +37,31 @@ pub(super) struct Flags {
 const UNDER_WAY: i64 = 5;
 
 /// An event as scripts see it; field names never change.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct EventJson<'a> {
+    /// Its number on this machine, which grows.
     seq: u64,
+    /// Its id, under which the control plane knows it.
     id: &'a str,
+    /// When it happened.
+    #[schemars(with = "Option<Time>")]
     at: Option<String>,
+    /// The plugin.
     plugin: &'a str,
+    /// The revision; empty where it concerns none.
     revision: &'a str,
+    /// What happened.
     #[serde(rename = "type")]
+    #[schemars(with = "NameOf<PluginEventType>")]
     kind: &'a str,
+    /// What happened, in words.
     details: &'a str,
+    /// Whether the control plane acknowledged it.
     delivered: bool,
     /// When it was delivered, in the second object about an event that was delivered while it was
     /// followed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Time>")]
     delivered_at: Option<String>,
 }
 
@@ -90,12 +104,17 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     Ok(())
 }
 
-/// Returns the mark of an event that the control plane has not acknowledged. A follower sees an
+/// Returns the mark of an event that the control plane has not acknowledged. Without a control plane
+/// there is nothing to mark. A follower sees an
 /// event before the control plane can have acknowledged it, so a new event has no mark there.
 fn mark(event: &local::Event, follows: bool, now: Timestamp) -> &'static str {
     let at = timestamp(event.at.as_ref());
     let is_new = at.is_some_and(|at| now.as_second() - at.as_second() <= UNDER_WAY);
-    if event.delivered || (follows && is_new) { "" } else { "  (not delivered)" }
+    if event.delivered || event.unaddressed || (follows && is_new) {
+        ""
+    } else {
+        "  (not delivered)"
+    }
 }
 
 /// The name of an event's type, and its colour.

@@ -2,15 +2,18 @@
 
 use guest_agent_proto::local::{ExplainRequest, ExplainResponse};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::client;
 use super::console::{Console, Tone};
 use super::context::Context;
 use super::failure::Failure;
-use super::format::{one_line, rfc3339, timestamp};
+use super::format::{one_line, timestamp};
 use crate::display;
 use crate::display::values::Named;
+
+pub(super) mod document;
+
+use document::Explanation;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -34,90 +37,11 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     };
     let console = context.console;
     if context.global.json() {
-        console.document(&document(&name, &answer))?;
+        console.document(&Explanation::of(&name, &answer))?;
     } else {
         print(&name, &answer, console)?;
     }
     Ok(())
-}
-
-/// The JSON output for scripts; field names never change.
-fn document(name: &str, answer: &ExplainResponse) -> Value {
-    let status = answer.status.clone().unwrap_or_default();
-    let moves = answer.moves.iter().map(
-        |step| json!({ "at": rfc3339(step.at.as_ref()), "state": step.state, "why": step.why }),
-    );
-    let waits = answer
-        .waits
-        .iter()
-        .map(|wait| json!({ "what": wait.what, "until": rfc3339(wait.until.as_ref()) }));
-    let triggers = answer.triggers.iter().map(|plan| {
-        json!({ "trigger": plan.trigger, "last": plan.last, "next": rfc3339(plan.next.as_ref()) })
-    });
-    let trouble = answer.trouble.as_ref().map(|trouble| {
-        json!({ "at": rfc3339(trouble.at.as_ref()), "type": trouble.r#type, "why": trouble.why })
-    });
-    let last_exit = status.last_exit.as_ref().map(|exit| {
-        let at = rfc3339(exit.at.as_ref());
-        json!({
-            "kind": exit.kind,
-            "code": exit.code,
-            "signal": exit.signal,
-            "at": at,
-            "detail": exit.detail,
-        })
-    });
-    let held_up = status.progress.as_ref().map(|progress| progress.held_up.as_str());
-    let held_up = held_up.filter(|why| !why.is_empty());
-    let not_enforced = status
-        .not_enforced
-        .iter()
-        .map(|it| json!({ "what": it.what, "why": it.why, "fix": it.fix }));
-    let rules = answer.rules.as_ref().map(|rules| {
-        let each = rules.rules.iter().map(|rule| {
-            json!({
-                "scope": rule.scope,
-                "attribute": rule.attribute,
-                "operator": rule.operator,
-                "value": rule.value,
-                "found": rule.found,
-                "holds": rule.holds,
-                "why": rule.why,
-            })
-        });
-        json!({
-            "verdict": rules.verdict,
-            "because": rules.because,
-            "match_policy": rules.match_policy,
-            "on_match": rules.on_match,
-            "on_default": rules.on_default,
-            "rules": each.collect::<Vec<_>>(),
-        })
-    });
-    json!({
-        "name": name,
-        "revision": status.revision,
-        "kind": status.kind,
-        "state": status.state,
-        "verdict": Some(display::level(&status).name()).filter(|level| !level.is_empty()),
-        "verdict_reason": status.verdict.as_ref().map(|verdict| &verdict.reason),
-        "verdict_since": rfc3339(status.verdict.as_ref().and_then(|it| it.since.as_ref())),
-        "help": status.verdict.as_ref().map(|it| &it.help).filter(|help| !help.is_empty()),
-        "reason": status.reason,
-        "doing": answer.doing,
-        "since": rfc3339(answer.since.as_ref()),
-        "restarts": status.restarts,
-        "last_exit": last_exit,
-        "trouble": trouble,
-        "waits": waits.collect::<Vec<_>>(),
-        "trigger": Some(&status.trigger).filter(|trigger| !trigger.is_empty()),
-        "triggers": triggers.collect::<Vec<_>>(),
-        "rules": rules,
-        "moves": moves.collect::<Vec<_>>(),
-        "last_output": answer.last_output,
-        "held_up": held_up,
-        "not_enforced": not_enforced.collect::<Vec<_>>(),
-    })
 }
 
 /// The text output for people, without colour.

@@ -66,7 +66,8 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
         // The revision that was left shows as failed.
         Goal::RolledBack if !status.rolled_back.is_empty() => match values::state(status) {
             StatusValue::Running | StatusValue::Stopped => {
-                FollowedOrder::Done(format!("{} with revision {}", status.state, status.revision))
+                let (state, revision) = (status.state.clone(), status.revision.clone());
+                FollowedOrder::Returned { state, revision }
             }
             _ => FollowedOrder::Failed(explain(status, &format!("it is {}", status.state))),
         },

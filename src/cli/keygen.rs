@@ -1,8 +1,9 @@
 //! `keygen`: a pair of keys to sign archives with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
@@ -19,16 +20,24 @@ pub(super) struct Flags {
     output: PathBuf,
 }
 
+/// The keys, as scripts see them; field names never change.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct KeysJson<'a> {
+    /// The public key, as the configuration takes it.
+    key: &'a str,
+    /// The file with the public key.
+    public_key: &'a Path,
+    /// The file with the secret key.
+    secret_key: &'a Path,
+}
+
 pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let (public, key) = sign::make_key(&flags.output)
         .map_err(|error| Failure::failed("failed to make a key").because(&error))?;
     let console = context.console;
     if context.global.json() {
-        return Ok(console.document(&json!({
-            "secret_key": flags.output,
-            "public_key": public,
-            "key": key,
-        }))?);
+        let (secret_key, public_key) = (&flags.output, &public);
+        return Ok(console.document(&KeysJson { key: &key, public_key, secret_key })?);
     }
     console.line(&format!(
         "{}: keep it secret, sign with it; it is NOT encrypted: every reader of the file can sign",

@@ -10,6 +10,7 @@
 //! Each source reads ahead by a bounded number of lines. A connection of its own lets one wait
 //! while another is read: on a shared one, the unread lines of one log could hold up another.
 
+pub(super) mod json;
 mod lines;
 mod print;
 mod source;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Command;
 use clap_mangen::Man;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
@@ -80,12 +81,19 @@ pub(super) fn run(flags: Flags, program: Command, context: Context<'_, '_>) -> R
         std::fs::write(&path, text).map_err(|error| cannot(&path, &error))?;
     }
     if context.global.json() {
-        let names: Vec<_> = pages.iter().map(|(name, _)| dir.join(name)).collect();
-        console.document(&json!({ "pages": names }))?;
+        let pages = pages.iter().map(|(name, _)| dir.join(name)).collect();
+        console.document(&PagesJson { pages })?;
     } else {
         console.line(&format!("{}: {} pages", dir.display(), pages.len()))?;
     }
     Ok(())
+}
+
+/// The pages that were written, as scripts see them; field names never change.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PagesJson {
+    /// Their files, that of the program first.
+    pages: Vec<PathBuf>,
 }
 
 /// All pages with the names of their files, that of the program first.

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use guest_agent_actors::model::id::{PluginName, RevisionId};
 use guest_agent_actors::model::spec::EntryPoint;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
@@ -54,6 +55,46 @@ pub(super) struct Flags {
     /// network
     #[arg(long)]
     bundle: bool,
+}
+
+/// An archive and its order, as scripts see them; field names never change.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ArchiveJson<'a> {
+    /// The archive. Absolute.
+    archive: &'a Path,
+    /// The size of the archive.
+    bytes: u64,
+    /// Files, folders and links in it.
+    entries: u64,
+    /// The plugin.
+    name: &'a str,
+    /// The file with the order that installs it. Absolute.
+    order: PathBuf,
+    /// The revision.
+    revision: &'a str,
+    /// The SHA-256 of the archive, in hexadecimal digits.
+    sha256: &'a str,
+    /// The file with the signature, where it was signed. Absolute.
+    signature: Option<PathBuf>,
+}
+
+/// A bundle, as scripts see it; field names never change.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct BundleJson<'a> {
+    /// The bundle. Absolute.
+    bundle: &'a Path,
+    /// The size of the archive in it.
+    bytes: u64,
+    /// Files, folders and links in the archive.
+    entries: u64,
+    /// The plugin.
+    name: &'a str,
+    /// The revision.
+    revision: &'a str,
+    /// The SHA-256 of the archive, in hexadecimal digits.
+    sha256: &'a str,
+    /// Whether its archive is signed.
+    signed: bool,
 }
 
 pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -106,15 +147,15 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
         bundle::write(&output, &order, signature.as_deref(), &archive)
             .map_err(|error| Failure::failed("failed to make the bundle").because(&error))?;
         if context.global.json() {
-            return Ok(console.document(&json!({
-                "bundle": output,
-                "name": name.as_str(),
-                "revision": revision.as_str(),
-                "signed": signature.is_some(),
-                "sha256": sha256,
-                "bytes": packed.bytes,
-                "entries": packed.entries,
-            }))?);
+            return Ok(console.document(&BundleJson {
+                bundle: &output,
+                bytes: packed.bytes,
+                entries: packed.entries,
+                name: name.as_str(),
+                revision: revision.as_str(),
+                sha256: &sha256,
+                signed: signature.is_some(),
+            })?);
         }
         let shown = flags.output.display();
         let signed = if signature.is_some() { "signed" } else { "not signed" };
@@ -130,16 +171,16 @@ pub(super) fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure>
     let order_file = order_beside(&flags.output);
     write(&order_file, &order)?;
     if context.global.json() {
-        return Ok(console.document(&json!({
-            "archive": output,
-            "order": absolute(&order_file)?,
-            "name": name.as_str(),
-            "revision": revision.as_str(),
-            "signature": if signature.is_some() { Some(absolute(&signature_file)?) } else { None },
-            "sha256": sha256,
-            "bytes": packed.bytes,
-            "entries": packed.entries,
-        }))?);
+        return Ok(console.document(&ArchiveJson {
+            archive: &output,
+            bytes: packed.bytes,
+            entries: packed.entries,
+            name: name.as_str(),
+            order: absolute(&order_file)?,
+            revision: revision.as_str(),
+            sha256: &sha256,
+            signature: signature.is_some().then(|| absolute(&signature_file)).transpose()?,
+        })?);
     }
     let archive = flags.output.display();
     console.line(&format!(

@@ -28,6 +28,7 @@ use guest_agent_proto::local::{
     AdmissionVerdict, AskAdmissionRequest, ExplainRequest, Installation, PluginOrder, PluginStatus,
 };
 use prost::Message;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tonic::Code;
 
@@ -36,6 +37,7 @@ use super::console::{Console, Tone};
 use super::context::Context;
 use super::failure::Failure;
 use super::format::{bytes, counted, one_line};
+use super::json::NameOf;
 use super::upload;
 use super::{client, ends, order, submit};
 use crate::display::values;
@@ -44,8 +46,10 @@ use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::hostinfo::preflight::{self, Candidate, Unfit};
 use crate::install::dry_run;
 
-mod compare;
+pub(super) mod compare;
 mod downgrade;
+
+use compare::Difference;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -63,16 +67,21 @@ pub(super) struct Flags {
 }
 
 /// The effect that one order would have. Field names never change.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Planned {
+    /// The plugin.
     pub(super) name: String,
-    /// install, upgrade, reconcile, apply, remove or nothing.
+    /// What the agent would do.
+    #[schemars(extend("enum" = ["install", "upgrade", "reconcile", "apply", "remove", "nothing"]))]
     pub(super) action: &'static str,
+    /// The revision that is ordered; empty where none is.
     pub(super) revision: String,
     /// The plugin as it is now.
     pub(super) running: Option<Running>,
-    /// The changes, in words.
+    /// The changes, in words; `differences` has the values for programs.
     pub(super) changes: Vec<String>,
+    /// The changes.
+    pub(super) differences: Vec<Difference>,
     /// Whether it would be admitted.
     pub(super) admission: Admission,
     /// The content of the archive, if it was checked.
@@ -82,20 +91,24 @@ pub(super) struct Planned {
 }
 
 /// What the admission plugin says of an order.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Admission {
     /// Whether the admission plugin was asked.
     pub(super) asked: bool,
-    /// admitted or denied; absent without a decision.
+    /// Its decision; null without one.
+    #[schemars(extend("enum" = ["admitted", "denied", null]))]
     pub(super) verdict: Option<&'static str>,
-    /// Why it is denied, or was not asked.
+    /// Why it is denied, or was not asked; empty where it is admitted.
     pub(super) why: String,
 }
 
 /// The agent's status of a plugin.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Running {
+    /// The revision; empty where none is installed.
     pub(super) revision: String,
+    /// Its state.
+    #[schemars(with = "NameOf<StatusValue>")]
     pub(super) state: String,
     #[serde(skip)]
     pub(super) value: StatusValue,
@@ -224,6 +237,7 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
             }
         }
     };
+    let differences = compare::of_status(action, there, order);
     let running = there.map(|status| Running {
         revision: status.revision.clone(),
         state: status.state.clone(),
@@ -235,6 +249,7 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
         revision,
         running,
         changes,
+        differences,
         admission: Admission::not_asked("nothing is to be installed"),
         archive: None,
         findings: Vec::new(),
@@ -271,6 +286,7 @@ async fn compare_with(
         return Ok(());
     };
     planned.changes.extend(compare::changes(&current, spec));
+    planned.differences.extend(compare::differences(&current, spec));
     if planned.action == "reconcile" && !has_failed(&running) {
         planned.findings.extend(compare::other_content(&current, spec));
     }
@@ -290,7 +306,14 @@ async fn order_of(agent: &mut Client, name: &str) -> Result<Option<PluginOrder>,
 /// Asks the agent's admission plugin about the order.
 async fn ask_about(agent: &mut Client, order: &ConfigurePlugin) -> Result<Admission, Failure> {
     let request = AskAdmissionRequest { order: Some(order.clone()) };
-    let mut answer = agent.ask_admission(request).await?.into_inner();
+    let mut answer = match agent.ask_admission(request).await {
+        Ok(answer) => answer.into_inner(),
+        // Who may only look has the rest of the plan.
+        Err(status) if status.code() == Code::PermissionDenied => {
+            return Ok(Admission::not_asked(status.message()));
+        }
+        Err(status) => return Err(status.into()),
+    };
     let asked = |verdict, why| Admission { asked: true, verdict, why };
     // The agent itself reports a plugin that takes too long.
     let Some(answer) = client::next(&mut answer, Patience::Forever).await? else {

@@ -20,7 +20,7 @@ use super::context::Context;
 use super::failure::{Exit, Failure};
 use crate::config::{format_duration, parse_duration};
 
-mod show;
+pub(super) mod show;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

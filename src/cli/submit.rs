@@ -7,6 +7,7 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
 use guest_agent_proto::local::{ConfigureRequest, ConfigureResult};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::client::{self, Client};
@@ -22,12 +23,15 @@ use crate::config::Environment;
 const STAYS: &str = ", as the version that came with the machine; it is deleted with its files";
 
 /// The outcome of one order, as JSON.
-#[derive(Serialize)]
-struct Outcome<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Outcome<'a> {
+    /// The plugin.
     name: &'a str,
+    /// The number of the order; null where the agent refused it.
     generation: Option<u64>,
     /// With `--wait`: the state the plugin is in now, or `REMOVED`.
     state: Option<&'a str>,
+    /// Why the order failed; null where it did not.
     error: Option<String>,
     /// With `--wait`: who holds the plugin, where the order waits for the end of a hold.
     held: Option<&'a str>,
@@ -181,7 +185,7 @@ impl Ended<'_> {
             FollowedOrder::Waiting => {
                 Some(format!("{name}: accepted as order {}", self.result.generation))
             }
-            FollowedOrder::Done(state) => {
+            FollowedOrder::Done(state) | FollowedOrder::Returned { state, .. } => {
                 let is_local = goal_of(self.order) == Goal::Removed && state != REMOVED;
                 let stays = if is_local { STAYS } else { "" };
                 Some(format!("{name}: {state}{stays}"))
@@ -195,7 +199,9 @@ impl Ended<'_> {
                 Some(format!("{}: {why}", name_of(self.order)))
             }
             FollowedOrder::Held(by) => Some(held(name_of(self.order), by).reason),
-            FollowedOrder::Waiting | FollowedOrder::Done(_) => None,
+            FollowedOrder::Waiting | FollowedOrder::Done(_) | FollowedOrder::Returned { .. } => {
+                None
+            }
         }
     }
 }
@@ -212,7 +218,10 @@ impl<'a> From<&'a Ended<'a>> for Outcome<'a> {
             error: match verdict {
                 FollowedOrder::Failed(why) => Some(why.clone()),
                 FollowedOrder::Late(last) => Some(format!("not done in time: {last}")),
-                FollowedOrder::Done(_) | FollowedOrder::Held(_) | FollowedOrder::Waiting => None,
+                FollowedOrder::Done(_)
+                | FollowedOrder::Returned { .. }
+                | FollowedOrder::Held(_)
+                | FollowedOrder::Waiting => None,
             },
         }
     }

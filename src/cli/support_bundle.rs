@@ -6,12 +6,13 @@
 //!  machine: kernel, memory, disk, units, OOM     ┘  secrets, and with --redact names
 //! ```
 //!
-//! Everything passes through the one filter in `scrub.rs`. What cannot be had is named in `INDEX`,
-//! with the reason: the bundle of a machine whose agent does not answer is worth as much.
+//! Everything passes through the one filter in `scrub.rs`. What cannot be had is named in `INDEX`, and
+//! in `manifest.json` for programs, with the reason: the bundle of a machine whose agent does not answer is worth as much.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
@@ -20,9 +21,11 @@ use super::format::bytes;
 mod archive;
 mod collect;
 mod machine;
+pub(super) mod manifest;
 mod scrub;
 
 use collect::Collected;
+use manifest::Made;
 use scrub::Scrub;
 
 #[derive(Debug, clap::Args)]
@@ -39,6 +42,17 @@ pub(super) struct Flags {
     redact: bool,
 }
 
+/// What was written, as scripts see it; field names never change.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Written<'a> {
+    /// The size of the archive.
+    bytes: u64,
+    /// The archive.
+    file: &'a Path,
+    /// The files in it; `manifest.json` says what is missing.
+    files: Vec<&'a str>,
+}
+
 pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<(), Failure> {
     let now = (context.console.now)();
     let output = flags.output.unwrap_or_else(|| {
@@ -48,7 +62,7 @@ pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<()
     let known = collect::agent(&mut context, &mut collected).await;
     machine::collect(&mut collected, &known).await;
     let scrub = Scrub::new(&known, flags.redact);
-    let files = collected.finish(&scrub);
+    let files = collected.finish(&scrub, Made { at: now, redacted: flags.redact });
     let packed = archive::write(&output, &files, now).await;
     let size = packed.map_err(|error| {
         Failure::failed(format_args!("failed to write {}", output.display())).because(&error)
@@ -56,7 +70,7 @@ pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<()
     let console = context.console;
     let names: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     if context.global.json() {
-        return Ok(console.document(&json!({ "file": output, "bytes": size, "files": names }))?);
+        return Ok(console.document(&Written { bytes: size, file: &output, files: names })?);
     }
     console.line(&format!("{}: {} files, {}", output.display(), names.len(), bytes(size)))?;
     console.line(

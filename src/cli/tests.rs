@@ -32,6 +32,7 @@ mod help;
 mod offline;
 mod orders;
 mod plan;
+mod schemas;
 mod shell;
 mod status;
 mod streams;

@@ -11,7 +11,8 @@
 use std::time::Duration;
 
 use guest_agent_proto::local::{GetStatusRequest, StreamEventsRequest};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -22,7 +23,7 @@ use self::screen::Screen;
 use super::client::{self, Client, Patience};
 use super::context::Context;
 use super::failure::Failure;
-use super::{doctor, events, status};
+use super::{events, json, status};
 
 mod canvas;
 mod feed;
@@ -59,6 +60,17 @@ pub(super) struct Flags {
     /// Print one snapshot and end
     #[arg(long)]
     once: bool,
+}
+
+/// A snapshot, as scripts see it; field names never change.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SnapshotJson<'a> {
+    /// The agent itself.
+    agent: Option<json::Agent<'a>>,
+    /// The last events, the oldest first.
+    events: Vec<events::EventJson<'a>>,
+    /// All plugins.
+    plugins: Vec<status::json::Plugin<'a>>,
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -151,12 +163,12 @@ async fn snapshot(client: &mut Client, context: Context<'_, '_>) -> Result<(), F
         last.push_back(event);
     }
     if context.global.json() {
-        let events: Vec<_> = last.iter().map(events::EventJson::from).collect();
-        return Ok(console.document(&json!({
-            "agent": answer.agent.as_ref().map(doctor::about),
-            "plugins": status::json::plugins(&answer.plugins),
-            "events": events,
-        }))?);
+        let events = last.iter().map(events::EventJson::from).collect();
+        return Ok(console.document(&SnapshotJson {
+            agent: answer.agent.as_ref().map(json::Agent::from),
+            events,
+            plugins: status::json::plugins(&answer.plugins),
+        })?);
     }
     let text = status::table::overview(
         &answer.plugins.iter().collect::<Vec<_>>(),

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use guest_agent_actors::model::vm_event::VmEvent;
 use guest_agent_proto::local::{NotifiedPlugin, NotifyVmEventRequest};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::console::{Console, Tone};
@@ -40,10 +41,13 @@ enum Word {
 }
 
 /// The answer of one plugin, as scripts see it; field names never change.
-#[derive(Serialize)]
-struct ResultJson<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ResultJson<'a> {
+    /// The plugin.
     plugin: &'a str,
+    /// 0 where it took the event or passes it over; 501 where it does not run, 502 where it failed.
     status: i32,
+    /// What it answered, or why it got no event; may be empty.
     message: &'a str,
 }
 

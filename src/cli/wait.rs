@@ -6,12 +6,14 @@ use std::time::Duration;
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{AskRequest, GetStatusRequest};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::client::{Client, unknown_plugin};
 use super::comeback::Comeback;
 use super::context::Context;
 use super::failure::{Exit, Failure};
+use super::json::NameOf;
 use super::progress::Progress;
 use crate::config::{format_duration, parse_duration};
 use crate::display::values;
@@ -40,6 +42,18 @@ pub(super) struct Flags {
     /// How long to wait
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
+}
+
+/// What was waited for, as scripts see it; field names never change.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Reached<'a> {
+    /// The plugin.
+    name: &'a str,
+    /// The state that it is in; null where only a code was waited for.
+    #[schemars(with = "Option<NameOf<StatusValue>>")]
+    state: Option<&'a str>,
+    /// The code that it answered with; null where only a state was waited for.
+    status_code: Option<i32>,
 }
 
 /// Reads the wire name of a state, in any case.
@@ -88,7 +102,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             let state = wanted.map(|wanted| wanted.as_str_name());
             let code = flags.status_code;
             if context.global.json() {
-                console.document(&json!({ "name": name, "state": state, "status_code": code }))?;
+                console.document(&Reached { name, state, status_code: code })?;
             } else {
                 let state = state.unwrap_or_default();
                 let code = code.map_or_else(String::new, |code| format!(" answers {code}"));

@@ -21,6 +21,8 @@ use super::duration::format_duration;
 mod layers;
 mod values;
 
+#[cfg(test)]
+pub(super) use layers::KEYS;
 pub(super) use layers::{fold, setting_of_text, take_tables};
 pub(crate) use values::capability_names;
 pub use values::{
@@ -88,15 +90,21 @@ impl Policies {
     /// Every key that is set, with its value as TOML: `plugins.NAME.key`, sorted.
     #[must_use]
     pub fn entries(&self) -> Vec<(String, String)> {
+        let values = self.values().into_iter();
+        values.map(|(key, value)| (key, value.to_string())).collect()
+    }
+
+    /// Every key that is set, with its value: `plugins.NAME.key`, sorted.
+    pub(super) fn values(&self) -> Vec<(String, toml::Value)> {
         let named = self.named.iter().map(|(name, policy)| (quoted(name.as_str()), policy));
         let all = std::iter::once((DEFAULTS.to_owned(), &self.defaults)).chain(named);
         let mut entries: Vec<_> = all
             .flat_map(|(owner, policy)| {
                 let keys = policy.values().into_iter();
-                keys.map(move |(key, value)| (format!("plugins.{owner}.{key}"), value.to_string()))
+                keys.map(move |(key, value)| (format!("plugins.{owner}.{key}"), value))
             })
             .collect();
-        entries.sort();
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
         entries
     }
 }

@@ -6,12 +6,14 @@ use super::value::{Table, Value};
 use super::{Config, Loaded};
 
 /// One key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// `section.key`.
     pub key: String,
     /// The value as TOML, without secrets.
     pub value: String,
+    /// The same value as JSON.
+    pub json: serde_json::Value,
     /// The file, variable or flag that set it; `None` for a default.
     pub origin: Option<String>,
 }
@@ -24,12 +26,19 @@ pub fn entries(loaded: &Loaded) -> Vec<Entry> {
         for (key, value) in keys.into_table().unwrap_or_default() {
             let key = format!("{section}.{key}");
             let origin = loaded.origins.get(&key).cloned();
-            entries.push(Entry { key, value: as_toml(value), origin });
+            entries.push(Entry {
+                key,
+                json: value.clone().into_json(),
+                value: as_toml(value),
+                origin,
+            });
         }
         if section == "plugins" {
-            entries.extend(loaded.config.policies.entries().into_iter().map(|(key, value)| {
+            entries.extend(loaded.config.policies.values().into_iter().map(|(key, value)| {
                 let origin = loaded.origins.get(&key).cloned();
-                Entry { key, value, origin }
+                // TOML has no value that JSON does not have, but for numbers that no key takes.
+                let json = serde_json::to_value(&value).unwrap_or_default();
+                Entry { key, value: value.to_string(), json, origin }
             }));
         }
     }

@@ -108,6 +108,21 @@ impl Value {
             }
         })
     }
+
+    /// The value as JSON writes it.
+    pub(super) fn into_json(self) -> serde_json::Value {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Bool(yes) => yes.into(),
+            Self::Unsigned(number) => number.into(),
+            Self::Signed(number) => number.into(),
+            Self::Float(number) => number.into(),
+            Self::List(items) => items.into_iter().map(Self::into_json).collect(),
+            Self::Table(table) => {
+                table.into_iter().map(|(key, value)| (key, value.into_json())).collect()
+            }
+        }
+    }
 }
 
 impl From<&str> for Value {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::harness::{Bed, orders, plugins};
+use crate::harness::{Bed, contract, orders, plugins};
 
 mod outputs;
 
@@ -76,6 +76,7 @@ fn text(path: &Path) -> String {
 /// A command that runs until it is stopped, read line by line.
 pub(crate) struct Following {
     _child: Child,
+    arguments: Vec<String>,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -90,7 +91,8 @@ impl Following {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { _child: child, lines }
+        let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+        Self { _child: child, arguments, lines }
     }
 
     /// The next line that contains a text.
@@ -98,6 +100,8 @@ impl Following {
         let search = async {
             loop {
                 let line = self.lines.next_line().await.unwrap().expect("the command still prints");
+                let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+                contract::check(&arguments, &line);
                 if line.contains(wanted) {
                     return line;
                 }

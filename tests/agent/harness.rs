@@ -12,7 +12,7 @@
 //! [`Bed::finish`], which takes everything down through the front door and complains about whatever
 //! is left: a plugin, a process, a socket, a half-unpacked archive, a panic in the log.
 //!
-//! What is in `harness/`: `archive` makes archives, good and bad; `http` asks for pages; `orders`
+//! What is in `harness/`: `archive` makes archives, good and bad; `contract` holds JSON to its schemas; `http` asks for pages; `orders`
 //! writes orders; `observe` gives them and watches what becomes of them; `inspect` looks behind the
 //! agent's doors; `plugins` finds the programs of the plugin SDK's examples; `processes` finds what
 //! runs. Kinds of events are the contract's numbers: 1 install ordered, 2 remove ordered, 3
@@ -20,6 +20,7 @@
 //! remove failed, 11 apply ordered, 12 applied, 13 apply failed.
 
 pub(crate) mod archive;
+pub(crate) mod contract;
 pub(crate) mod http;
 pub(crate) mod inspect;
 pub(crate) mod observe;
@@ -465,16 +466,19 @@ impl Drop for Bed {
 // === impl Bed: the command line ===
 
 impl Bed {
-    /// Runs the binary as a client of this bed's agent.
+    /// Runs the binary as a client of this bed's agent. What it prints as JSON has to be as its schema
+    /// says.
     pub(crate) async fn cli(&self, arguments: &[&str]) -> Said {
         let mut command = self.command();
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let ran = tokio::time::timeout(PATIENCE, command.output()).await;
         let output = self.check(&format!("`guest-agent {}` ends", arguments.join(" ")), ran);
         let output = output.unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        contract::check(arguments, &stdout);
         Said {
             code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stdout,
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
     }

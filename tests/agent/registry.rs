@@ -16,7 +16,9 @@ use tokio::net::UnixListener;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 
-use crate::harness::{Archive, ArchiveSpec, Bed, PATIENCE, listing, orders, processes, signal};
+use crate::harness::{
+    Archive, ArchiveSpec, Bed, PATIENCE, contract, listing, orders, processes, signal,
+};
 
 async fn provider(bed: &Bed) -> Archive {
     bed.archive("provider.tar", ArchiveSpec::script_for("registry_provider")).await
@@ -432,6 +434,7 @@ async fn the_command_line_lists_gets_waits_and_watches() {
     let mut watched = BufReader::new(watching.stdout.take().unwrap()).lines();
     let mut lines: Vec<Value> = Vec::new();
     while let Some(line) = watched.next_line().await.unwrap() {
+        contract::check(&["registry", "watch", "--json"], &line);
         lines.push(serde_json::from_str(&line).unwrap());
         if lines.len() == 1 {
             // From here on every change is a line, until the agent ends.

@@ -4,6 +4,7 @@
 //! `UPDATE_GENERATED=1 cargo test --test documentation` writes the pages that are made from the
 //! code.
 
+mod contract;
 mod getting_started;
 mod invariants;
 mod links;
@@ -11,5 +12,6 @@ mod operations;
 mod pages;
 mod recipes;
 mod reference;
+mod schemas;
 mod structure;
 mod words;

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::pages;
 
 #[track_caller]
-fn is_up_to_date(path: &str, fresh: &str) {
+pub(crate) fn is_up_to_date(path: &str, fresh: &str) {
     let file = pages::root().join(path);
     if std::env::var_os("UPDATE_GENERATED").is_some() {
         std::fs::create_dir_all(file.parent().expect("a folder")).expect("the folder is made");
@@ -20,7 +20,7 @@ fn is_up_to_date(path: &str, fresh: &str) {
 }
 
 /// A line of a table; what would end a cell is escaped.
-fn row(cells: &[&str]) -> String {
+pub(crate) fn row(cells: &[&str]) -> String {
     let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
     format!("| {} |\n", cells.join(" | "))
 }

@@ -35,6 +35,24 @@ pub struct StoredEvent {
     pub event: NewEvent,
 }
 
+/// How an event left the outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// The control plane acknowledged it.
+    Acknowledged,
+    /// There was no control plane to send it to.
+    Unaddressed,
+}
+
+/// An event that left the outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettledEvent {
+    /// The event.
+    pub recorded: StoredEvent,
+    /// How it left.
+    pub how: Settlement,
+}
+
 /// Details are cut to this many bytes.
 pub const DETAILS_MAX: usize = 16 * 1024;
 

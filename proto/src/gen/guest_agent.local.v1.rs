@@ -421,6 +421,9 @@ pub struct Event {
     /// was delivered while it was followed; the agent does not record this time.
     #[prost(message, optional, tag = "10")]
     pub delivered_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// True when there was no control plane that could have acknowledged it.
+    #[prost(bool, tag = "11")]
+    pub unaddressed: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamLogsRequest {

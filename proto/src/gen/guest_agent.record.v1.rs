@@ -831,6 +831,9 @@ pub struct EventRecord {
     /// Set when the event reports others that were dropped because too many waited.
     #[prost(message, optional, tag = "8")]
     pub gap: ::core::option::Option<Gap>,
+    /// Set in the history when there was no control plane that could have acknowledged the event.
+    #[prost(bool, tag = "9")]
+    pub unaddressed: bool,
 }
 /// The dropped events that one event reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

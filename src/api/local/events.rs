@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::model::event::StoredEvent;
+use guest_agent_actors::model::event::{SettledEvent, Settlement, StoredEvent};
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{Storage, StorageError, Table};
 use guest_agent_proto::local;
@@ -27,6 +27,20 @@ pub(super) async fn are_there_of(storage: &dyn Storage, name: &str) -> Result<bo
 }
 
 type Out = Sender<Result<local::Event, Status>>;
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It waits for the control plane.
+    Waits,
+    /// It waits no longer.
+    Settled(Settlement),
+}
+
+impl Fate {
+    /// The only fate in which somebody has the event.
+    const DELIVERED: Self = Self::Settled(Settlement::Acknowledged);
+}
 
 /// Sends the requested events until the client disconnects or, when not following, until all are
 /// sent.
@@ -58,18 +72,19 @@ pub(super) async fn stream(
             }
         };
         let seen = last;
-        for (recorded, delivered) in &recorded {
-            let is_told_again = *delivered && open.remove(&recorded.seq);
+        for (recorded, fate) in &recorded {
+            let is_settled = *fate != Fate::Waits;
+            let is_told_again =
+                is_settled && open.remove(&recorded.seq) && *fate == Fate::DELIVERED;
             if recorded.seq <= seen && !is_told_again {
                 continue;
             }
             last = last.max(recorded.seq);
-            if settled.is_some() && !delivered {
+            if settled.is_some() && !is_settled {
                 open.insert(recorded.seq);
             }
-            if wanted(recorded)
-                && out.send(Ok(told(recorded, *delivered, is_told_again))).await.is_err()
-            {
+            let told = told(recorded, *fate, is_told_again);
+            if wanted(recorded) && out.send(Ok(told)).await.is_err() {
                 return;
             }
         }
@@ -78,25 +93,28 @@ pub(super) async fn stream(
         }
         loop {
             // In this order: an event is announced before it is settled.
-            let (received, delivered) = tokio::select! {
+            let received = tokio::select! {
                 biased;
                 () = out.closed() => return,
-                received = live.recv() => (received, false),
-                received = next(&mut settled) => (received, true),
+                received = live.recv() => received.map(|recorded| (recorded, Fate::Waits)),
+                received = next(&mut settled) => {
+                    received.map(|settled| (settled.recorded, Fate::Settled(settled.how)))
+                }
             };
             match received {
-                Ok(recorded) if delivered => {
-                    let is_told_again = open.remove(&recorded.seq) && wanted(&recorded);
-                    if is_told_again && out.send(Ok(told(&recorded, true, true))).await.is_err() {
+                Ok((recorded, fate @ Fate::Settled(_))) => {
+                    let is_delivered = open.remove(&recorded.seq) && fate == Fate::DELIVERED;
+                    let is_told_again = is_delivered && wanted(&recorded);
+                    if is_told_again && out.send(Ok(told(&recorded, fate, true))).await.is_err() {
                         return;
                     }
                 }
-                Ok(recorded) if recorded.seq > last => {
+                Ok((recorded, fate)) if recorded.seq > last => {
                     last = recorded.seq;
                     if settled.is_some() {
                         open.insert(recorded.seq);
                     }
-                    if wanted(&recorded) && out.send(Ok(shown(&recorded, false))).await.is_err() {
+                    if wanted(&recorded) && out.send(Ok(shown(&recorded, fate))).await.is_err() {
                         return;
                     }
                 }
@@ -109,39 +127,36 @@ pub(super) async fn stream(
 }
 
 /// Receives the next delivered event. Never returns when the client did not ask for deliveries.
-async fn next(settled: &mut Option<Receiver<StoredEvent>>) -> Result<StoredEvent, RecvError> {
+async fn next(settled: &mut Option<Receiver<SettledEvent>>) -> Result<SettledEvent, RecvError> {
     match settled {
         Some(settled) => settled.recv().await,
         None => std::future::pending().await,
     }
 }
 
-/// All recorded events in order, and whether each is settled. Unreadable records are left to the
-/// agent's start, which sets them aside.
-async fn load(storage: &dyn Storage) -> Result<Vec<(StoredEvent, bool)>, StorageError> {
+/// All recorded events in order, and what became of each. Unreadable records are left to the agent's
+/// start, which sets them aside.
+async fn load(storage: &dyn Storage) -> Result<Vec<(StoredEvent, Fate)>, StorageError> {
     let mut all = Vec::new();
     // In this order, because events move from the outbox to the history meanwhile.
-    for (table, settled) in [(Table::Outbox, false), (Table::History, true)] {
-        let records = storage.load(table).await?;
-        all.extend(
-            records
-                .iter()
-                .filter_map(|(key, value)| StoredEvent::decode(key, value).ok())
-                .map(|recorded| (recorded, settled)),
-        );
-    }
-    all.sort_by_key(|(recorded, settled)| (recorded.seq, !settled));
+    let waiting = storage.load(Table::Outbox).await?;
+    let waiting = waiting.iter().filter_map(|(key, value)| StoredEvent::decode(key, value).ok());
+    all.extend(waiting.map(|recorded| (recorded, Fate::Waits)));
+    let settled = storage.load(Table::History).await?;
+    let settled = settled.iter().filter_map(|(key, value)| SettledEvent::decode(key, value).ok());
+    all.extend(settled.map(|settled| (settled.recorded, Fate::Settled(settled.how))));
+    all.sort_by_key(|(recorded, fate)| (recorded.seq, *fate == Fate::Waits));
     all.dedup_by_key(|(recorded, _)| recorded.seq);
     Ok(all)
 }
 
 /// The event as it is sent; one that is sent again because it was delivered has the time of that.
-fn told(recorded: &StoredEvent, delivered: bool, is_told_again: bool) -> local::Event {
+fn told(recorded: &StoredEvent, fate: Fate, is_told_again: bool) -> local::Event {
     let delivered_at = is_told_again.then(|| SystemTime::now().into());
-    local::Event { delivered_at, ..shown(recorded, delivered) }
+    local::Event { delivered_at, ..shown(recorded, fate) }
 }
 
-fn shown(recorded: &StoredEvent, delivered: bool) -> local::Event {
+fn shown(recorded: &StoredEvent, fate: Fate) -> local::Event {
     let event = &recorded.event;
     let r#type = values::event_type(event.kind);
     local::Event {
@@ -152,8 +167,9 @@ fn shown(recorded: &StoredEvent, delivered: bool) -> local::Event {
         revision: event.revision.to_string(),
         r#type: r#type.name().to_owned(),
         details: event.details.to_string(),
-        delivered,
+        delivered: fate == Fate::DELIVERED,
         type_value: r#type.into(),
         delivered_at: None,
+        unaddressed: fate == Fate::Settled(Settlement::Unaddressed),
     }
 }

@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
-
+use super::json::LogJson;
 use super::lines::{Line, Part};
 use crate::cli::console::{Console, Tone};
 use crate::cli::format::padded;
@@ -107,9 +106,7 @@ impl Printer {
     /// Prints that bytes are missing.
     pub(super) fn missing(&self, bytes: u64, console: &mut Console<'_>) -> std::io::Result<()> {
         if self.form == Form::Objects {
-            let mut object = self.object(None);
-            object.insert("skipped".to_owned(), bytes.into());
-            return console.object(&object);
+            return console.object(&LogJson::Skipped { plugin: self.plugin(), skipped: bytes });
         }
         let of = self
             .head
@@ -126,10 +123,9 @@ impl Printer {
         let end = if self.head.is_empty() || line.data.ends_with(b"\n") { "" } else { "\n" };
         match self.form {
             Form::Objects => {
-                let mut object = self.object(Some(line));
-                let text = String::from_utf8_lossy(&line.data).into_owned();
-                object.insert("data".to_owned(), text.into());
-                console.object(&object)
+                let at = self.head.time.then(|| line.at.map(|at| at.to_string()));
+                let data = &String::from_utf8_lossy(&line.data);
+                console.object(&LogJson::Data { plugin: self.plugin(), at, data })
             }
             Form::Safe => console.text(&[&head, &*safe(&line.data), end].concat()),
             Form::Bytes => {
@@ -141,17 +137,9 @@ impl Printer {
         }
     }
 
-    /// The fields of an object that say where it is from.
-    fn object(&self, line: Option<&Line>) -> Map<String, Value> {
-        let mut object = Map::new();
-        if let Some(name) = &self.head.name {
-            object.insert("plugin".to_owned(), name.trim_end().into());
-        }
-        if let Some(line) = line.filter(|_| self.head.time) {
-            let at = line.at.map_or(Value::Null, |at| at.to_string().into());
-            object.insert("at".to_owned(), at);
-        }
-        object
+    /// The name of the log, where there are several.
+    fn plugin(&self) -> Option<&str> {
+        self.head.name.as_deref().map(str::trim_end)
     }
 }
 

@@ -3,8 +3,13 @@
 use std::collections::BTreeMap;
 
 use guest_agent_actors::model::spec::{Limits, PluginSpec};
-use guest_agent_proto::local::PluginOrder;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
+use guest_agent_proto::local::{PluginOrder, PluginStatus};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
 
+use super::super::order;
 use crate::display::{bytes, shortened};
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 
@@ -13,6 +18,72 @@ const LISTED_MAX: usize = 10;
 
 /// Most columns of an argument that are shown.
 const SHOWN_MAX: usize = 200;
+
+/// A value that is another after an order.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct Difference {
+    /// What is another. Of a configuration, the values are SHA-256 digests.
+    #[schemars(extend("enum" = [
+        "revision", "configuration", "entry_point", "arguments", "memory_limit_bytes",
+        "cpu_limit_percent"
+    ]))]
+    what: &'static str,
+    /// The value now; null where it is not set.
+    from: Value,
+    /// The value afterwards; null where it is not set.
+    to: Value,
+}
+
+// === impl Difference ===
+
+impl Difference {
+    fn between(what: &'static str, from: impl Into<Value>, to: impl Into<Value>) -> Option<Self> {
+        let (from, to) = (from.into(), to.into());
+        (from != to).then_some(Self { what, from, to })
+    }
+}
+
+/// What an action makes another of the revision and the configuration of a plugin.
+pub(super) fn of_status(
+    action: &str,
+    there: Option<&PluginStatus>,
+    wanted: &ConfigurePlugin,
+) -> Vec<Difference> {
+    let value = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+    let current = |of: fn(&PluginStatus) -> &str| there.map_or(Value::Null, |it| value(of(it)));
+    let (revision, config) = (current(|it| &it.revision), current(|it| &it.config_hash));
+    let new_config = || value(&order::config_hash(wanted));
+    let new_revision = wanted.plugin.as_ref().map_or(Value::Null, |it| value(&it.revision_id));
+    let (new_revision, new_config) = match action {
+        "install" | "upgrade" | "reconcile" => (new_revision, new_config()),
+        "apply" => (revision.clone(), new_config()),
+        "remove" => (Value::Null, Value::Null),
+        _ => return Vec::new(),
+    };
+    let revision = Difference::between("revision", revision, new_revision);
+    let config = Difference::between("configuration", config, new_config);
+    revision.into_iter().chain(config).collect()
+}
+
+/// What is another in the order `wanted` than in `current`, by which the plugin runs.
+pub(super) fn differences(current: &PluginOrder, wanted: &PluginSpec) -> Vec<Difference> {
+    let limits = wanted.limits;
+    let differences = [
+        Difference::between("entry_point", &*current.entry_point, wanted.entry_point.as_str()),
+        Difference::between("arguments", json!(current.arguments), json!(wanted.arguments)),
+        Difference::between(
+            "memory_limit_bytes",
+            json!(current.memory_limit_bytes),
+            json!(limits.memory_bytes),
+        ),
+        Difference::between(
+            "cpu_limit_percent",
+            json!(current.cpu_limit_percent),
+            json!(limits.cpu_percent),
+        ),
+    ];
+    differences.into_iter().flatten().collect()
+}
 
 /// What is another in the order `wanted` than in `current`, by which the plugin runs, in words.
 pub(super) fn changes(current: &PluginOrder, wanted: &PluginSpec) -> Vec<String> {

@@ -3,39 +3,86 @@
 use std::collections::BTreeMap;
 
 use guest_agent_proto::host::{Change, Entry, Offer, Snapshot, change};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::console::{Console, Tone};
 use super::super::failure::Failure;
 use super::super::format::{fitting, one_line, padded, rfc3339, shortened, width};
+use super::super::json::Time;
 
 /// An entry as scripts see it.
-#[derive(Serialize)]
-struct EntryJson<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct EntryJson<'a> {
+    /// What kind of thing is offered.
     #[serde(rename = "type")]
     kind: &'a str,
+    /// Its name.
     name: &'a str,
+    /// The instance; several may have one name.
     instance: &'a str,
+    /// The version of what is offered; empty where none was named.
     version: &'a str,
+    /// The socket that answers.
     socket_path: &'a str,
+    /// What else the plugin said of it.
     options: BTreeMap<&'a str, &'a str>,
+    /// The plugin that offers it.
     plugin: &'a str,
+    /// The start of the agent in which it was registered.
     epoch: u64,
+    /// Whether a process answers on the socket since the agent was started.
     verified: bool,
+    /// When it was registered.
+    #[schemars(with = "Option<Time>")]
     registered_at: Option<String>,
 }
 
 /// One message of the registry's watch stream, as JSON for scripts.
-#[derive(Serialize)]
-struct ToldJson<'a> {
-    event: &'a str,
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ToldJson<'a> {
+    /// What happened.
+    event: Told,
+    /// The number of the last change that is in it.
     sequence: u64,
+    /// Everything that is offered, in a snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<EntryJson<'a>>")]
     entries: Option<Vec<EntryJson<'a>>>,
+    /// What changed, in a change.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "EntryJson<'a>")]
     entry: Option<EntryJson<'a>>,
+    /// Why it is not offered any more.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+    #[schemars(with = "Reason")]
+    reason: Option<Reason>,
+}
+
+/// What a message of the watch stream says.
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Told {
+    /// Everything that is offered now.
+    Snapshot,
+    /// An entry is new.
+    Registered,
+    /// An entry is another.
+    Updated,
+    /// An entry is gone.
+    Deregistered,
+    /// A change that this command does not know.
+    Changed,
+}
+
+/// Why an entry is gone.
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Reason {
+    /// Its plugin took it back.
+    Asked,
+    /// Its plugin has ended.
+    PluginEnded,
 }
 
 /// What an entry offers.
@@ -131,7 +178,7 @@ pub(super) fn snapshot(
 ) -> Result<(), Failure> {
     if json {
         let entries = snapshot.entries.iter().map(EntryJson::from).collect();
-        let (sequence, event) = (snapshot.sequence, "snapshot");
+        let (sequence, event) = (snapshot.sequence, Told::Snapshot);
         let told = ToldJson { event, sequence, entries: Some(entries), entry: None, reason: None };
         return Ok(console.object(&told)?);
     }
@@ -149,15 +196,15 @@ pub(super) fn change(
     json: bool,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
-    let (event, tone) = match change.kind() {
-        change::Kind::Registered => ("registered", Tone::Good),
-        change::Kind::Updated => ("updated", Tone::Plain),
-        change::Kind::Deregistered => ("deregistered", Tone::Bad),
-        change::Kind::Unspecified => ("changed", Tone::Plain),
+    let (event, name, tone) = match change.kind() {
+        change::Kind::Registered => (Told::Registered, "registered", Tone::Good),
+        change::Kind::Updated => (Told::Updated, "updated", Tone::Plain),
+        change::Kind::Deregistered => (Told::Deregistered, "deregistered", Tone::Bad),
+        change::Kind::Unspecified => (Told::Changed, "changed", Tone::Plain),
     };
     let reason = match change.reason() {
-        change::Reason::Asked => Some("asked"),
-        change::Reason::PluginEnded => Some("plugin_ended"),
+        change::Reason::Asked => Some(Reason::Asked),
+        change::Reason::PluginEnded => Some(Reason::PluginEnded),
         change::Reason::Unspecified => None,
     };
     let Some(entry) = &change.entry else { return Ok(()) };
@@ -169,7 +216,7 @@ pub(super) fn change(
         change::Reason::PluginEnded => ": the plugin has ended",
         change::Reason::Asked | change::Reason::Unspecified => "",
     };
-    let word = console.paint(tone, &format!("{event:<12}"));
+    let word = console.paint(tone, &format!("{name:<12}"));
     Ok(console.text(&format!("{word} {}{why}\n", in_short(entry)))?)
 }
 

@@ -1,16 +1,19 @@
 //! The status as scripts see it. Field names never change, and a field without a value is null, not
 //! missing.
 
-use guest_agent_proto::local;
+use guest_agent_proto::agent_controlplane::PluginType;
+use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
+use guest_agent_proto::local::{self, ExitKind, Installation, VerdictLevel};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::context::JsonForm;
-use super::super::doctor::about;
 use super::super::format::rfc3339;
+use super::super::json::{self, NameOf, NotEnforced, Time, present};
 use crate::display;
 use crate::display::values::Named;
 
-/// The version of the document. A change that a reader could trip over makes it grow.
+/// The version of the document.
 const SCHEMA_VERSION: u32 = 1;
 
 /// All plugins as JSON.
@@ -23,63 +26,99 @@ pub(crate) fn plugins<'a>(
 /// The whole document, in this form.
 pub(crate) fn document<'a>(
     shown: &[&'a local::PluginStatus],
-    agent: Option<&local::AgentStatus>,
+    agent: Option<&'a local::AgentStatus>,
     form: JsonForm,
 ) -> Document<'a> {
     let plugins = plugins(shown.iter().copied());
     match form {
         JsonForm::Array => Document::Array(plugins),
         JsonForm::Object => {
-            let agent = agent.map(about);
-            Document::Object { schema_version: SCHEMA_VERSION, agent, plugins }
+            let agent = agent.map(json::Agent::from);
+            Document::Object(Overview { schema_version: SCHEMA_VERSION, agent, plugins })
         }
     }
 }
 
-/// What `status --json` prints.
+/// What `status` prints, in either form.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Document<'a> {
     /// Plugins alone, as before version 0.2.
     Array(Vec<Plugin<'a>>),
     /// The agent and its plugins.
-    Object { schema_version: u32, agent: Option<serde_json::Value>, plugins: Vec<Plugin<'a>> },
+    Object(Overview<'a>),
+}
+
+/// The agent and its plugins.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Overview<'a> {
+    /// The version of this document. A change that a reader could trip over makes it grow.
+    schema_version: u32,
+    /// The agent itself.
+    agent: Option<json::Agent<'a>>,
+    /// The plugins that were asked for.
+    plugins: Vec<Plugin<'a>>,
 }
 
 /// One plugin.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Plugin<'a> {
+    /// Its name.
     name: &'a str,
+    /// The revision that runs, or the one that is to run.
     revision: Option<&'a str>,
+    /// Its state.
+    #[schemars(with = "NameOf<StatusValue>")]
     state: &'a str,
-    /// failing, degraded, held, busy or ok; null from an agent that does not judge.
+    /// How much attention it needs; null from an agent that does not judge.
+    #[schemars(with = "Option<NameOf<VerdictLevel>>")]
     verdict: Option<&'static str>,
     /// What the verdict is about, in a word.
     cause: Option<&'a str>,
     /// Why it is so, as a sentence.
     reason: Option<&'a str>,
+    /// Since when the verdict holds.
+    #[schemars(with = "Option<Time>")]
     since: Option<String>,
     /// When the agent takes the next step by itself.
+    #[schemars(with = "Option<Time>")]
     until: Option<String>,
     /// The command that helps.
     help: Option<&'a str>,
+    /// Whether it runs until it is stopped.
+    #[schemars(with = "NameOf<PluginType>")]
     kind: &'a str,
+    /// Whether it was ordered or came with the machine.
+    #[schemars(with = "NameOf<Installation>")]
     installation: &'a str,
+    /// Its process; null where none runs.
     pid: Option<u32>,
+    /// When its process was started.
+    #[schemars(with = "Option<Time>")]
     started_at: Option<String>,
+    /// How often it was started again since it was installed.
     restarts: u32,
+    /// How its last process ended.
     last_exit: Option<LastExit<'a>>,
+    /// What it last said of its health.
     health: Option<Health<'a>>,
+    /// The revision that is on its way, or that failed.
     pending: Option<Pending<'a>>,
+    /// The SHA-256 of the configuration that it accepted.
     config_hash: Option<&'a str>,
+    /// CPU time that it used lately, in percent of one core.
     cpu_percent: Option<f64>,
-    /// The figure that is compared with the memory limit.
+    /// Memory that it uses, in bytes: the figure that is compared with its limit.
     memory_bytes: Option<u64>,
     /// What that counts: working_set or resident.
     memory_basis: Option<&'a str>,
+    /// Memory that its processes have mapped and that is resident, in bytes.
     resident_bytes: Option<u64>,
+    /// The socket or the port that it listens on.
     address: Option<&'a str>,
+    /// The folder with its files.
     install_path: Option<&'a str>,
+    /// Restrictions that this machine does not enforce.
     not_enforced: Vec<NotEnforced<'a>>,
     /// Set while a person makes orders wait.
     hold: Option<Hold<'a>>,
@@ -87,43 +126,60 @@ pub(crate) struct Plugin<'a> {
     trigger: Option<&'a str>,
 }
 
-#[derive(Debug, Serialize)]
+/// How a process ended.
+#[derive(Debug, Serialize, JsonSchema)]
 struct LastExit<'a> {
+    /// How it ended.
+    #[schemars(with = "NameOf<ExitKind>")]
     kind: &'a str,
+    /// The exit code, of a process that exited.
     code: Option<i32>,
+    /// The number of the signal, of a process that a signal ended.
     signal: Option<i32>,
+    /// When it ended.
+    #[schemars(with = "Option<Time>")]
     at: Option<String>,
+    /// How it ended, in words.
     detail: Option<&'a str>,
 }
 
-#[derive(Debug, Serialize)]
+/// What a plugin said of its health.
+#[derive(Debug, Serialize, JsonSchema)]
 struct Health<'a> {
+    /// Its code; 0 is healthy.
     code: i32,
+    /// Its words.
     results: &'a [String],
+    /// When it said so.
+    #[schemars(with = "Option<Time>")]
     at: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+/// A revision that is on its way, or that failed.
+#[derive(Debug, Serialize, JsonSchema)]
 struct Pending<'a> {
+    /// The revision.
     revision: &'a str,
+    /// Its state.
+    #[schemars(with = "NameOf<StatusValue>")]
     state: &'a str,
+    /// Why it failed, in words; null where it did not.
     error: Option<&'a str>,
 }
 
-#[derive(Debug, Serialize)]
+/// A person makes orders wait.
+#[derive(Debug, Serialize, JsonSchema)]
 struct Hold<'a> {
+    /// Who wants that, and why.
     by: &'a str,
+    /// Since when.
+    #[schemars(with = "Option<Time>")]
     since: Option<String>,
+    /// When it ends by itself; null when a person is to end it.
+    #[schemars(with = "Option<Time>")]
     until: Option<String>,
-    /// The order that waits, in words.
+    /// The order that waits, in words; null while none does.
     waits: Option<&'a str>,
-}
-
-#[derive(Debug, Serialize)]
-struct NotEnforced<'a> {
-    what: &'a str,
-    why: &'a str,
-    fix: &'a str,
 }
 
 // === impl Plugin ===
@@ -132,7 +188,7 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
     fn from(plugin: &'a local::PluginStatus) -> Self {
         let verdict = plugin.verdict.as_ref();
         Self {
-            verdict: verdict.map(|_| display::level(plugin).name()),
+            verdict: verdict.and_then(|_| present(display::level(plugin).name())),
             cause: verdict.and_then(|it| present(&it.cause)),
             reason: verdict.and_then(|it| present(&it.reason)),
             since: verdict.and_then(|it| rfc3339(it.since.as_ref())),
@@ -170,11 +226,7 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
             resident_bytes: plugin.resident_bytes,
             address: present(&plugin.address),
             install_path: present(&plugin.install_path),
-            not_enforced: plugin
-                .not_enforced
-                .iter()
-                .map(|it| NotEnforced { what: &it.what, why: &it.why, fix: &it.fix })
-                .collect(),
+            not_enforced: plugin.not_enforced.iter().map(NotEnforced::from).collect(),
             hold: plugin.hold.as_ref().map(|hold| Hold {
                 by: &hold.by,
                 since: rfc3339(hold.since.as_ref()),
@@ -184,8 +236,4 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
             trigger: present(&plugin.trigger),
         }
     }
-}
-
-fn present(text: &str) -> Option<&str> {
-    Some(text).filter(|text| !text.is_empty())
 }

@@ -8,6 +8,7 @@ use super::super::client::{self, Client, Patience};
 use super::super::context::{Context, JsonForm};
 use super::super::{config_verb, doctor, events, explain, failure::Failure, status};
 use super::archive::File;
+use super::manifest::{Made, Manifest};
 use super::scrub::{Known, Scrub};
 use crate::config::Config;
 
@@ -39,7 +40,8 @@ impl Collected {
     }
 
     /// All files without secrets, within their bounds, and an index of them.
-    pub(super) fn finish(self, scrub: &Scrub) -> Vec<File> {
+    pub(super) fn finish(self, scrub: &Scrub, made: Made) -> Vec<File> {
+        let mut manifest = Manifest::new(made);
         let mut index = String::from("What is in this bundle, and what is not.\n\n");
         let mut used = 0;
         let mut files = Vec::new();
@@ -47,16 +49,20 @@ impl Collected {
             let (path, content) = (scrub.name(&path), scrub.text(end_of(&content)));
             if used + content.len() > BUNDLE_MAX {
                 let _never_fails = writeln!(index, "{path}: left out, the bundle is full");
+                manifest.missing(path, "the bundle is full".to_owned());
                 continue;
             }
             used += content.len();
             let _never_fails = writeln!(index, "{path}: {} bytes", content.len());
+            manifest.file(&path, content.len());
             files.push(File { path, content });
         }
         for (path, why) in self.missing {
             let (path, why) = (scrub.name(&path), scrub.text(&why));
             let _never_fails = writeln!(index, "{path}: not there: {why}");
+            manifest.missing(path, why);
         }
+        files.insert(0, File { path: "manifest.json".to_owned(), content: manifest.to_json() });
         files.insert(0, File { path: "INDEX".to_owned(), content: index });
         files
     }
@@ -81,7 +87,7 @@ pub(super) async fn agent(context: &mut Context<'_, '_>, into: &mut Collected) -
     let mut known = known(&config);
     let reported = doctor::both_forms(context).await;
     let (text, document) = match reported {
-        Ok((text, document)) => (Ok(text), Ok(format!("{document:#}\n"))),
+        Ok((text, document)) => (Ok(text), Ok(document)),
         Err(failure) => (Err(failure.reason.clone()), Err(failure.reason)),
     };
     into.add("doctor.txt", text);

@@ -45,7 +45,8 @@ fn a_stop_is_done_when_no_process_is_left() {
     assert_eq!(ran.exit, Exit::Failed);
     assert!(ran.err.contains("it is RUNNING"), "{}", ran.err);
     let document = json(&ran_on(&agent(stopped()), &["stop", "a", "--wait", "--json"]));
-    let expected = serde_json::json!({ "name": "a", "generation": 7, "state": "STOPPED" });
+    let expected =
+        serde_json::json!({ "name": "a", "generation": 7, "revision": null, "state": "STOPPED" });
     assert_eq!(document, expected);
 }
 
@@ -60,6 +61,10 @@ fn a_rollback_is_done_when_the_revision_before_runs() {
         "{}",
         ran.err
     );
+    let mut back = running("a");
+    back.rolled_back = "2".to_owned();
+    let document = json(&ran_on(&agent(back), &["rollback", "a", "--wait", "--json"]));
+    assert_eq!((&document["state"], &document["revision"]), (&"RUNNING".into(), &"1.4".into()));
     let mut down = plugin("a", "1", "CRASHED");
     down.rolled_back = "2".to_owned();
     let ran = ran_on(&agent(down), &["rollback", "a", "--wait"]);

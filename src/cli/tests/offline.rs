@@ -87,7 +87,12 @@ fn the_effective_configuration_can_be_used_as_one() {
     let again = json(&ran(&["config", "show", "--config", &file, "--json"]));
     let entries = again.as_array().expect("an array");
     assert!(entries.iter().all(|entry| entry["origin"] == file.as_str()));
-    assert!(entries.iter().any(|entry| entry["key"] == "agent.name" && entry["value"] == "\"x\""));
+    assert!(entries.iter().any(|entry| entry["key"] == "agent.name" && entry["value"] == "x"));
+    let has = |key: &str, value: serde_json::Value| {
+        entries.iter().any(|entry| entry["key"] == key && entry["value"] == value)
+    };
+    assert!(has("plugins.health_failures", 3.into()), "a number is a number");
+    assert!(has("trust.keys", serde_json::json!([])), "a list is a list");
 }
 
 #[test]
@@ -96,6 +101,23 @@ fn mistakes_in_the_configuration_are_listed() {
     let ran = ran(&["config", "check", "--set", "agent.nmae=x", "--set", "plugins.probtion=1s"]);
     assert_eq!(ran.exit, Exit::Failed);
     assert_snapshot!(ran.err);
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_values_for_scripts() {
+    let document = |ran: &Ran| -> serde_json::Value {
+        serde_json::from_str(&ran.out).expect("JSON, although the verb failed")
+    };
+    let good = json(&ran(&["config", "check", "--json"]));
+    assert_eq!(good, serde_json::json!({ "problems": [] }));
+    let bad = ran(&["config", "check", "--json", "--set", "plugins.probation=forever"]);
+    assert_eq!(bad.exit, Exit::Failed);
+    let problems = document(&bad)["problems"].clone();
+    assert_eq!(problems.as_array().map(Vec::len), Some(1), "{problems}");
+    assert_eq!(problems[0]["key"], "plugins.probation");
+    assert_eq!(problems[0]["origin"], "--set plugins.probation");
+    let refused = document(&ran(&["config", "check", "--json", "--set", "agent.name=refused"]));
+    assert_eq!(refused["problems"][0]["key"], serde_json::Value::Null);
 }
 
 #[test]

@@ -59,6 +59,28 @@ fn the_difference_to_what_runs_is_told() {
     check(&apply, Some(plugin("web", "1", "RUNNING")), "apply", &["its configuration"]);
 }
 
+#[test]
+fn the_differences_are_values_for_scripts() {
+    let differences = |order: &ConfigurePlugin, there: Option<&PluginStatus>| {
+        serde_json::to_value(difference(order, there).differences).expect("JSON")
+    };
+    let hash = order::config_hash(&install("any"));
+    let runs = PluginStatus { config_hash: "ab".to_owned(), ..plugin("web", "1", "RUNNING") };
+    let expected = serde_json::json!([
+        { "what": "revision", "from": "1", "to": "2" },
+        { "what": "configuration", "from": "ab", "to": hash },
+    ]);
+    assert_eq!(differences(&install("2"), Some(&runs)), expected);
+    assert_eq!(differences(&install("2"), None)[0]["from"], serde_json::Value::Null);
+    let remove = order(r#"{"action":"REMOVE","plugin":{"name":"web"}}"#);
+    let expected = serde_json::json!([
+        { "what": "revision", "from": "1", "to": null },
+        { "what": "configuration", "from": "ab", "to": null },
+    ]);
+    assert_eq!(differences(&remove, Some(&runs)), expected);
+    assert_eq!(differences(&remove, None), serde_json::json!([]));
+}
+
 fn planned() -> Vec<Planned> {
     let finding = |severity, what: &str| Finding::new(severity, what, "so it is", "change\nit");
     let running = Running {
@@ -76,6 +98,8 @@ fn planned() -> Vec<Planned> {
                 "revision 2 replaces revision 1".to_owned(),
                 "its configuration".to_owned(),
             ],
+            differences: difference(&install("2"), Some(&plugin("web", "1", "RUNNING")))
+                .differences,
             admission: Admission {
                 asked: true,
                 verdict: Some("denied"),
@@ -94,6 +118,7 @@ fn planned() -> Vec<Planned> {
             revision: String::new(),
             running: None,
             changes: Vec::new(),
+            differences: Vec::new(),
             admission: Admission {
                 asked: false,
                 verdict: None,
@@ -128,7 +153,17 @@ fn the_field_names_of_a_plan_never_change() {
     };
     assert_eq!(
         names(&json[0]),
-        ["action", "admission", "archive", "changes", "findings", "name", "revision", "running"]
+        [
+            "action",
+            "admission",
+            "archive",
+            "changes",
+            "differences",
+            "findings",
+            "name",
+            "revision",
+            "running"
+        ]
     );
     assert_eq!(names(&json[0]["admission"]), ["asked", "verdict", "why"]);
     assert_eq!(names(&json[0]["archive"]), ["archive_bytes", "bytes", "files"]);

@@ -18,6 +18,7 @@ fn happened() -> Script {
         delivered,
         type_value: PluginEventType::named(kind).expect("a type").into(),
         delivered_at: None,
+        unaddressed: false,
     };
     Script {
         events: vec![

@@ -22,7 +22,7 @@ const SECTION: &str = "plugins";
 const RLIMITS: &str = "rlimits";
 
 /// All keys of a policy but the limits.
-const KEYS: [&str; 13] = [
+pub(in crate::config) const KEYS: [&str; 13] = [
     "user",
     "group",
     "no_new_privileges",

@@ -1,10 +1,11 @@
 //! The space that an unpacked archive takes on a disk. A dry run measures it, and the preflight
 //! checks use it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The content of an archive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Contents {
     /// Bytes that are transferred.
     pub archive_bytes: u64,

@@ -1,0 +1,121 @@
+//! What several JSON documents have in common. The documents themselves are beside the code that
+//! prints them; `schemas.rs` lists them.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use guest_agent_proto::local;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+
+use super::format::rfc3339;
+use crate::display::values::Named;
+
+/// Numbers that the values of an enum may have.
+const NUMBERS: std::ops::Range<i32> = 1..100;
+
+/// A time, as RFC 3339 writes it in UTC. Stands for the text in schemas.
+pub(super) struct Time;
+
+/// The name of a value of this enum. Stands for the text in schemas, which list the names.
+pub(super) struct NameOf<T>(PhantomData<T>);
+
+/// The agent itself.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Agent<'a> {
+    /// Address of the HTTP listener; empty without one.
+    http: &'a str,
+    /// The id of this machine.
+    instance_id: &'a str,
+    /// The link to the control plane in words; `link_connected` is the value for programs.
+    link: &'a str,
+    /// Whether the control plane is connected.
+    link_connected: bool,
+    /// Events that the control plane has not acknowledged.
+    outbox_depth: u64,
+    /// The agent's process.
+    pid: i32,
+    /// When the agent was started.
+    #[schemars(with = "Option<Time>")]
+    started_at: Option<String>,
+    /// Problems of the agent itself, a sentence each; empty when it has none.
+    troubles: &'a [String],
+    /// The version of the agent that runs.
+    version: &'a str,
+}
+
+/// Something that a policy or an order restricts and this machine does not.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct NotEnforced<'a> {
+    /// The restriction.
+    what: &'a str,
+    /// Why it is not enforced.
+    why: &'a str,
+    /// What can be done about it.
+    fix: &'a str,
+}
+
+// === impl Time ===
+
+impl JsonSchema for Time {
+    fn schema_name() -> Cow<'static, str> {
+        "Time".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+// === impl NameOf ===
+
+impl<T: Named + TryFrom<i32>> JsonSchema for NameOf<T> {
+    fn schema_name() -> Cow<'static, str> {
+        "NameOf".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let values = NUMBERS.filter_map(|number| T::try_from(number).ok());
+        let names: Vec<&str> = values.map(Named::name).collect();
+        json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+// === impl Agent ===
+
+impl<'a> From<&'a local::AgentStatus> for Agent<'a> {
+    fn from(agent: &'a local::AgentStatus) -> Self {
+        Self {
+            http: &agent.http,
+            instance_id: &agent.instance_id,
+            link: &agent.link,
+            link_connected: agent.link_connected,
+            outbox_depth: agent.outbox_depth,
+            pid: agent.pid,
+            started_at: rfc3339(agent.started_at.as_ref()),
+            troubles: &agent.troubles,
+            version: &agent.version,
+        }
+    }
+}
+
+// === impl NotEnforced ===
+
+impl<'a> From<&'a local::NotEnforced> for NotEnforced<'a> {
+    fn from(it: &'a local::NotEnforced) -> Self {
+        Self { what: &it.what, why: &it.why, fix: &it.fix }
+    }
+}
+
+/// A text that has something in it.
+pub(super) fn present(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
