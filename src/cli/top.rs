@@ -3,7 +3,8 @@
 //! ```text
 //!   agent ─► feed.rs ─────┐
 //!   keys ──► screen.rs ───┼─► model.rs: update, pure ─► view.rs, pure ─► screen.rs
-//!   time ─────────────────┘        └─► which plugin is looked at ─► feed.rs
+//!   time ─────────────────┘        ├─► which plugin is looked at ─► feed.rs
+//!                                  └─► what is to be done with one ─► deed.rs
 //! ```
 //!
 //! Without a terminal (a pipe, a file, `--json`), it prints one snapshot instead.
@@ -26,6 +27,7 @@ use super::failure::Failure;
 use super::{events, json, status};
 
 mod canvas;
+mod deed;
 mod feed;
 mod model;
 mod screen;
@@ -92,7 +94,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let (look, looked_at) = watch::channel(None);
     let mut screen = Screen::open().map_err(|error| cannot(&error))?;
     let mut keys = screen::keys(WAITING_MAX).map_err(|error| cannot(&error))?;
-    let feeding = feed::feed(socket, now, looked_at, tell);
+    let feeding = feed::feed(socket.clone(), now, looked_at, tell.clone());
     tokio::pin!(feeding);
     let mut beat = tokio::time::interval(BEAT);
     loop {
@@ -122,6 +124,9 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             if model.update(happened, now()) == Flow::Quit {
                 return Ok(());
             }
+        }
+        if let Some(wish) = model.wish.take() {
+            tokio::spawn(deed::carry_out(socket.clone(), wish, tell.clone()));
         }
         look.send_if_modified(|before| {
             let wanted = model.looked_at();

@@ -12,7 +12,7 @@ use crate::harness::{Bed, contract, orders, plugins};
 mod outputs;
 
 /// The fields of a plugin's status that scripts rely on.
-const STATUS_FIELDS: [&str; 26] = [
+const STATUS_FIELDS: [&str; 27] = [
     "name",
     "revision",
     "state",
@@ -39,6 +39,7 @@ const STATUS_FIELDS: [&str; 26] = [
     "until",
     "help",
     "trigger",
+    "hold",
 ];
 
 const EVENT_FIELDS: [&str; 8] =

@@ -7,7 +7,7 @@ use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::execution_model as em;
 use serde_json::Value;
 
-use crate::harness::{ArchiveSpec, Bed, orders};
+use crate::harness::{Archive, ArchiveSpec, Bed, orders};
 use crate::limits::can_limit;
 
 /// What is expected of one plugin.
@@ -50,6 +50,14 @@ const CASES: &[Case] = &[
         logged: None,
     },
     Case { plugin: "fine", verdict: "ok", cause: "fine", says: &[], help: "", logged: None },
+    Case {
+        plugin: "held",
+        verdict: "held",
+        cause: "held",
+        says: &["held by root: freeze", "an INSTALL of revision 2 waits"],
+        help: "guest-agent release held",
+        logged: None,
+    },
     Case {
         plugin: "hungry",
         verdict: "failing",
@@ -99,11 +107,27 @@ const CASES: &[Case] = &[
         logged: Some(("WARN", "the run of the plugin failed")),
     },
     Case {
+        plugin: "rolled",
+        verdict: "held",
+        cause: "rolled_back",
+        says: &["revision 2 stays away and 1 runs", "rolled back by root: it leaks"],
+        help: "guest-agent release rolled",
+        logged: Some(("ERROR", "the revision of the plugin failed")),
+    },
+    Case {
         plugin: "slow",
         verdict: "failing",
         cause: "start_fails",
         says: &["does not start: attempt", "of 100"],
         help: "guest-agent logs slow",
+        logged: None,
+    },
+    Case {
+        plugin: "stopped",
+        verdict: "held",
+        cause: "stopped",
+        says: &["stopped by root: maintenance"],
+        help: "guest-agent start stopped",
         logged: None,
     },
     Case {
@@ -165,6 +189,9 @@ async fn incident(bed: &Bed) {
         troubled("never", &["--exit-before-start=3"])
             .manifest(|it| it.start_attempt_count = 2)
             .order(),
+        orders::install("held", "1", &echo).order(),
+        orders::install("rolled", "1", &echo).order(),
+        orders::install("stopped", "1", &echo).order(),
         orders::install("once", "1", &once)
             .manifest(|it| {
                 it.plugin_type = pb::PluginType::OneShot.into();
@@ -188,6 +215,7 @@ async fn incident(bed: &Bed) {
     let before = bed.running("crashed", "1").await;
     bed.tell("crashed", "exit 9").await;
     bed.running_again("crashed", &before).await;
+    people_act(bed, &echo).await;
     bed.running("near", "1").await;
     let used = bed
         .status_where("near", "its memory is measured", |it| {
@@ -200,6 +228,19 @@ async fn incident(bed: &Bed) {
     let limited =
         troubled("near", &["--allocate-mb=40"]).manifest(|it| it.max_memory_usage_bytes = limit);
     bed.configure(vec![limited.order()]).await;
+}
+
+/// What people ask of three of them.
+async fn people_act(bed: &Bed, echo: &Archive) {
+    for name in ["held", "rolled", "stopped"] {
+        bed.running(name, "1").await;
+    }
+    bed.cli(&["hold", "held", "--reason", "freeze"]).await.ok();
+    let second = |name: &str| orders::install(name, "2", echo).order();
+    bed.configure(vec![second("held"), second("rolled")]).await;
+    bed.running("rolled", "2").await;
+    bed.cli(&["rollback", "rolled", "--reason", "it leaks", "--wait"]).await.ok();
+    bed.cli(&["stop", "stopped", "--reason", "maintenance", "--wait"]).await.ok();
 }
 
 /// The plugins as `status --json` shows them, once all cases are as expected.
@@ -249,7 +290,7 @@ async fn every_problem_is_named_with_its_reason_and_the_next_command_wherever_on
     let status = bed.cli(&["status"]).await.ok();
     let doctor = bed.cli(&["doctor", "--config", &config]).await;
     assert_eq!(doctor.code, 1, "{doctor:?}");
-    assert!(doctor.stdout.contains("plugins (12)"), "it says what it checked: {doctor:?}");
+    assert!(doctor.stdout.contains("plugins (15)"), "it says what it checked: {doctor:?}");
     let metrics = bed.get("/metrics").await.body;
     let log = bed.log();
     for case in CASES {

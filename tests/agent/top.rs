@@ -135,6 +135,39 @@ async fn a_person_watches_plugins_through_a_crash_of_the_agent_and_gets_the_term
 }
 
 #[tokio::test]
+async fn a_person_acts_on_a_plugin_after_a_question() {
+    let bed = with_a_plugin().await;
+    let Some(terminal) = Terminal::open(&bed) else { return bed.finish().await };
+    terminal.until(&bed, "the plugin", |it| it.contains("RUNNING")).await;
+    terminal.press("S");
+    terminal.until(&bed, "a question", |it| it.contains("stop echo?")).await;
+    terminal.press("n");
+    terminal.until(&bed, "the keys", |it| it.contains("q quit")).await;
+    terminal.press("S");
+    terminal.until(&bed, "the question again", |it| it.contains("stop echo?")).await;
+    terminal.press("y");
+    terminal.until(&bed, "the answer", |it| it.contains("echo: stop requested")).await;
+    let status = bed.in_state("echo", "STOPPED").await;
+    assert_eq!(status.reason, "stopped by root: asked for in top");
+    // The list has to know it before the same key means a start.
+    terminal.until(&bed, "that it is stopped", |it| it.contains("STOPPED")).await;
+    terminal.press("S");
+    terminal.until(&bed, "another question", |it| it.contains("start echo?")).await;
+    terminal.press("y");
+    bed.running("echo", "1").await;
+    terminal.press("H");
+    terminal.until(&bed, "a third question", |it| it.contains("hold echo?")).await;
+    terminal.press("y");
+    let held = async || bed.status("echo").await?.hold;
+    let hold = bed.until("the plugin is held", held).await;
+    assert_eq!(hold.by, "root: asked for in top");
+    terminal.press("q");
+    terminal.ended(&bed).await;
+    drop(terminal);
+    bed.finish().await;
+}
+
+#[tokio::test]
 async fn a_signal_gives_the_terminal_back() {
     let bed = with_a_plugin().await;
     for end in [Signal::SIGTERM, Signal::SIGINT] {

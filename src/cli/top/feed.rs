@@ -48,6 +48,8 @@ pub(super) enum Update {
     Event(Box<Event>),
     /// The details of the selected plugin.
     Detail(Detail),
+    /// What the agent answered to what a person asked for.
+    Answered(String),
     Lost {
         why: String,
         retry_in: Duration,

@@ -8,6 +8,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{AgentStatus, Event, PluginStatus};
 use jiff::{SignedDuration, Timestamp};
 
+use super::deed::{Deed, Wish};
 use super::feed::{Detail, Update};
 use crate::display::{self, values};
 
@@ -44,6 +45,8 @@ pub(super) enum Face {
     List,
     /// The list, while its filter is written.
     Filter,
+    /// The list, while a person is asked whether a deed is meant.
+    Asking(Deed),
     /// One plugin, from this line on.
     Detail {
         from: usize,
@@ -106,6 +109,10 @@ pub(super) struct Model {
     pub(super) filter: String,
     pub(super) face: Face,
     pub(super) detail: Option<Detail>,
+    /// What the agent answered last; until another key is pressed.
+    pub(super) notice: Option<String>,
+    /// A confirmed deed that was not carried out yet.
+    pub(super) wish: Option<Wish>,
     selected: Option<String>,
     /// The row of the selected plugin, for the time after its removal.
     at: usize,
@@ -127,6 +134,8 @@ impl Model {
             filter: String::new(),
             face: Face::List,
             detail: None,
+            notice: None,
+            wish: None,
             selected: None,
             at: 0,
         }
@@ -142,23 +151,44 @@ impl Model {
                 Flow::GoOn
             }
             Happened::Pressed(Key::Interrupt) => Flow::Quit,
-            Happened::Pressed(key) => match self.face {
-                Face::List => self.pressed_in_list(key),
-                Face::Filter => {
-                    self.pressed_in_filter(key);
-                    Flow::GoOn
-                }
-                Face::Detail { from } => self.pressed_in_detail(key, from),
-                Face::Help => {
-                    if key != Key::Resized {
-                        self.face = Face::List;
-                    }
-                    Flow::GoOn
-                }
-            },
+            Happened::Pressed(key) => self.pressed(key),
         };
         self.settle();
         flow
+    }
+
+    fn pressed(&mut self, key: Key) -> Flow {
+        if key != Key::Resized {
+            self.notice = None;
+        }
+        match self.face {
+            Face::List => return self.pressed_in_list(key),
+            Face::Detail { from } => return self.pressed_in_detail(key, from),
+            Face::Filter => self.pressed_in_filter(key),
+            Face::Asking(deed) => self.answered(deed, key),
+            Face::Help if key == Key::Resized => {}
+            Face::Help => self.face = Face::List,
+        }
+        Flow::GoOn
+    }
+
+    /// Whether the deed is meant. Only `y` says so.
+    fn answered(&mut self, deed: Deed, key: Key) {
+        if key == Key::Resized {
+            return;
+        }
+        self.face = Face::List;
+        if matches!(key, Key::Char('y' | 'Y'))
+            && let Some(name) = self.selected.clone()
+        {
+            self.wish = Some(Wish { name, deed });
+        }
+    }
+
+    /// The selected plugin.
+    pub(super) fn selected(&self) -> Option<&PluginStatus> {
+        let name = self.selected.as_ref()?;
+        self.plugins.iter().find(|plugin| plugin.name == *name)
     }
 
     /// The plugins that are shown, in the order in which they are.
@@ -199,7 +229,7 @@ impl Model {
     pub(super) fn looked_at(&self) -> Option<&str> {
         match self.face {
             Face::Detail { .. } => self.selected.as_deref(),
-            Face::List | Face::Filter | Face::Help => None,
+            Face::List | Face::Filter | Face::Asking(_) | Face::Help => None,
         }
     }
 
@@ -235,6 +265,7 @@ impl Model {
                 self.events.push_back(*event);
             }
             Update::Detail(detail) => self.detail = Some(detail),
+            Update::Answered(said) => self.notice = Some(said),
             Update::Lost { why, retry_in } => {
                 let retry_in = SignedDuration::try_from(retry_in).unwrap_or(SignedDuration::ZERO);
                 let retry_at = self.now.checked_add(retry_in).unwrap_or(self.now);
@@ -265,7 +296,12 @@ impl Model {
             Key::PageDown => self.select(self.at + PAGE),
             Key::Home | Key::Char('g') => self.select(0),
             Key::End | Key::Char('G') => self.select(usize::MAX),
-            Key::Enter | Key::Char(_) | Key::Backspace | Key::Resized | Key::Interrupt => {}
+            Key::Char(key) => {
+                if let Some(deed) = self.selected().and_then(|plugin| Deed::of(key, plugin)) {
+                    self.face = Face::Asking(deed);
+                }
+            }
+            Key::Enter | Key::Backspace | Key::Resized | Key::Interrupt => {}
         }
         Flow::GoOn
     }
@@ -333,6 +369,11 @@ impl Model {
             Some(at) => self.at = at,
             // The page of a removed plugin stays open and says that the plugin was removed.
             None if matches!(self.face, Face::Detail { .. }) => {}
+            // The question was about a plugin that is gone.
+            None if matches!(self.face, Face::Asking(_)) => {
+                self.face = Face::List;
+                self.select(self.at);
+            }
             None => self.select(self.at),
         }
         if let Face::Detail { from } = self.face {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use guest_agent_proto::local::{
-    AgentStatus, Event, GetStatusResponse, Pending, PluginStatus, Usage,
+    AgentStatus, Event, GetStatusResponse, Hold, Pending, PluginStatus, Usage, Verdict,
 };
 use insta::assert_snapshot;
 use jiff::Timestamp;
@@ -15,6 +15,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 
 use super::canvas::Theme;
+use super::deed::{Deed, Wish};
 use super::feed::{Detail, Update};
 use super::model::{EVENTS_MAX, Face, Flow, Happened, Key, Model, Order};
 use super::view::view;
@@ -125,6 +126,60 @@ fn picture(model: &Model, columns: u16, rows: u16) -> String {
     let theme = Theme::new(false);
     terminal.draw(|frame| view(model, theme, frame.area(), frame.buffer_mut())).expect("a picture");
     terminal.backend().to_string()
+}
+
+// === deeds ===
+
+#[test]
+fn a_deed_is_carried_out_after_a_yes_and_after_nothing_else() {
+    let mut model = model();
+    let metrics = [Key::Down, Key::Down];
+    let _stays = pressed(&mut model, metrics);
+    assert_eq!(model.selected().map(|plugin| &*plugin.name), Some("metrics"));
+    for no in [Key::Char('n'), Key::Escape, Key::Enter, Key::Char('q')] {
+        assert_eq!(pressed(&mut model, [Key::Char('R'), no]), Flow::GoOn);
+        assert_eq!((&model.wish, model.face), (&None, Face::List), "{no:?}");
+    }
+    let _stays = pressed(&mut model, [Key::Char('R'), Key::Resized]);
+    assert!(picture(&model, 80, 24).contains("restart metrics? it is stopped and started again"));
+    let _stays = pressed(&mut model, [Key::Char('y')]);
+    let wish = Wish { name: "metrics".to_owned(), deed: Deed::Restart };
+    assert_eq!(model.wish.take(), Some(wish));
+    told(&mut model, [Update::Answered("metrics: restart requested".to_owned())]);
+    assert!(picture(&model, 80, 24).contains("metrics: restart requested"));
+    let _stays = pressed(&mut model, [Key::Up]);
+    assert!(!picture(&model, 80, 24).contains("restart requested"));
+}
+
+#[test]
+fn one_key_stops_and_starts_and_one_holds_and_releases() {
+    let of = |key, change: fn(&mut PluginStatus)| {
+        let mut plugin = plugin("a", "RUNNING");
+        change(&mut plugin);
+        Deed::of(key, &plugin)
+    };
+    let stopped = |plugin: &mut PluginStatus| {
+        let cause = "stopped".to_owned();
+        plugin.verdict = Some(Verdict { cause, ..Verdict::default() });
+    };
+    assert_eq!(of('S', |_| {}), Some(Deed::Stop));
+    assert_eq!(of('S', stopped), Some(Deed::Start));
+    assert_eq!(of('H', |_| {}), Some(Deed::Hold));
+    assert_eq!(of('H', |plugin| plugin.hold = Some(Hold::default())), Some(Deed::Release));
+    assert_eq!(of('H', |plugin| "2".clone_into(&mut plugin.rolled_back)), Some(Deed::Release));
+    assert_eq!(of('B', |_| {}), Some(Deed::Rollback));
+    assert_eq!(of('x', |_| {}), None);
+}
+
+#[test]
+fn a_question_about_a_plugin_that_is_gone_is_withdrawn() {
+    let mut model = model();
+    let _stays = pressed(&mut model, [Key::Char('S')]);
+    assert!(matches!(model.face, Face::Asking(_)));
+    told(&mut model, [status(vec![running("metrics", 1.0, 1)])]);
+    assert_eq!(model.face, Face::List);
+    let _stays = pressed(&mut model, [Key::Char('y')]);
+    assert_eq!(model.wish, None);
 }
 
 // === pictures ===

@@ -37,7 +37,7 @@ const HELP: [&str; 16] = [
     "                   its state, and what it printed last",
     "  Esc              back; in the list: no filter, then quit",
     "  /                only plugins with this in their name or state",
-    "",
+    "  R S B H          restart; stop or start; roll back; hold or release",
     "  n s r c m        sort by name, state, restarts, CPU, memory;",
     "                   the same again: the other way round",
     "",
@@ -68,7 +68,7 @@ pub(super) fn view(model: &Model, theme: Theme, area: Rect, buffer: &mut Buffer)
             draw(&lines, rest, &mut rest.clone(), buffer);
         }
         Face::Detail { from } => detail(model, from, theme, rest, buffer),
-        Face::List | Face::Filter => {
+        Face::List | Face::Filter | Face::Asking(_) => {
             if area.height >= EVENTS_FROM {
                 let shown = events_shown(model, rest.height);
                 if shown > 0 {
@@ -150,9 +150,18 @@ fn keys(model: &Model, theme: Theme, columns: usize) -> Line<'static> {
             let text = format!("filter: {}_", one_line(&model.filter));
             return Line::styled(text, theme.heading());
         }
+        Face::Asking(deed) => {
+            let name = model.selected().map_or("", |plugin| &plugin.name);
+            return Line::styled(shortened(&deed.question(name), columns), theme.heading());
+        }
+        Face::List if model.notice.is_some() => {
+            let notice = model.notice.as_deref().unwrap_or_default();
+            return Line::styled(shortened(notice, columns), theme.heading());
+        }
         Face::Help => &["any key: back"],
         Face::Detail { .. } => &["Esc back  Up/Down scroll  q quit", "Esc back  q quit"],
         Face::List => &[
+            "q quit  ? help  / filter  Enter detail  R restart  S stop/start  B roll back  H hold  sort: n s r c m",
             "q quit  ? help  / filter  Enter detail  sort: n name s state r restarts c cpu m memory",
             "q quit  ? help  / filter  Enter detail  sort: n s r c m",
             "q quit  ? help  / filter  Enter detail",
