@@ -14,6 +14,7 @@
 pub mod commands;
 pub mod host;
 pub mod http;
+pub(crate) mod last_output;
 pub mod local;
 pub mod outcome;
 pub(crate) mod peers;

@@ -102,6 +102,10 @@ pub struct AgentConfig {
     pub log_dir: PathBuf,
     /// Directory with the manifests of plugins that came with the image. Absolute.
     pub local_plugin_dir: PathBuf,
+    /// Group whose members may look over the agent's socket, by name or number; empty for none.
+    pub socket_group: String,
+    /// Group whose members may look and act over the agent's socket, by name or number; empty for none.
+    pub admin_group: String,
 }
 
 /// `[instance]`.
@@ -376,6 +380,8 @@ impl Default for AgentConfig {
             runtime_dir: "/run/guest-agent".into(),
             log_dir: "/var/log/guest-agent".into(),
             local_plugin_dir: "/usr/lib/guest-agent/plugins".into(),
+            socket_group: String::new(),
+            admin_group: String::new(),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! does not run is a finding then. A check only looks; it changes nothing and needs no more rights
 //! than its caller has. A new check is a file here and a line in [`CHECKS`].
 
+mod access;
 mod admission;
 mod agent;
 mod check;
@@ -36,6 +37,7 @@ pub const CHECKS: &[Check] = &[
     Check { about: "store", run: store::check },
     Check { about: "disk", run: disk::check },
     Check { about: "permissions", run: permissions::check },
+    Check { about: "access", run: access::check },
     Check { about: "policies", run: policies::check },
     Check { about: "admission", run: admission::check },
     Check { about: "local plugins", run: local::check },

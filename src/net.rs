@@ -16,6 +16,7 @@ pub mod dial;
 pub mod endpoint;
 pub mod host_pattern;
 pub(crate) mod keepalive;
+pub mod levels;
 pub mod metadata_address;
 pub(crate) mod off_limits;
 mod peer_uid;

@@ -31,8 +31,9 @@ use crate::install::local_manifests::PluginFolders;
 use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
 use crate::link::Link;
+use crate::net::levels::Levels;
 use crate::net::metadata_address::MetadataAddress;
-use crate::net::socket;
+use crate::net::socket::{self, Access, SocketError};
 use crate::observe::log;
 use crate::observe::metrics::counters::Counts;
 use crate::observe::otlp::Telemetry;
@@ -61,6 +62,8 @@ pub(super) struct Adapters {
     pub(super) telemetry: Option<Telemetry>,
     /// The local socket; it answers no calls yet.
     pub(super) listening: UnixListener,
+    /// Who may do what over it.
+    pub(super) levels: Arc<Levels>,
     pub(super) local_socket: PathBuf,
     pub(super) cgroups: Cgroups,
     pub(super) storage: Arc<dyn Storage>,
@@ -86,6 +89,25 @@ pub(super) struct Adapters {
     pub(super) lock: StateLock,
 }
 
+/// The local socket, and who may do what over it. The agent does not do without the socket, so one
+/// that cannot be given to the groups is its owner's alone.
+async fn local_listener(config: &Config) -> Result<(UnixListener, Arc<Levels>), SocketError> {
+    let agent = &config.agent;
+    let levels = Arc::new(Levels::find(&agent.socket_group, &agent.admin_group).await);
+    let (path, access) = (agent.socket(), levels.access());
+    let listening = match socket::bind(&path, &access).await {
+        Err(error @ SocketError::Listen { .. }) if access != Access::owner_only() => {
+            error!(
+                error = %Chain(&error),
+                "agent.sock is for the agent's own user only: it cannot be given to the groups"
+            );
+            socket::bind_private(&path).await?
+        }
+        bound => bound?,
+    };
+    Ok((listening, levels))
+}
+
 // === impl Adapters ===
 
 impl Adapters {
@@ -106,7 +128,7 @@ impl Adapters {
 
         // This comes first, because another agent may answer on the socket.
         let local_socket = config.agent.socket();
-        let listening = socket::bind_private(&local_socket).await?;
+        let (listening, levels) = local_listener(config).await?;
         crash_point::reach("after", "bind", "agent.sock");
 
         let cgroups = find_cgroups(config);
@@ -168,6 +190,7 @@ impl Adapters {
             machine,
             telemetry,
             listening,
+            levels,
             local_socket,
             cgroups,
             storage,

@@ -151,10 +151,11 @@ impl Service {
         };
         tasks.start(Task::Http, http.serve());
         let (stop_api, api_stopped) = oneshot::channel::<()>();
-        let serving = api.serve(adapters.listening, adapters.launcher.clone(), async {
-            // A dropped sender means the same as a sent one: stop.
-            drop(api_stopped.await);
-        });
+        let serving =
+            api.serve(adapters.listening, adapters.launcher.clone(), adapters.levels, async {
+                // A dropped sender means the same as a sent one: stop.
+                drop(api_stopped.await);
+            });
         tasks.start(Task::LocalApi, async { drop(serving.await) });
         let launcher = adapters.launcher.clone();
         serve_commands(config, &system, in_effect, launcher, &mut modules, &mut tasks).await;

@@ -4,8 +4,9 @@
 //! manager. Questions are answered from the manager's roster, the recorded events and the log
 //! files; no plugin is visited, but by `Ask`, which is a question to the plugin itself.
 //!
-//! The socket is the owner's only (mode 0600), so every caller is the agent's own user or root. Calls
-//! of plugins that a policy confines are refused: over this socket they would get everything back.
+//! The socket is for the agent's own user and root, and for members of two groups where those are
+//! configured: one may look, the other act (`access`). Calls of plugins that a policy confines are
+//! refused: over this socket they would get everything back.
 
 use std::sync::Arc;
 
@@ -20,13 +21,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::InterceptorLayer;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::api::peers::judge;
+use crate::api::peers::judge_levels;
 use crate::net::accept::Acceptor;
-use crate::net::shares::{Most, Shares};
+use crate::net::levels::{Level, Levels};
+use crate::net::pools::{PoolSizes, Pools};
+use crate::net::shares::Most;
 use crate::net::vetted::{self, VettingListener};
 use crate::process::launch::ProcessLauncher;
 use crate::store::adoption::Adoption;
 
+mod access;
 mod act;
 mod admission;
 mod archives;
@@ -48,11 +52,15 @@ pub use health::HttpHealth;
 pub(crate) use orders::remove_order;
 pub use reach::LocalApi;
 
+use access::AccessLayer;
+
 /// Largest request: a `ConfigurePluginStates` of the size a control plane may send.
 const REQUEST_MAX: usize = 4 * 1024 * 1024;
 
-/// Most connections at once. Commands that follow something keep theirs.
-const CONNECTIONS: Most = Most { all: 512, each: 384 };
+/// Most connections at once. Commands that follow something keep theirs. Members of the groups that
+/// may use the socket, all of them together, never take the places of the agent's owner and of root.
+const CONNECTIONS: PoolSizes =
+    PoolSizes { own: Most { all: 512, each: 384 }, others: Most { all: 128, each: 32 } };
 
 // === impl LocalApi ===
 
@@ -65,17 +73,21 @@ impl LocalApi {
         self,
         listener: UnixListener,
         launcher: Arc<ProcessLauncher>,
+        levels: Arc<Levels>,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), tonic::transport::Error> {
         let registry = RegistryServer::new(self.registry.clone());
         let service = LocalAgentServer::new(self).max_decoding_message_size(REQUEST_MAX);
-        let places = Shares::new("the local socket", CONNECTIONS);
-        let listener = VettingListener::new(listener, judge("agent.sock", launcher));
+        let own_uid = rustix::process::geteuid().as_raw();
+        let places = Pools::new("the local socket", CONNECTIONS, own_uid);
+        let vet = judge_levels("agent.sock", launcher, Arc::clone(&levels));
+        let listener = VettingListener::new(listener, vet);
         let acceptor = Acceptor::new(listener, places, |error| {
             tracing::warn!(%error, "a connection to the local socket was not accepted");
         });
         tonic::transport::Server::builder()
             .layer(InterceptorLayer::new(vetted::admit))
+            .layer(AccessLayer(levels))
             .add_service(service)
             .add_service(registry)
             .serve_with_incoming_shutdown(acceptor.incoming(), stop)
@@ -95,23 +107,36 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::GetStatusRequest>,
     ) -> Result<Response<local::GetStatusResponse>, Status> {
-        let request = request.into_inner();
+        let (_, extensions, request) = request.into_parts();
         let points = usize::try_from(request.usage_points).unwrap_or(usize::MAX);
-        Ok(Response::new(self.status(&request.name, points).await?))
+        let mut status = self.status(&request.name, points).await?;
+        if access::level(&extensions) == Level::Look {
+            access::hide_in_status(&mut status);
+        }
+        Ok(Response::new(status))
     }
 
     async fn watch_status(
         &self,
         request: Request<local::GetStatusRequest>,
     ) -> Result<Response<Self::WatchStatusStream>, Status> {
-        status::watch(self, request.into_inner()).await.map(Response::new)
+        let level = access::level(request.extensions());
+        let changes = status::watch(self, request.into_inner()).await?;
+        Ok(Response::new(access::shown(changes, level, access::hide_in_status)))
     }
 
     async fn explain(
         &self,
         request: Request<local::ExplainRequest>,
     ) -> Result<Response<local::ExplainResponse>, Status> {
-        status::explain(self, request.get_ref()).await.map(Response::new)
+        if request.get_ref().config {
+            access::require(request.extensions(), Level::Act)?;
+        }
+        let mut answer = status::explain(self, request.get_ref()).await?;
+        if access::level(request.extensions()) == Level::Look {
+            access::hide_in_answer(&mut answer);
+        }
+        Ok(Response::new(answer))
     }
 
     async fn configure(
@@ -153,7 +178,9 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::StreamEventsRequest>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
-        streams::events(self, request.into_inner()).await.map(Response::new)
+        let level = access::level(request.extensions());
+        let events = streams::events(self, request.into_inner()).await?;
+        Ok(Response::new(access::shown(events, level, access::hide_in_event)))
     }
 
     async fn stream_logs(
@@ -192,7 +219,10 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::SweepRequest>,
     ) -> Result<Response<local::SweepResponse>, Status> {
-        let delete = request.into_inner().delete;
+        let delete = request.get_ref().delete;
+        if delete {
+            access::require(request.extensions(), Level::Act)?;
+        }
         let manner = if delete { SweepManner::Delete } else { SweepManner::Pretend };
         let swept = self.sweep.send(SweepNow(manner)).await;
         let report = swept

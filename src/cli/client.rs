@@ -87,7 +87,8 @@ fn unreachable_because(socket: &Path, error: &std::io::Error) -> Failure {
             "the service has ended without removing its socket; see `systemctl status guest-agent`",
         ),
         ErrorKind::PermissionDenied => {
-            (format!("the agent is not reachable: no permission to use {path}"), "run as root")
+            let what = format!("the agent is not reachable: no permission to use {path}");
+            (what, "run as root, or as a member of agent.socket_group or agent.admin_group")
         }
         _ => (
             format!("the agent is not reachable on {path}"),
@@ -170,7 +171,7 @@ mod tests {
         };
         assert!(advice(ErrorKind::NotFound).contains("is the service running?"));
         assert!(advice(ErrorKind::ConnectionRefused).contains("systemctl status guest-agent"));
-        assert_eq!(advice(ErrorKind::PermissionDenied), "run as root");
+        assert!(advice(ErrorKind::PermissionDenied).starts_with("run as root, or as a member"));
         assert!(advice(ErrorKind::TimedOut).contains("--socket"));
     }
 

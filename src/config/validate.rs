@@ -47,6 +47,8 @@ fn agent(config: &Config, rules: &mut Rules<'_>) {
     rules.absolute("agent.runtime_dir", &agent.runtime_dir);
     rules.absolute("agent.log_dir", &agent.log_dir);
     rules.absolute("agent.local_plugin_dir", &agent.local_plugin_dir);
+    rules.group("agent.socket_group", &agent.socket_group);
+    rules.group("agent.admin_group", &agent.admin_group);
     let longest = agent.runtime_dir.join(LONGEST_SOCKET).as_os_str().len();
     rules.require("agent.runtime_dir", longest <= SOCKET_PATH_MAX, || {
         format!(
@@ -321,6 +323,19 @@ impl Rules<'_> {
         });
         self.require(key, !value.chars().any(char::is_control), || {
             "it holds a control character; remove it".to_owned()
+        });
+    }
+
+    /// The name or the number of a group, or nothing. Whether there is such a group is not looked at.
+    fn group(&mut self, key: &str, name: &str) {
+        self.text(key, name, 0, 32);
+        // The characters that separate names in /etc/group and in lists.
+        let is_one = !name.contains([':', ',', '/']) && name.trim() == name;
+        self.require(key, is_one, || {
+            format!(
+                "{name:?} is not the name of a group; write one name or number, as `getent group` \
+                 lists them"
+            )
         });
     }
 

@@ -17,7 +17,7 @@ use super::accept::Listener;
 use super::placed::PlacedInfo;
 use super::shares::{HasPeer, Peer};
 use crate::os::descriptors::{self, Open};
-use crate::os::{procfs, users};
+use crate::os::{peer_groups, procfs, users};
 
 /// Whether the peer may use the socket, or why not.
 pub(crate) type PeerResult = Result<(), Arc<str>>;
@@ -25,7 +25,7 @@ pub(crate) type PeerResult = Result<(), Arc<str>>;
 /// Judges the process at the other end of a connection.
 pub(crate) type Vet = Arc<dyn Fn(&UnixStream) -> BoxFuture<'static, PeerResult> + Send + Sync>;
 
-/// A listener whose connections are judged. Its socket is open to the agent's owner and root alone.
+/// A listener whose connections are judged.
 pub(crate) struct VettingListener {
     listener: UnixListener,
     vet: Vet,
@@ -42,10 +42,14 @@ pub(crate) struct Vetted {
 }
 
 /// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// The user of the process.
     pub(crate) uid: u32,
+    /// The group of the process.
+    pub(crate) gid: u32,
+    /// Its other groups. As its user and its group, those that it had when it connected.
+    pub(crate) groups: Arc<[u32]>,
     /// The user who logged in, however the process became another one; `None` where nobody did.
     pub(crate) login: Option<u32>,
 }
@@ -84,7 +88,7 @@ impl Listener for VettingListener {
             let judging = self.accepted().as_ref().map(|stream| (self.vet)(stream));
             let Some(judging) = judging else {
                 let (stream, _) = self.listener.accept().await?;
-                descriptors::check(&stream, Open::ToOwner)?;
+                descriptors::check(&stream, open_to(&stream))?;
                 *self.accepted() = Some(stream);
                 continue;
             };
@@ -97,21 +101,34 @@ impl Listener for VettingListener {
     }
 }
 
+/// Whose descriptors a connection takes: those of other users leave more for the agent's work.
+fn open_to(stream: &UnixStream) -> Open {
+    let own = rustix::process::geteuid().as_raw();
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == 0 || peer.uid() == own => Open::ToOwner,
+        Ok(_) | Err(_) => Open::ToAll,
+    }
+}
+
 // === impl Caller ===
 
 impl Caller {
-    fn of(stream: &UnixStream) -> Option<Self> {
+    /// Who is at the other end; `None` when the kernel does not say.
+    pub(crate) fn of(stream: &UnixStream) -> Option<Self> {
         let peer = stream.peer_cred().ok()?;
         let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
-        Some(Self { uid: peer.uid(), login: pid.and_then(procfs::login) })
+        // An older kernel does not know them, and then they let nobody in.
+        let groups = peer_groups::of(stream).unwrap_or_default().into();
+        let login = pid.and_then(procfs::login);
+        Some(Self { uid: peer.uid(), gid: peer.gid(), groups, login })
     }
 
     /// Who that is, with the user who logged in where that is another one. Blocks.
-    pub(crate) fn name(self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.named(users::name_of)
     }
 
-    fn named(self, name_of: impl Fn(u32) -> String) -> String {
+    fn named(&self, name_of: impl Fn(u32) -> String) -> String {
         match self.login {
             Some(login) if login != self.uid => {
                 format!("{} as {}", name_of(login), name_of(self.uid))
@@ -145,7 +162,7 @@ impl Connected for Vetted {
     type ConnectInfo = VettedInfo;
 
     fn connect_info(&self) -> VettedInfo {
-        VettedInfo { result: self.result.clone(), caller: self.caller }
+        VettedInfo { result: self.result.clone(), caller: self.caller.clone() }
     }
 }
 
@@ -205,7 +222,9 @@ mod tests {
 
     #[test]
     fn who_logged_in_is_named_beside_the_user_of_the_process() {
-        let named = |uid, login| Caller { uid, login }.named(|uid| format!("u{uid}"));
+        let named = |uid, login| {
+            Caller { uid, gid: 7, groups: Arc::default(), login }.named(|uid| format!("u{uid}"))
+        };
         assert_eq!(named(0, Some(1000)), "u1000 as u0");
         assert_eq!(named(0, Some(0)), "u0");
         assert_eq!(named(0, None), "u0");

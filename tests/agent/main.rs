@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
+mod access;
 mod admission;
 mod again;
 mod bundle;

@@ -157,13 +157,14 @@ fn startable(view: &PluginView) -> Result<(), Status> {
 
 /// Who asks, and why: `alice as root: the disk is full`.
 async fn by(extensions: &Extensions, reason: &str) -> Arc<str> {
-    let caller = extensions.get::<Caller>().copied();
+    let caller = extensions.get::<Caller>().cloned();
     let who = match caller {
         None => "the web console".to_owned(),
         // Names may come from a database on a network.
         Some(caller) => {
+            let uid = caller.uid;
             let named = tokio::task::spawn_blocking(move || caller.name()).await;
-            named.unwrap_or_else(|_| format!("uid {}", caller.uid))
+            named.unwrap_or_else(|_| format!("uid {uid}"))
         }
     };
     let mut text = match one_line(reason) {
