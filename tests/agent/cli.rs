@@ -341,6 +341,23 @@ async fn dev_takes_everything_with_it_when_it_is_interrupted() {
 }
 
 #[tokio::test]
+async fn nothing_is_delivered_where_nobody_could_have_acknowledged_it() {
+    let mut bed = Bed::builder().set("control_plane.enabled=false").build().await;
+    bed.spawn_agent();
+    bed.until("the agent answers", async || bed.try_status().await.ok().map(|_| ())).await;
+    let echo = bed.echo().await;
+    bed.configure_locally(vec![orders::install("echo", "1", &echo).order()]).await;
+    bed.running("echo", "1").await;
+    let events = bed.cli(&["events", "echo", "--json"]).await.ok();
+    assert!(events.lines().count() >= 3, "{events}");
+    assert!(events.lines().all(|line| json(line)["delivered"] == false), "{events}");
+    // It is no lack: there is nobody to deliver to.
+    let text = bed.cli(&["events", "echo"]).await.ok();
+    assert!(!text.contains("not delivered"), "{text}");
+    bed.finish().await;
+}
+
+#[tokio::test]
 async fn a_script_that_follows_is_told_when_an_event_is_delivered() {
     let bed = Bed::new().await;
     let mut followed = Following::start(&bed, &["events", "--follow", "--json"]);
