@@ -20,6 +20,7 @@ use crate::messages::{
     Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Save, Taken,
     UsePolicy,
 };
+use crate::model::act::HELD;
 use crate::model::event::NewEvent;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Process};
@@ -597,7 +598,8 @@ impl Handler<Inspect> for PluginActor {
 /// An event of a plugin in the log: what failed is a warning, and a revision that failed an error.
 fn log(plugin: &str, told: &PluginEvent) {
     let (revision, details) = (told.revision.as_str(), &*told.details);
-    let sentence = told.kind.sentence();
+    let waits = told.details.starts_with(HELD);
+    let sentence = if waits { "an order for the plugin waits" } else { told.kind.sentence() };
     match told.kind {
         PluginEventKind::InstallFailed => error!(plugin, revision, details, "{sentence}"),
         kind if kind.is_trouble() => warn!(plugin, revision, details, "{sentence}"),

@@ -739,17 +739,15 @@ fn wanted(log: &[Step]) -> Option<RevisionId> {
     let mut wanted = None;
     for step in log {
         match carried(step) {
-            Some(Carried::Install(spec)) => {
-                if !is_refused(step) {
-                    wanted = Some(spec.revision.clone());
-                }
-            }
+            Some(Carried::Install(_)) if is_refused(step) => {}
+            Some(Carried::Install(spec)) => wanted = Some(spec.revision.clone()),
             Some(Carried::Remove) => wanted = None,
             // It takes the place of what was ordered before, where it does anything.
             Some(Carried::Rollback) => {
-                if announcements(step).any(|(kind, _)| kind == PluginEventKind::InstallFailed) {
-                    wanted = step.before.way_back().map(|spec| spec.revision.clone());
-                }
+                let acts =
+                    announcements(step).any(|(kind, _)| kind == PluginEventKind::InstallFailed);
+                let back = step.before.way_back().map(|spec| spec.revision.clone());
+                wanted = if acts { back } else { wanted };
             }
             Some(Carried::TakenBack) => wanted = stays(step).map(|spec| spec.revision.clone()),
             None => {}

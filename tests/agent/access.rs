@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use tokio::process::Command;
 
-use crate::harness::{Bed, PATIENCE, Said, contract, orders, signal};
+use crate::harness::{Bed, PATIENCE, Said, contract, copy_program, orders, signal};
 
 /// Groups by number: no machine needs to have them.
 const LOOKS: u32 = 31_001;
@@ -35,7 +35,7 @@ impl Bed {
         // Neither the build folder nor that of the bed need be open to others.
         let program = self.dir().join("guest-agent");
         if !program.exists() {
-            std::fs::copy(env!("CARGO_BIN_EXE_guest-agent"), &program).unwrap();
+            copy_program(Path::new(env!("CARGO_BIN_EXE_guest-agent")), &program);
             let open = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(self.dir(), open).unwrap();
         }

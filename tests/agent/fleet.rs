@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::harness::{Bed, PATIENCE, RESOURCE, orders, processes, signal};
+use crate::harness::{Bed, PATIENCE, RESOURCE, copy_program, orders, processes, signal};
 
 /// How many plugins the fleet has.
 const PLUGINS: usize = 200;
@@ -122,7 +123,7 @@ async fn two_hundred_plugins_do_not_notice_that_their_agent_restarts() {
 async fn an_agent_whose_program_was_replaced_leaves_its_plugins_alone() {
     let mut bed = Bed::builder().build().await;
     let program = bed.dir().join("guest-agent");
-    std::fs::copy(env!("CARGO_BIN_EXE_guest-agent"), &program).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_guest-agent")), &program);
     bed.use_program(&program);
     bed.start_agent().await;
     let before = with_plugins(&bed, 3).await;
@@ -133,7 +134,7 @@ async fn an_agent_whose_program_was_replaced_leaves_its_plugins_alone() {
     let old = of_agent(&bed);
 
     let beside = program.with_extension("new");
-    std::fs::copy(env!("CARGO_BIN_EXE_guest-agent"), &beside).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_guest-agent")), &beside);
     std::fs::rename(&beside, &program).unwrap();
     untouched(&bed, &before).await;
     assert!(bed.stop_agent().await.success());

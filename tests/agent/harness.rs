@@ -515,6 +515,13 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// Copies a program. Another process does it: a child that this one begins at the same moment would
+/// inherit the open file, and a program that is open for writing cannot be executed.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "cp {} {}: {copied}", from.display(), to.display());
+}
+
 /// The agent's program, or what a virtual machine has in its place.
 pub(crate) fn program() -> PathBuf {
     let given = std::env::var_os("GUEST_AGENT_TEST_PROGRAM");

@@ -11,7 +11,7 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::{
 use nix::sys::signal::Signal;
 use prost::Message;
 
-use crate::harness::{Bed, orders, plugins, signal};
+use crate::harness::{Bed, copy_program, orders, plugins, signal};
 use crate::limits::group_of;
 
 fn folder(bed: &Bed, name: &str) -> PathBuf {
@@ -39,7 +39,7 @@ fn put(bed: &Bed, name: &str, revision: &str) {
     make_folder(&folder);
     let program = folder.join("echo");
     if !program.exists() {
-        std::fs::copy(plugins::program("echo_plugin"), &program).unwrap();
+        copy_program(&plugins::program("echo_plugin"), &program);
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     write(&folder.join("manifest.json"), json(name, revision).as_bytes());

@@ -1,6 +1,7 @@
 //! `top` on a terminal: tmux is the terminal, keys are pressed and the screen is read.
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -19,7 +20,10 @@ const TOP: &str =
 impl Terminal {
     /// `None` where there is no tmux; says so.
     fn open(bed: &Bed) -> Option<Self> {
-        let terminal = Self { socket: bed.dir().join("tmux.sock") };
+        static OPENED: AtomicU32 = AtomicU32::new(0);
+        // A server that was told to end keeps its socket for a moment: the next has one of its own.
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let terminal = Self { socket: bed.dir().join(format!("tmux-{number}.sock")) };
         let mut tmux = terminal.tmux();
         tmux.args(["new-session", "-d", "-x", "80", "-y", "24", TOP]);
         tmux.env("AGENT", env!("CARGO_BIN_EXE_guest-agent"));
@@ -150,7 +154,7 @@ async fn a_person_acts_on_a_plugin_after_a_question() {
     let status = bed.in_state("echo", "STOPPED").await;
     assert_eq!(status.reason, "stopped by root: asked for in top");
     // The list has to know it before the same key means a start.
-    terminal.until(&bed, "that it is stopped", |it| it.contains("STOPPED")).await;
+    terminal.until(&bed, "that it is stopped", |it| it.contains("held: stopped by")).await;
     terminal.press("S");
     terminal.until(&bed, "another question", |it| it.contains("start echo?")).await;
     terminal.press("y");
@@ -161,6 +165,11 @@ async fn a_person_acts_on_a_plugin_after_a_question() {
     let held = async || bed.status("echo").await?.hold;
     let hold = bed.until("the plugin is held", held).await;
     assert_eq!(hold.by, "root: asked for in top");
+    terminal.until(&bed, "that it is held", |it| it.contains("held: held by")).await;
+    terminal.press("H");
+    terminal.until(&bed, "a fourth question", |it| it.contains("release echo?")).await;
+    terminal.press("y");
+    terminal.until(&bed, "the release", |it| it.contains("echo: release requested")).await;
     terminal.press("q");
     terminal.ended(&bed).await;
     drop(terminal);

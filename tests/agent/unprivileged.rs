@@ -10,7 +10,7 @@ use nix::unistd::{Gid, Uid, chown};
 use tokio::process::Command;
 
 use crate::harness::archive::Tarball;
-use crate::harness::{ArchiveSpec, Bed, Said, listing, orders, plugins, signal};
+use crate::harness::{ArchiveSpec, Bed, Said, copy_program, listing, orders, plugins, signal};
 
 /// The user that owns nothing.
 const NOBODY: u32 = 65534;
@@ -173,7 +173,7 @@ async fn as_nobody(bed: &Bed, arguments: &[&str]) -> Said {
 /// other users.
 fn copied(bed: &Bed) -> PathBuf {
     let program = bed.dir().join("guest-agent");
-    std::fs::copy(env!("CARGO_BIN_EXE_guest-agent"), &program).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_guest-agent")), &program);
     program
 }
 

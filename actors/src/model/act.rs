@@ -9,6 +9,9 @@ use crate::model::spec::{Config, PluginSpec};
 /// Longest text of who asks for something and why, in bytes.
 pub const BY_MAX: usize = 512;
 
+/// What the details of the event of an order begin with when the order waits.
+pub const HELD: &str = "held: ";
+
 /// What a person asks of a plugin, besides a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -85,11 +88,11 @@ pub fn stopped_by(by: &str) -> Arc<str> {
 // === impl Hold ===
 
 impl Hold {
-    /// Why an order waits, as its events and the control plane's lists have it: begins with
-    /// `held: `, which is what readers look for.
+    /// Why an order waits, as its events and the control plane's lists have it: begins with [`HELD`],
+    /// which is what readers look for.
     #[must_use]
     pub fn reason(&self) -> Arc<str> {
-        format!("held: {}", self.by).into()
+        format!("{HELD}{}", self.by).into()
     }
 
     /// Whether it has not ended by itself.
