@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use guest_agent_actors::model::act::Act;
 use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::BootId;
@@ -24,6 +25,9 @@ enum Do {
     Remove,
     Apply(&'static str),
     Restart,
+    /// What a person asks.
+    Ask(Act),
+    Hold,
     Good,
     Bad,
     Unimplemented,
@@ -42,8 +46,8 @@ enum Do {
 }
 
 use Do::{
-    AgentRestarts, Apply, Bad, Become, Die, Finish, Fire, Good, Hang, Hog, Pass, Prove, Remove,
-    Restart, ShutDown, Sicken, Unimplemented,
+    AgentRestarts, Apply, Ask, Bad, Become, Die, Finish, Fire, Good, Hang, Hog, Hold, Pass, Prove,
+    Remove, Restart, ShutDown, Sicken, Unimplemented,
 };
 
 fn install(spec: PluginSpec) -> Do {
@@ -70,6 +74,8 @@ fn happen(world: &mut World, happening: Do) {
         Remove => world.order(Order::Remove),
         Apply(config) => world.order(Order::Apply(text(config))),
         Restart => world.order(Order::Restart),
+        Ask(act) => world.order(Order::Asked(act)),
+        Hold => world.order(world::hold(true)),
         Good => world.answer_only(Answer::Good),
         Bad => world.answer_only(Answer::Bad),
         Unimplemented => world.answer_only(Answer::Unimplemented),
@@ -1187,4 +1193,95 @@ fn an_end_with_the_machine_costs_a_revision_on_trial_nothing() {
         (Prove, "Running r2", "2(r1) 5(r1)"),
     ];
     check(on_trial(), rows);
+}
+
+#[test]
+fn a_person_stops_and_starts_a_plugin() {
+    let stop = || Ask(Act::Stop("root".into()));
+    let rows = [
+        (stop(), "Stopping (then disable) r1", ""),
+        (Good, "Disabled r1", "6(r1)"),
+        (install(spec("r2")), "Disabled r1, next: Preparing r2", "1(r2)"),
+        (Good, "Disabled r2, on trial after r1", "3(r2)"),
+        (Ask(Act::Start), "Starting r2, on trial after r1", ""),
+        (Good, "Running r2, on trial after r1", "4(r2)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_person_takes_a_revision_back_and_it_stays_away() {
+    let rows = [
+        (
+            Ask(Act::Rollback("root".into())),
+            "Stopping (then return) r2, on trial after r1",
+            "8(r2)",
+        ),
+        (Good, "Starting r1, next: Failed r2", ""),
+        (Good, "Running r1, next: Failed r2", "4(r1)"),
+        (install(spec("r2")), "Running r1, next: Failed r2", "1(r2) 8(r2)"),
+    ];
+    check(on_trial(), rows);
+}
+
+#[test]
+fn orders_for_a_held_plugin_wait() {
+    let held = "Running r1, held with an INSTALL of revision r2";
+    let rows = [
+        (Hold, "Running r1, held", ""),
+        (install(spec("r1")), "Running r1, held", "1(r1) 3(r1)"),
+        (install(spec("r2")), held, "1(r2)"),
+        (install(spec("r2")), held, ""),
+        (AgentRestarts, held, ""),
+        (Ask(Act::Release), "Running r1, next: Preparing r2", ""),
+        (Good, "Stopping (then swap) r1, next: Ready r2", ""),
+    ];
+    check(running(), rows);
+    let rows = [
+        (Hold, "Running r1, held", ""),
+        (Apply("new"), "Running r1, held with an APPLY", "11(r1)"),
+        (Pass(Wait::Hold), "Running (applying) r1", ""),
+        (Good, "Running r1", "12(r1)"),
+    ];
+    check(running(), rows);
+    let rows = [
+        (Hold, "Running r1, held", ""),
+        (Remove, "Running r1, held with a REMOVE", "2(r1)"),
+        (Die, "BackingOff r1, held with a REMOVE", "7(r1)"),
+        (Pass(Wait::Retry), "Starting r1, held with a REMOVE", ""),
+        (Good, "Running r1, held with a REMOVE", "4(r1)"),
+        (Ask(Act::Release), "Stopping (then remove) r1", ""),
+        (Good, "Removing r1", "6(r1)"),
+        (Good, "Gone r1", "5(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_newer_order_takes_the_place_of_the_one_that_a_hold_makes_wait() {
+    let rows = [
+        (Hold, "Running r1, held", ""),
+        (install(spec("r2")), "Running r1, held with an INSTALL of revision r2", "1(r2)"),
+        (Apply("new"), "Running r1, held with an APPLY", "8(r2) 11(r1)"),
+        (Remove, "Running r1, held with a REMOVE", "13(r1) 2(r1)"),
+        (install(spec("r3")), "Running r1, held with an INSTALL of revision r3", "10(r1) 1(r3)"),
+        (install(spec("r1")), "Running r1, held", "8(r3) 1(r1) 3(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn what_has_not_stopped_anything_waits_and_what_has_finishes() {
+    let rows = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (Hold, "Running r1, held with an INSTALL of revision r2", ""),
+        (Ask(Act::Release), "Running r1, next: Preparing r2", ""),
+        (Good, "Stopping (then swap) r1, next: Ready r2", ""),
+        (Hold, "Stopping (then swap) r1, next: Ready r2, held", ""),
+        (Good, "Stopped (then swap) r1, next: Ready r2, held", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r2, on trial after r1, held", ""),
+        (Good, "Running r2, on trial after r1, held", "4(r2) 3(r2)"),
+        (Die, "Starting r1, next: Failed r2, held", "7(r2) 8(r2)"),
+    ];
+    check(running(), rows);
 }
