@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use actix::{Message, Recipient};
 use tokio::sync::watch;
 
-use crate::model::act::Act;
+use crate::model::act::{Act, Hold};
 use crate::model::event;
 use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, Generation, PluginName, Process};
@@ -278,6 +278,11 @@ pub struct ListPlugins;
 #[derive(Message, Debug)]
 #[rtype(result = "BTreeMap<String, RefusedManifest>")]
 pub struct RefusedManifests;
+
+/// From the local API: the hold that plugins begin under that come later, if one is in force.
+#[derive(Message, Debug)]
+#[rtype(result = "Option<Hold>")]
+pub struct HoldOfAll;
 
 /// From the web console: what plugins used lately, oldest sample first.
 #[derive(Message, Debug)]

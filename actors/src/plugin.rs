@@ -14,13 +14,12 @@ use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
 use tokio::sync::{oneshot, watch};
-use tracing::{Span, debug, error, info, warn};
+use tracing::{Span, debug, info, warn};
 
 use crate::messages::{
     Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Save, Taken,
     UsePolicy,
 };
-use crate::model::act::HELD;
 use crate::model::event::NewEvent;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Process};
@@ -35,6 +34,7 @@ mod adoption;
 mod deadlines;
 pub mod describe;
 pub mod event;
+mod event_log;
 pub mod explain;
 mod farewell;
 mod handles;
@@ -57,7 +57,7 @@ pub mod transition_log;
 
 use crate::model::event::PluginEventKind;
 use adoption::RecordBeside;
-use event::{Boot, Effect, Event, Found, PluginEvent, Transition};
+use event::{Boot, Effect, Event, Found, Transition};
 use explain::{Explanation, Waiting};
 pub use handles::PluginHandles;
 use operation::Operation;
@@ -268,7 +268,7 @@ impl PluginActor {
             match effect {
                 Effect::Announce(told) => {
                     let (plugin, revision) = (next.name.as_str(), told.revision.as_str());
-                    log(plugin, &told);
+                    event_log::write(plugin, &told);
                     if let Some(operation) = &mut self.shown.story.operation {
                         operation.heard(&told);
                     }
@@ -592,18 +592,6 @@ impl Handler<Inspect> for PluginActor {
 
     fn handle(&mut self, _: Inspect, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.state.clone())
-    }
-}
-
-/// An event of a plugin in the log: what failed is a warning, and a revision that failed an error.
-fn log(plugin: &str, told: &PluginEvent) {
-    let (revision, details) = (told.revision.as_str(), &*told.details);
-    let waits = told.details.starts_with(HELD);
-    let sentence = if waits { "an order for the plugin waits" } else { told.kind.sentence() };
-    match told.kind {
-        PluginEventKind::InstallFailed => error!(plugin, revision, details, "{sentence}"),
-        kind if kind.is_trouble() => warn!(plugin, revision, details, "{sentence}"),
-        _ => info!(plugin, revision, details, "{sentence}"),
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct NameOf<T>(PhantomData<T>);
 /// The agent itself.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Agent<'a> {
+    /// Set while all plugins are held, those that come later included.
+    hold: Option<Hold<'a>>,
     /// Address of the HTTP listener; empty without one.
     http: &'a str,
     /// The id of this machine.
@@ -42,6 +44,21 @@ pub(crate) struct Agent<'a> {
     troubles: &'a [String],
     /// The version of the agent that runs.
     version: &'a str,
+}
+
+/// A person makes orders wait.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Hold<'a> {
+    /// Who wants that, and why.
+    by: &'a str,
+    /// Since when.
+    #[schemars(with = "Option<Time>")]
+    since: Option<String>,
+    /// When it ends by itself; null when a person is to end it.
+    #[schemars(with = "Option<Time>")]
+    until: Option<String>,
+    /// The order that waits, in words; null while none does.
+    waits: Option<&'a str>,
 }
 
 /// Something that a policy or an order restricts and this machine does not.
@@ -94,6 +111,7 @@ impl<T: Named + TryFrom<i32>> JsonSchema for NameOf<T> {
 impl<'a> From<&'a local::AgentStatus> for Agent<'a> {
     fn from(agent: &'a local::AgentStatus) -> Self {
         Self {
+            hold: agent.hold.as_ref().map(Hold::from),
             http: &agent.http,
             instance_id: &agent.instance_id,
             link: &agent.link,
@@ -103,6 +121,19 @@ impl<'a> From<&'a local::AgentStatus> for Agent<'a> {
             started_at: rfc3339(agent.started_at.as_ref()),
             troubles: &agent.troubles,
             version: &agent.version,
+        }
+    }
+}
+
+// === impl Hold ===
+
+impl<'a> From<&'a local::Hold> for Hold<'a> {
+    fn from(hold: &'a local::Hold) -> Self {
+        Self {
+            by: &hold.by,
+            since: rfc3339(hold.since.as_ref()),
+            until: rfc3339(hold.until.as_ref()),
+            waits: present(&hold.waits),
         }
     }
 }

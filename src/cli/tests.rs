@@ -227,6 +227,7 @@ fn everything() -> Script {
         instance_id: "i".to_owned(),
         troubles: Vec::new(),
         http: String::new(),
+        hold: None,
     });
     Script { status: vec![status], ..Script::default() }
 }

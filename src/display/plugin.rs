@@ -142,5 +142,8 @@ pub(crate) fn agent_line(agent: &AgentStatus, now: Timestamp) -> String {
         many => format!("; {many} events wait to be delivered"),
     };
     let link = one_line(&agent.link);
-    format!("agent {}{since}; control plane: {link}{waiting}", agent.version)
+    let held =
+        agent.hold.as_ref().map(|held| format!("; all plugins are held {}", hold(held, now)));
+    let held = held.unwrap_or_default();
+    format!("agent {}{since}; control plane: {link}{waiting}{held}", agent.version)
 }

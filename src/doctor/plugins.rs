@@ -1,16 +1,28 @@
 //! Plugins that need attention, by the agent's own verdict about each.
 
 use guest_agent_actors::model::verdict::Cause;
-use guest_agent_proto::local::{PluginStatus, VerdictLevel};
+use guest_agent_proto::local::{Hold, PluginStatus, VerdictLevel};
 use jiff::Timestamp;
 
 use super::check::{Agent, Finding, Host, Severity};
 use crate::display::{self, one_line};
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
-    let Agent::Answers { plugins, .. } = host.agent else { return Vec::new() };
+    let Agent::Answers { plugins, itself, .. } = host.agent else { return Vec::new() };
     let now = Timestamp::try_from(host.now).unwrap_or_default();
-    plugins.iter().filter_map(|plugin| finding(plugin, now)).collect()
+    let hold = itself.agent.as_ref().and_then(|agent| agent.hold.as_ref());
+    let of_all = hold.map(|hold| held(hold, now));
+    of_all.into_iter().chain(plugins.iter().filter_map(|plugin| finding(plugin, now))).collect()
+}
+
+/// A hold of all is easily forgotten where no plugin has an order that waits.
+fn held(hold: &Hold, now: Timestamp) -> Finding {
+    Finding::new(
+        Severity::Note,
+        "all plugins are held",
+        format!("orders wait, {}", display::hold(hold, now)),
+        "guest-agent release --all",
+    )
 }
 
 fn finding(plugin: &PluginStatus, now: Timestamp) -> Option<Finding> {

@@ -114,6 +114,11 @@ async fn a_release_of_all_ends_every_hold() {
     let bed = Bed::new().await;
     let echo = bed.echo().await;
     bed.cli(&["hold", "--all", "--reason", "freeze"]).await.ok();
+    // Also a machine without plugins says so.
+    let shown = bed.cli(&["status"]).await.ok();
+    assert!(shown.contains("all plugins are held by root: freeze"), "{shown}");
+    let doctor = bed.cli(&["doctor"]).await;
+    assert!(doctor.stdout.contains("guest-agent release --all"), "{doctor:?}");
     let order = |name: &str| orders::install(name, "1", &echo).order();
     bed.configure(vec![order("web"), order("db")]).await;
     bed.in_state("web", "INSTALLING").await;
@@ -124,5 +129,7 @@ async fn a_release_of_all_ends_every_hold() {
     bed.cli(&["release", "--all"]).await.ok();
     bed.running("db", "1").await;
     assert_eq!(bed.status("web").await.unwrap().hold, None);
+    let shown = bed.cli(&["status"]).await.ok();
+    assert!(!shown.contains("held"), "{shown}");
     bed.finish().await;
 }

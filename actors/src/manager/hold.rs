@@ -3,11 +3,12 @@
 //! It becomes an order for each plugin on the roster. A hold of all is remembered as well, for the
 //! plugins that come later: their first order waits.
 
+use actix::prelude::*;
 use tracing::error;
 
 use super::ManagerActor;
 use crate::error::Chain;
-use crate::messages::{AskedOfAll, NumberedOrder};
+use crate::messages::{AskedOfAll, HoldOfAll, NumberedOrder};
 use crate::model::act::{Act, Hold};
 use crate::model::id::PluginName;
 use crate::plugin::event::Order;
@@ -56,5 +57,13 @@ impl ManagerActor {
     pub(super) fn hold_of_all(&self) -> Option<Hold> {
         let now = self.ports.clock.now();
         self.hold.clone().filter(|hold| hold.lasts_at(now))
+    }
+}
+
+impl Handler<HoldOfAll> for ManagerActor {
+    type Result = MessageResult<HoldOfAll>;
+
+    fn handle(&mut self, _: HoldOfAll, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.hold_of_all())
     }
 }

@@ -40,6 +40,9 @@ pub struct AgentStatus {
     /// Address of the HTTP listener, such as 127.0.0.1:9464; empty without one.
     #[prost(string, tag = "9")]
     pub http: ::prost::alloc::string::String,
+    /// Set while all plugins are held, those that come later included.
+    #[prost(message, optional, tag = "10")]
+    pub hold: ::core::option::Option<Hold>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PluginStatus {

@@ -9,7 +9,7 @@ use guest_agent_actors::admission::Ask;
 use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::manager::ManagerActor;
 use guest_agent_actors::manager::readiness::Readiness;
-use guest_agent_actors::messages::{ListPlugins, Listed, RefusedManifests};
+use guest_agent_actors::messages::{HoldOfAll, ListPlugins, Listed, RefusedManifests};
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{PluginRpc, Storage};
@@ -144,6 +144,7 @@ impl LocalApi {
     /// The health of the agent itself.
     pub(crate) async fn agent(&self) -> local::AgentStatus {
         let refused = self.refused_manifests().await;
+        let hold = self.manager.send(HoldOfAll).await.unwrap_or_default();
         let link = self.link.borrow().clone();
         let http = self.http.borrow().clone();
         local::AgentStatus {
@@ -161,6 +162,7 @@ impl LocalApi {
                 &http,
             ),
             http: http.at.map(|at| at.to_string()).unwrap_or_default(),
+            hold: hold.map(|hold| show::hold(&hold, None)),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use guest_agent_actors::messages::Listed;
+use guest_agent_actors::model::act::Hold;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::runs::Trigger;
 use guest_agent_actors::model::spec::Source;
@@ -82,12 +83,7 @@ pub(super) fn plugin(
             held_up: progress.held_up.unwrap_or_default().to_owned(),
         }),
         on_trial: view.on_trial,
-        hold: view.held.as_ref().map(|Held { hold, waits }| local::Hold {
-            by: hold.by.to_string(),
-            since: Some(hold.since.into()),
-            until: hold.until.map(Into::into),
-            waits: waits.as_deref().unwrap_or_default().to_owned(),
-        }),
+        hold: view.held.as_ref().map(|Held { hold: held, waits }| hold(held, waits.as_deref())),
         rollback_to: view.way_back.as_ref().map(ToString::to_string).unwrap_or_default(),
         rolled_back: view.left.as_ref().map(ToString::to_string).unwrap_or_default(),
         generation: view.generation.0,
@@ -130,6 +126,16 @@ pub(super) fn verdict(verdict: Verdict) -> local::Verdict {
         since: verdict.since.map(Into::into),
         until: verdict.until.map(Into::into),
         help: verdict.help,
+    }
+}
+
+/// A hold, and the order that waits for its end.
+pub(super) fn hold(hold: &Hold, waits: Option<&str>) -> local::Hold {
+    local::Hold {
+        by: hold.by.to_string(),
+        since: Some(hold.since.into()),
+        until: hold.until.map(Into::into),
+        waits: waits.unwrap_or_default().to_owned(),
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::super::context::JsonForm;
 use super::super::format::rfc3339;
-use super::super::json::{self, NameOf, NotEnforced, Time, present};
+use super::super::json::{self, Hold, NameOf, NotEnforced, Time, present};
 use crate::display;
 use crate::display::values::Named;
 
@@ -34,7 +34,8 @@ pub(crate) fn document<'a>(
         JsonForm::Array => Document::Array(plugins),
         JsonForm::Object => {
             let agent = agent.map(json::Agent::from);
-            Document::Object(Overview { schema_version: SCHEMA_VERSION, agent, plugins })
+            let overview = Overview { schema_version: SCHEMA_VERSION, agent, plugins };
+            Document::Object(Box::new(overview))
         }
     }
 }
@@ -46,7 +47,7 @@ pub(crate) enum Document<'a> {
     /// Plugins alone, as before version 0.2.
     Array(Vec<Plugin<'a>>),
     /// The agent and its plugins.
-    Object(Overview<'a>),
+    Object(Box<Overview<'a>>),
 }
 
 /// The agent and its plugins.
@@ -167,21 +168,6 @@ struct Pending<'a> {
     error: Option<&'a str>,
 }
 
-/// A person makes orders wait.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Hold<'a> {
-    /// Who wants that, and why.
-    by: &'a str,
-    /// Since when.
-    #[schemars(with = "Option<Time>")]
-    since: Option<String>,
-    /// When it ends by itself; null when a person is to end it.
-    #[schemars(with = "Option<Time>")]
-    until: Option<String>,
-    /// The order that waits, in words; null while none does.
-    waits: Option<&'a str>,
-}
-
 // === impl Plugin ===
 
 impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
@@ -227,12 +213,7 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
             address: present(&plugin.address),
             install_path: present(&plugin.install_path),
             not_enforced: plugin.not_enforced.iter().map(NotEnforced::from).collect(),
-            hold: plugin.hold.as_ref().map(|hold| Hold {
-                by: &hold.by,
-                since: rfc3339(hold.since.as_ref()),
-                until: rfc3339(hold.until.as_ref()),
-                waits: present(&hold.waits),
-            }),
+            hold: plugin.hold.as_ref().map(Hold::from),
             trigger: present(&plugin.trigger),
         }
     }
