@@ -401,6 +401,23 @@ fn is_order(step: &Step) -> bool {
 
 // === One life at a time ===
 
+#[test]
+fn a_manifest_that_changed_while_a_remove_waited_is_announced_after_it() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Install(3));
+    // Its files are there, and the local version is being stopped for it.
+    world.answer(0, Answer::Good);
+    take(&mut world, &Act::Manifest(2, 0, 0));
+    take(&mut world, &Act::Hold(false));
+    take(&mut world, &Act::Remove);
+    numbers(&mut world);
+    take(&mut world, &Act::Release);
+    assert_eq!(numbers(&mut world), ["8(r3)", "5(r3)", "1(r2)"]);
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["6(r1)", "4(r2)", "3(r2)"]);
+}
+
 fn numbers(world: &mut World) -> Vec<String> {
     let number = guest_agent_actors::wire::event_number;
     world.announced().iter().map(|(kind, of)| format!("{}({of})", number(*kind))).collect()

@@ -23,14 +23,15 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Announces an order, unless that was done when the order had to wait.
+    /// Announces an order, unless that was done when the order had to wait. What is announced after
+    /// that is of another order.
     pub(in crate::plugin) fn announce_order(
         &mut self,
         revision: RevisionId,
         kind: PluginEventKind,
         details: &str,
     ) {
-        if !self.is_announced {
+        if !std::mem::take(&mut self.is_announced) {
             self.announce_for(revision, kind, details);
         }
     }
