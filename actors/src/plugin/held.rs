@@ -254,6 +254,8 @@ impl TransitionBuilder<'_> {
             && spec.is_revision_of(&self.state.spec)
             && !self.is_replaced_by(spec)
             && spec.execution.one_shot().is_none()
+            // Its rules may say something else.
+            && spec.execution == self.state.spec.execution
             && self.state.spec.difference(spec) == Difference::Unnoticed
     }
 

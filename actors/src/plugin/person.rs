@@ -128,6 +128,7 @@ impl TransitionBuilder<'_> {
         // The end of its order, if that has none yet.
         self.announce(PluginEventKind::InstallFailed, &reason);
         self.state.owed.install = Due::No;
+        self.supersede_held_failure();
         let revision = self.state.spec.revision.clone();
         self.state.person.left = Some(Left { revision, by });
         if let Some(last_good) = self.state.former.take_if(|_| self.state.trial.is_none()) {

@@ -321,6 +321,9 @@ impl<'a> TransitionBuilder<'a> {
         if owed.install == Due::Yes || self.state.trial.is_some() {
             self.announce(PluginEventKind::InstallFailed, &reason);
         }
+        if self.state.trial.is_some() {
+            self.supersede_held_failure();
+        }
         if owed.apply == Due::Yes {
             self.end_apply(PluginEventKind::ApplyFailed, &reason);
         }
@@ -347,6 +350,7 @@ impl<'a> TransitionBuilder<'a> {
             self.announce(PluginEventKind::Crashed, &reason);
             self.announce(PluginEventKind::InstallFailed, &format!("{reason}, while on probation"));
             self.state.owed.install = Due::No;
+            self.supersede_held_failure();
             return Then::Return { reason };
         }
         self.state.restarts = self.state.restarts.crashed();
