@@ -402,6 +402,30 @@ fn is_order(step: &Step) -> bool {
 // === One life at a time ===
 
 #[test]
+fn a_manifest_that_is_removed_ends_the_orders_for_a_plugin_that_was_held_before_its_installation() {
+    let held = |local| {
+        let mut world = born(local);
+        take(&mut world, &Act::Manifest(1, 0, 0));
+        take(&mut world, &Act::Apply(0));
+        take(&mut world, &Act::Hold(false));
+        assert!(show(&world.state).starts_with("Held r1"));
+        numbers(&mut world);
+        world
+    };
+    let mut local = held(true);
+    take(&mut local, &Act::NoManifest);
+    assert_eq!(numbers(&mut local), ["8(r1)", "13(r1)"]);
+    // A REMOVE of a dynamic revision still waits.
+    let mut dynamic = held(false);
+    take(&mut dynamic, &Act::Remove);
+    take(&mut dynamic, &Act::NoManifest);
+    assert_eq!(numbers(&mut dynamic), ["8(r1)", "2(r1)"]);
+    take(&mut dynamic, &Act::Release);
+    prosper(&mut dynamic);
+    assert_eq!(numbers(&mut dynamic), ["13(r1)", "5(r1)"]);
+}
+
+#[test]
 fn a_manifest_that_changed_while_a_remove_waited_is_announced_after_it() {
     let mut world = born(true);
     prosper(&mut world);

@@ -224,8 +224,9 @@ impl TransitionBuilder<'_> {
                 self.supersede_held("superseded by an earlier form of the manifest");
             }
             Some(local) => self.wait_to_install(&hold, local),
-            None if self.is_fresh() => {
+            None if self.is_fresh() && self.state.spec.is_local() => {
                 self.supersede_held("its manifest was removed");
+                self.supersede_owed_apply("its manifest was removed");
                 self.state.phase = Phase::Gone;
                 self.effect(Effect::Retire);
             }
