@@ -38,7 +38,7 @@ async fn orders_wait_while_a_plugin_is_held_and_are_carried_out_when_it_is_relea
     let pending = listed.pending_plugin_status.unwrap();
     assert_eq!((&*listed.pending_revision_id, pending.status), ("2", 6), "pending INSTALLING");
     assert_eq!(pending.results, ["held: root: incident 4711"]);
-    // A repetition says nothing, and whoever waits is told at once.
+    // The same order again sends no event, and `install --wait` exits at once.
     bed.configure(vec![order("2")]).await;
     let (url, sha256) = (echo.url.as_str(), echo.sha256.as_str());
     let again = ["install", "web", "--revision", "2", "--url", url, "--sha256", sha256];

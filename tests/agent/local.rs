@@ -276,7 +276,7 @@ async fn a_refused_manifest_is_told_wherever_somebody_looks() {
     assert!(found["why"].as_str().unwrap().contains("manifest.json"), "{found}");
     assert!(found["fix"].as_str().unwrap().contains("reload"), "{found}");
     let about = findings.iter().filter(|finding| finding.to_string().contains("broken")).count();
-    assert_eq!(about, 1, "it is told once: {report}");
+    assert_eq!(about, 1, "one finding names the manifest: {report}");
     let said = bed.cli(&["remove", "broken", "--yes"]).await;
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.stderr.contains("only a folder whose manifest is refused"), "{said:?}");
