@@ -191,7 +191,8 @@ impl ControlPlaneActor {
         let refused = decoded.iter().zip(0u32..).filter(|(order, _)| order.is_err());
         let refused = refused.map(|(_, index)| index).collect();
         let of_all = configure.as_ref().and_then(|configure| configure.of_all.as_ref());
-        let hold = of_all.and_then(|asked| hold_write(&asked.act));
+        // For plugins that come later.
+        let hold = of_all.and_then(|asked| asked.act.hold_after()).map(put_hold_of_all);
         let entry = InboxEntry { first, content, origin, trace, refused };
         let mut writes = vec![Write::Put {
             table: Table::Facts,
@@ -408,15 +409,6 @@ const fn kind_of_act(act: &Act) -> OrderKind {
         Act::Rollback(_) => OrderKind::Rollback,
         Act::Hold(_) => OrderKind::Hold,
         Act::Release => OrderKind::Release,
-    }
-}
-
-/// What a hold of all plugins, and its end, write beside the order, for plugins that come later.
-fn hold_write(act: &Act) -> Option<Write> {
-    match act {
-        Act::Hold(hold) => Some(put_hold_of_all(Some(hold))),
-        Act::Release => Some(put_hold_of_all(None)),
-        Act::Stop(_) | Act::Start | Act::Rollback(_) => None,
     }
 }
 

@@ -133,13 +133,14 @@ const HELD_MAX: usize = 1024;
 // === impl ManagerActor ===
 
 impl ManagerActor {
-    /// A manager that moves `version` on whenever its roster moves, and says in `readiness` when
+    /// A manager under this hold of all plugins, that moves `version` on whenever its roster moves, and says in `readiness` when
     /// the plugins that count for it are up.
     #[must_use]
     pub fn new(
         ports: Ports,
         policy: Arc<Policy>,
         handles: ManagerHandles,
+        hold: Option<Hold>,
         version: watch::Sender<u64>,
         readiness: watch::Sender<Readiness>,
     ) -> Self {
@@ -158,7 +159,7 @@ impl ManagerActor {
             reconciling: BTreeSet::new(),
             lives: 0,
             machine: local_plan::LocalManifests::default(),
-            hold: None,
+            hold,
             version,
             gate: Gate::default(),
             readiness,
@@ -205,11 +206,7 @@ impl ManagerActor {
         match assignment {
             Assignment::Begin { generation, spec, trace } => {
                 let name = spec.name.clone();
-                let first = match self.hold_of_all() {
-                    Some(hold) => machine::begin_held(generation, spec, hold),
-                    None => machine::begin(generation, spec),
-                };
-                let first = Box::new(first);
+                let first = Box::new(machine::begin_under(self.hold_of_all(), generation, spec));
                 self.start(name, generation, Beginning::Ordered(first, trace), ctx);
                 None
             }

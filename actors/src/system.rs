@@ -9,6 +9,7 @@
 //! The agent calls [`start`] once, from the arbiter its actors are to live on; tests call it on
 //! fakes. Nothing here waits for a plugin: [`start`] answers when the actors take messages.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -28,6 +29,7 @@ use crate::manager::recovery::decode_inbox;
 use crate::manager::{ManagerActor, ManagerHandles};
 use crate::messages::{LinkChanged, UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
+use crate::model::act::Hold;
 use crate::model::event::StoredEvent;
 use crate::model::health::HealthPolicy;
 use crate::model::id::Generation;
@@ -39,7 +41,7 @@ use crate::plugin::PluginHandles;
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
-use crate::records::InboxEntry;
+use crate::records::{HOLD_OF_ALL, InboxEntry, hold_of_all};
 use crate::registry::catalogue::Catalogue;
 use crate::registry::record::{self, Record};
 use crate::registry::view::RegistryView;
@@ -117,7 +119,17 @@ struct Left {
     next_event: u64,
     next_generation: Generation,
     taken: Vec<(MessageKey, SystemTime)>,
+    /// The hold of all plugins, if one was in force.
+    hold: Option<Hold>,
     catalogue: Catalogue,
+}
+
+/// A record in the table of facts.
+enum Fact {
+    Number(Vec<u8>, u64),
+    Taken(MessageKey, SystemTime),
+    HoldOfAll(Hold),
+    Other,
 }
 
 /// Starts all actors on the current arbiter.
@@ -196,7 +208,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
             plugins: Arc::new(plugins),
         };
         scheduling = Some(scheduler);
-        ManagerActor::new(ports.clone(), Arc::new(policy), handles, roster_moved, ready)
+        ManagerActor::new(ports.clone(), Arc::new(policy), handles, left.hold, roster_moved, ready)
     });
     let scheduler = scheduling.expect("the manager's birth is over");
 
@@ -312,17 +324,16 @@ impl Left {
         let waiting = load(storage, Table::Outbox, unsettled).await;
         let history: Vec<u64> =
             load(storage, Table::History, events).await.iter().map(|event| event.seq).collect();
-        let facts = load(storage, Table::Facts, |key, bytes| match key {
-            NEXT_GENERATION | NEXT_EVENT => {
-                let number = key_number(bytes).ok_or("its value is not a number")?;
-                Ok(Some((key.to_vec(), number)))
+        let (mut numbers, mut taken, mut hold) = (BTreeMap::new(), Vec::new(), None);
+        for fact in load(storage, Table::Facts, Fact::read).await {
+            match fact {
+                Fact::Number(key, number) => drop(numbers.insert(key, number)),
+                Fact::Taken(key, at) => taken.push((key, at)),
+                Fact::HoldOfAll(of_all) => hold = Some(of_all),
+                Fact::Other => {}
             }
-            _ => Ok(None),
-        })
-        .await;
-        let fact = |wanted: &[u8]| {
-            facts.iter().flatten().find(|(key, _)| key == wanted).map_or(1, |(_, number)| *number)
-        };
+        }
+        let fact = |wanted: &[u8]| numbers.get(wanted).copied().unwrap_or(1);
         let told = waiting.iter().map(|event| event.recorded.seq).chain(history.iter().copied());
         let next_event = told.map(|seq| seq.saturating_add(1)).fold(fact(NEXT_EVENT), u64::max);
         let orders = [newest_of_plugins(storage).await, newest_of_inbox(storage).await];
@@ -331,13 +342,31 @@ impl Left {
             .map(|newest| newest.saturating_add(1))
             .fold(fact(NEXT_GENERATION), u64::max);
         let next_generation = Generation(next_generation);
-        let taken = load(storage, Table::Facts, remembered::read_fact).await;
-        let taken = taken.into_iter().flatten().collect();
         let offers = |key: &[u8], bytes: &[u8]| {
             Record::decode(key, bytes).map_err(|error| Chain(&error).to_string())
         };
         let catalogue = record::restore(load(storage, Table::Registry, offers).await);
-        Self { waiting, history, next_event, next_generation, taken, catalogue }
+        Self { waiting, history, next_event, next_generation, taken, hold, catalogue }
+    }
+}
+
+// === impl Fact ===
+
+impl Fact {
+    fn read(key: &[u8], bytes: &[u8]) -> Result<Self, String> {
+        match key {
+            NEXT_GENERATION | NEXT_EVENT => {
+                let number = key_number(bytes).ok_or("its value is not a number")?;
+                Ok(Self::Number(key.to_vec(), number))
+            }
+            HOLD_OF_ALL => {
+                hold_of_all(bytes).map(Self::HoldOfAll).map_err(|error| Chain(&error).to_string())
+            }
+            _ => {
+                let taken = remembered::read_fact(key, bytes)?;
+                Ok(taken.map_or(Self::Other, |(key, at)| Self::Taken(key, at)))
+            }
+        }
     }
 }
 

@@ -4,32 +4,12 @@
 //! plugins that come later: their first order waits.
 
 use actix::prelude::*;
-use tracing::error;
 
 use super::ManagerActor;
-use crate::error::Chain;
 use crate::messages::{AskedOfAll, HoldOfAll, NumberedOrder};
-use crate::model::act::{Act, Hold};
+use crate::model::act::Hold;
 use crate::model::id::PluginName;
 use crate::plugin::event::Order;
-use crate::ports::{Storage, StorageError, Table};
-use crate::records::{self, HOLD_OF_ALL};
-
-/// Reads the hold of all plugins from the facts.
-pub(super) async fn load(storage: &dyn Storage) -> Result<Option<Hold>, StorageError> {
-    let facts = storage.load(Table::Facts).await?;
-    let found = facts.into_iter().find(|(key, _)| key == HOLD_OF_ALL);
-    let Some((key, bytes)) = found else { return Ok(None) };
-    match records::hold_of_all(&bytes) {
-        Ok(hold) => Ok(Some(hold)),
-        Err(error) => {
-            let reason = Chain(&error).to_string();
-            error!(reason, "sets the record of a hold of all plugins aside");
-            storage.set_aside(Table::Facts, key, reason).await?;
-            Ok(None)
-        }
-    }
-}
 
 // === impl ManagerActor: all plugins ===
 
@@ -37,10 +17,8 @@ impl ManagerActor {
     /// The orders that make each plugin do what is asked of all.
     pub(super) fn ask_all(&mut self, asked: AskedOfAll) -> Vec<NumberedOrder> {
         let AskedOfAll { generation, act, trace } = asked;
-        match &act {
-            Act::Hold(hold) => self.hold = Some(hold.clone()),
-            Act::Release => self.hold = None,
-            Act::Stop(_) | Act::Start | Act::Rollback(_) => {}
+        if let Some(hold) = act.hold_after() {
+            self.hold = hold.cloned();
         }
         let present = self.roster.iter().filter(|(_, entry)| entry.retired.is_none());
         let order = |name: &PluginName| NumberedOrder {

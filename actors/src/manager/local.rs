@@ -74,10 +74,7 @@ impl ManagerActor {
                 LocalOrder::Begin(spec) => {
                     info!(plugin = %spec.name, revision = %spec.revision, "a local plugin is new");
                     let name = spec.name.clone();
-                    let first = match self.hold_of_all() {
-                        Some(hold) => machine::begin_local_held(spec, hold),
-                        None => machine::begin_local(spec),
-                    };
+                    let first = machine::begin_local_under(self.hold_of_all(), spec);
                     let beginning = Beginning::Ordered(Box::new(first), None);
                     self.start(name, Generation(0), beginning, ctx);
                 }

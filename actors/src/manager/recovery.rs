@@ -48,17 +48,12 @@ impl ManagerActor {
         let load = async move {
             let plugins = storage.load(Table::Plugins).await;
             let inbox = storage.load(Table::Inbox).await;
-            let hold = super::hold::load(&*storage).await;
             // After the loads: the store sets aside what it cannot read itself.
             let losses = storage.losses().await;
-            (plugins, inbox, hold, losses)
+            (plugins, inbox, losses)
         };
-        ctx.wait(load.into_actor(self).map(move |(plugins, inbox, hold, losses), this, ctx| {
+        ctx.wait(load.into_actor(self).map(move |(plugins, inbox, losses), this, ctx| {
             crash_point::reach("end", "load", "manager");
-            this.hold = hold.unwrap_or_else(|error| {
-                error!(error = %Chain(&error), "cannot tell whether all plugins are held");
-                None
-            });
             let mut strays = Vec::new();
             if plugins.is_err() {
                 this.known = Known::Some;

@@ -85,6 +85,21 @@ pub fn stopped_by(by: &str) -> Arc<str> {
     format!("stopped by {by}").into()
 }
 
+// === impl Act ===
+
+impl Act {
+    /// The hold that is in force once this is asked of all plugins: `Some(None)` for none; `None` where
+    /// it leaves holds as they are.
+    #[must_use]
+    pub const fn hold_after(&self) -> Option<Option<&Hold>> {
+        match self {
+            Self::Hold(hold) => Some(Some(hold)),
+            Self::Release => Some(None),
+            Self::Stop(_) | Self::Start | Self::Rollback(_) => None,
+        }
+    }
+}
+
 // === impl Hold ===
 
 impl Hold {

@@ -207,8 +207,7 @@ impl TransitionBuilder<'_> {
         self.tell(revision, kind, details, Whose::Superseded);
     }
 
-    /// The current revision failed on trial, or a person rolled it back: an order for it that waits
-    /// ends with it.
+    /// An order for the current revision that waits ends with the failure of that revision.
     pub(super) fn supersede_held_failure(&mut self) {
         let held = &self.state.person.held_order;
         if matches!(held, Some(HeldOrder::Install(spec)) if spec.is_revision_of(&self.state.spec)) {
@@ -273,19 +272,21 @@ impl TransitionBuilder<'_> {
     }
 
     fn begin_held_remove(&mut self, of: RevisionId) {
-        self.is_announced = true;
-        if self.rests_on_local() && self.dynamic_to_follow().is_none() {
+        let about = if self.rests_on_local() {
+            self.dynamic_to_follow()
+        } else {
+            Some(self.state.spec.revision.clone())
+        };
+        let Some(about) = about else {
             self.announce_for(of, PluginEventKind::Removed, "the local version continues");
-            // What follows is of another order.
-            self.is_announced = false;
             self.follow_local();
             return;
-        }
-        let about = self.dynamic_to_follow().filter(|_| self.rests_on_local());
-        if about.unwrap_or_else(|| self.state.spec.revision.clone()) != of {
+        };
+        if about == of {
+            self.is_announced = true;
+        } else {
             let details = "superseded by a REMOVE of the revision that is current now";
             self.tell(of, PluginEventKind::RemoveFailed, details, Whose::Superseded);
-            self.is_announced = false;
         }
         self.ordered_remove();
     }

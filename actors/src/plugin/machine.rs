@@ -26,23 +26,27 @@ use crate::ports::{StopManner, Stopped};
 
 /// The first state of a plugin that the agent did not know before.
 pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
-    first(generation, spec, None, None)
+    begin_under(None, generation, spec)
 }
 
-/// The same while all plugins are held: its order waits.
-pub fn begin_held(generation: Generation, spec: Arc<PluginSpec>, hold: Hold) -> Transition {
-    first(generation, spec, None, Some(hold))
+/// The same on a machine where all plugins may be held: its order waits where they are.
+pub fn begin_under(
+    hold: Option<Hold>,
+    generation: Generation,
+    spec: Arc<PluginSpec>,
+) -> Transition {
+    first(generation, spec, None, hold)
 }
 
 /// The first state of a plugin that came with the machine. Nobody ordered it, so every order is
 /// newer.
 pub fn begin_local(spec: Arc<PluginSpec>) -> Transition {
-    first(Generation(0), spec.clone(), Some(spec), None)
+    begin_local_under(None, spec)
 }
 
-/// The same while all plugins are held: it waits like an order.
-pub fn begin_local_held(spec: Arc<PluginSpec>, hold: Hold) -> Transition {
-    first(Generation(0), spec.clone(), Some(spec), Some(hold))
+/// The same on a machine where all plugins may be held: it waits like an order where they are.
+pub fn begin_local_under(hold: Option<Hold>, spec: Arc<PluginSpec>) -> Transition {
+    first(Generation(0), spec.clone(), Some(spec), hold)
 }
 
 fn first(

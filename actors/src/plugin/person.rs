@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::model::act::{Act, Left, Person, stopped_by};
 use crate::model::event::PluginEventKind;
-use crate::model::runs::{Due, Trigger};
+use crate::model::runs::Trigger;
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::Effect;
 use crate::plugin::live::Live;
@@ -126,9 +126,7 @@ impl TransitionBuilder<'_> {
         }
         self.supersede_apply("superseded by a rollback");
         // The end of its order, if that has none yet.
-        self.announce(PluginEventKind::InstallFailed, &reason);
-        self.state.owed.install = Due::No;
-        self.supersede_held_failure();
+        self.take_back(&reason);
         let revision = self.state.spec.revision.clone();
         self.state.person.left = Some(Left { revision, by });
         if let Some(last_good) = self.state.former.take_if(|_| self.state.trial.is_none()) {

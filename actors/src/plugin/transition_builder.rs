@@ -318,11 +318,10 @@ impl<'a> TransitionBuilder<'a> {
             };
             self.announce(PluginEventKind::StartFailed, &details);
         }
-        if owed.install == Due::Yes || self.state.trial.is_some() {
-            self.announce(PluginEventKind::InstallFailed, &reason);
-        }
         if self.state.trial.is_some() {
-            self.supersede_held_failure();
+            self.take_back(&reason);
+        } else if owed.install == Due::Yes {
+            self.announce(PluginEventKind::InstallFailed, &reason);
         }
         if owed.apply == Due::Yes {
             self.end_apply(PluginEventKind::ApplyFailed, &reason);
@@ -348,9 +347,7 @@ impl<'a> TransitionBuilder<'a> {
     fn crashed(&mut self, reason: Arc<str>) -> Then {
         if self.state.trial.is_some() {
             self.announce(PluginEventKind::Crashed, &reason);
-            self.announce(PluginEventKind::InstallFailed, &format!("{reason}, while on probation"));
-            self.state.owed.install = Due::No;
-            self.supersede_held_failure();
+            self.take_back(&format!("{reason}, while on probation"));
             return Then::Return { reason };
         }
         self.state.restarts = self.state.restarts.crashed();

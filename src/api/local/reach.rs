@@ -101,13 +101,17 @@ impl LocalApi {
             .filter(|listed| wanted(listed.view.name.as_str()))
             .map(|listed| self.shown(listed, usage_points))
             .collect();
-        let refused = self.refused(&plugins).await;
-        shown.extend(refused.into_iter().filter(|plugin| wanted(&plugin.name)));
+        let refused = self.refused_manifests().await;
+        let rows = refused::rows(&refused, &plugins, &self.local_plugin_dir);
+        shown.extend(rows.into_iter().filter(|plugin| wanted(&plugin.name)));
         if !name.is_empty() && shown.is_empty() {
             return Err(unknown(name));
         }
         shown.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(local::GetStatusResponse { plugins: shown, agent: Some(self.agent().await) })
+        Ok(local::GetStatusResponse {
+            plugins: shown,
+            agent: Some(self.agent_beside(&refused).await),
+        })
     }
 
     /// What is shown of the folders whose manifest is refused and that have no plugin in this list,
@@ -143,7 +147,10 @@ impl LocalApi {
 
     /// The health of the agent itself.
     pub(crate) async fn agent(&self) -> local::AgentStatus {
-        let refused = self.refused_manifests().await;
+        self.agent_beside(&self.refused_manifests().await).await
+    }
+
+    async fn agent_beside(&self, refused: &Refused) -> local::AgentStatus {
         let hold = self.manager.send(HoldOfAll).await.unwrap_or_default();
         let link = self.link.borrow().clone();
         let http = self.http.borrow().clone();
@@ -158,7 +165,7 @@ impl LocalApi {
             troubles: health::troubles(
                 &self.storage.health().borrow(),
                 &self.readiness.borrow(),
-                &refused,
+                refused,
                 &http,
             ),
             http: http.at.map(|at| at.to_string()).unwrap_or_default(),

@@ -42,6 +42,14 @@ impl TransitionBuilder<'_> {
         self.keep_former(old);
     }
 
+    /// The current revision is to leave for the one before: its order, and one for it that waits, end
+    /// with its failure.
+    pub(in crate::plugin) fn take_back(&mut self, reason: &str) {
+        self.announce(PluginEventKind::InstallFailed, reason);
+        self.state.owed.install = Due::No;
+        self.supersede_held_failure();
+    }
+
     /// The revision on trial failed: the one before it runs again. It is on disk already.
     pub(in crate::plugin) fn return_to_last_good(&mut self, reason: Arc<str>) {
         let Some(trial) = self.state.trial.take() else {
