@@ -1,7 +1,5 @@
 //! Holds what verbs print with `--json` to the schemas that are published, `docs/schemas/`.
 
-use std::path::Path;
-
 use boon::{Compiler, SchemaIndex, Schemas};
 use guest_agent::cli::schemas::{DOCUMENTS, Document};
 use serde_json::{Value, json};
@@ -44,10 +42,12 @@ fn document_of(arguments: &[&str]) -> Option<&'static Document> {
     fitting.max_by_key(|(count, _)| *count).map(|(_, document)| document)
 }
 
+/// The schema of this name, made from the code: the tests of the documentation hold `docs/schemas/` to
+/// it, and a virtual machine, in which some of these tests run again, does not have that folder.
 fn compiled(name: &str) -> (Schemas, SchemaIndex) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schemas");
-    let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
-    let mut schema: Value = serde_json::from_str(&text).unwrap();
+    let document = DOCUMENTS.iter().find(|document| document.name == name);
+    let Some(document) = document else { panic!("no document is called {name}") };
+    let mut schema = document.schema();
     close(&mut schema);
     let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
     compiler.enable_format_assertions();
