@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod facts;
 mod identity;
+pub mod machine;
 pub mod metadata;
 pub mod preflight;
 

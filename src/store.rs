@@ -183,6 +183,16 @@ impl Storage for SledStorage {
         self.worker.ask("read", move |engine| engine.load(table)).await
     }
 
+    async fn newest(
+        &self,
+        table: Table,
+        below: Option<Vec<u8>>,
+        most: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
+        let read = move |engine: &mut Engine| engine.newest(table, below.as_deref(), most);
+        self.worker.ask("read", read).await
+    }
+
     async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError> {
         self.worker.ask("write", move |engine| engine.commit(&writes, durability)).await
     }

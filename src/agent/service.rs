@@ -12,6 +12,7 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::Save;
 use guest_agent_actors::ports::{Machine, Storage, StoreHealth};
 use guest_agent_actors::system::{self, System};
+use guest_agent_proto::local;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -31,6 +32,7 @@ use crate::api::http::Http;
 use crate::api::local::LocalApi;
 use crate::api::peers;
 use crate::config::{Config, ProcessEnvironment};
+use crate::hostinfo::machine::MachineFacts;
 use crate::install::Pipeline;
 use crate::link::Link;
 use crate::net::socket::{self, Access};
@@ -124,6 +126,7 @@ impl Service {
             local_plugin_dir: config.agent.local_plugin_dir.clone(),
             data_dir: adapters.places.state,
             instance_id: adapters.machine.instance_id(),
+            machine: Arc::new(machine(MachineFacts::read())),
             started_at,
         };
         let (effective, in_effect) = watch::channel(Arc::new(config.clone()));
@@ -375,4 +378,10 @@ async fn serve_host(
             None
         }
     }
+}
+
+/// The machine as the local API shows it.
+fn machine(facts: MachineFacts) -> local::Machine {
+    let MachineFacts { host, os, kernel, architecture, booted_at } = facts;
+    local::Machine { host, os, kernel, architecture, booted_at: booted_at.map(Into::into) }
 }

@@ -143,6 +143,7 @@ impl Http {
         let site = Site {
             api: self.api.clone(),
             sources: self.sources.clone(),
+            config: self.config.clone(),
             tokens: tokens.clone(),
             sessions: sessions.clone(),
             reach: if at.ip().is_loopback() { Reach::Loopback } else { Reach::Network },

@@ -228,6 +228,7 @@ fn everything() -> Script {
         troubles: Vec::new(),
         http: String::new(),
         hold: None,
+        machine: None,
     });
     Script { status: vec![status], ..Script::default() }
 }

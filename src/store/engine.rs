@@ -156,6 +156,29 @@ impl Engine {
         Ok(records)
     }
 
+    /// The newest valid records of a table below a key, in falling order; the others are left to a
+    /// reader of the whole table.
+    pub(super) fn newest(
+        &mut self,
+        table: Table,
+        below: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Records, StorageError> {
+        let tag = tag(table);
+        let end = below.map_or_else(|| vec![tag + 1], |below| full_key(tag, below));
+        let mut records = Vec::new();
+        for record in self.db.range(vec![tag]..end).rev() {
+            if records.len() >= most {
+                break;
+            }
+            let (key, value) = record.map_err(failed("read"))?;
+            if let Ok(payload) = frame::decode(&key, &value) {
+                records.push((key[1..].to_vec(), payload.to_vec()));
+            }
+        }
+        Ok(records)
+    }
+
     /// Carries out all writes or none.
     pub(super) fn commit(
         &mut self,

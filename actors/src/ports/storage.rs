@@ -67,6 +67,21 @@ pub trait Storage: Send + Sync {
     /// All readable records of a table, in key order. Unreadable ones are set aside, not returned.
     async fn load(&self, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError>;
 
+    /// The newest readable records of a table whose keys are below `below`, in falling order of their
+    /// keys; at most `most`. A reader that wants a page does not have the whole table read.
+    async fn newest(
+        &self,
+        table: Table,
+        below: Option<Vec<u8>>,
+        most: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
+        let mut records = self.load(table).await?;
+        records.retain(|(key, _)| below.as_ref().is_none_or(|below| key < below));
+        records.reverse();
+        records.truncate(most);
+        Ok(records)
+    }
+
     /// Carries out all writes or none.
     async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError>;
 

@@ -43,6 +43,27 @@ pub struct AgentStatus {
     /// Set while all plugins are held, those that come later included.
     #[prost(message, optional, tag = "10")]
     pub hold: ::core::option::Option<Hold>,
+    /// The machine that the agent runs on.
+    #[prost(message, optional, tag = "11")]
+    pub machine: ::core::option::Option<Machine>,
+}
+/// What tells one machine from another for a person. A field is empty where it is not known.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Machine {
+    /// The host name.
+    #[prost(string, tag = "1")]
+    pub host: ::prost::alloc::string::String,
+    /// The operating system, such as "Debian GNU/Linux 12 (bookworm)".
+    #[prost(string, tag = "2")]
+    pub os: ::prost::alloc::string::String,
+    /// The release of the kernel.
+    #[prost(string, tag = "3")]
+    pub kernel: ::prost::alloc::string::String,
+    /// The architecture of the processor, as uname(2) names it.
+    #[prost(string, tag = "4")]
+    pub architecture: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "5")]
+    pub booted_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PluginStatus {

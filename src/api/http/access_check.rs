@@ -93,7 +93,7 @@ fn access(site: &Site, headers: &HeaderMap) -> (Option<Access>, Option<Session>)
     let token = bearer(headers);
     if token.is_none()
         && let Some(session) = site.sessions.find(headers)
-        && let Some(access) = site.tokens.access_of_digest(&session.token)
+        && let Some(access) = site.tokens.access_of_digest(&session.of)
     {
         return (Some(access), Some(session));
     }

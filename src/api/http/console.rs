@@ -2,37 +2,40 @@
 //!
 //! ```text
 //!   browser ─► access_check (host, origin, token) ────► routes ─► [`source`] ─► local API
-//!      ▲                                                  ├► [`overview`], [`plugin`], [`log`]: HTML, pure
-//!      └────────── changed parts of a page ◄── [`live`] ◄─┘
+//!      ▲                                                  ├► [`overview`], [`plugin`], [`events`]: HTML, pure
+//!      └────────── changed parts of a page ◄── the hub ◄──┘
 //! ```
 //!
 //! A page is whole without a script; the script only puts changed parts in their places. Everything
-//! that is shown is escaped, and the policy in [`page`] lets a browser carry out nothing but the
+//! that is shown is escaped, and the policy of [`guest_agent_console_kit::page`] lets a browser carry out nothing but the
 //! agent's own script. Actions take the same path as those of the command line. They need a token
 //! that allows them, and a form from a page of the same session.
 
-use std::time::Duration;
-
 use axum::Router;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::sse::{KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::{get, post};
 use guest_agent_actors::model::id::PluginName;
+use guest_agent_console_kit::assets;
+use guest_agent_console_kit::live::Hub;
+use guest_agent_console_kit::pieces::query;
 use jiff::Timestamp;
-use maud::html;
 use serde::Deserialize;
 
 use crate::api::http::refusal::Refusal;
-use crate::api::http::session::{LOGIN, Sight, Visitor};
+use crate::api::http::session::{LOGIN, Visitor};
 use crate::api::http::site::Site;
 
 mod act;
-mod chart;
+mod configuration;
+mod doctor;
+mod events;
+mod fold;
 mod hidden;
-mod live;
 mod log;
+mod log_stream;
+mod login;
 mod overview;
 mod page;
 mod pieces;
@@ -40,19 +43,14 @@ mod plugin;
 mod source;
 mod state;
 mod timeline;
+mod view;
 
-use live::{Hub, Topic};
 use page::{Page, failed, unknown};
 use pieces::Ages;
-use source::Source;
+use source::{Source, Topic};
 use state::Console;
 use timeline::Timeline;
-
-/// How often an idle stream sends a comment, so that it is not taken for dead.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-
-/// Longest filter, in characters.
-const FILTER_MAX: usize = 64;
+use view::View;
 
 /// The pages of the console, and a task that keeps the newest events for them until the site ends.
 pub(crate) fn routes(site: &Site) -> Router<Site> {
@@ -64,36 +62,36 @@ pub(crate) fn routes(site: &Site) -> Router<Site> {
         .route("/", get(overview))
         .route("/console/live", get(live))
         .route("/console/events", get(events))
+        .route("/console/doctor", get(doctor::show))
+        .route("/console/configuration", get(configuration::show))
         .route("/console/plugins/{name}", get(plugin))
-        .route("/console/plugins/{name}/log", get(log_page))
-        .route("/console/plugins/{name}/restart", post(act::restart))
-        .route("/console/plugins/{name}/remove", get(act::ask_removal).post(act::remove))
-        .route(LOGIN, get(act::login_page).post(act::login))
-        .route("/console/logout", post(act::logout))
-        .route("/console/style.css", get(style))
-        .route("/console/script.js", get(script))
+        .route("/console/plugins/{name}/log", get(log::show))
+        .route("/console/plugins/{name}/log/live", get(log_stream::follow))
+        .route("/console/plugins/{name}/log/download", get(log_stream::download))
+        .route("/console/plugins/{name}/{act}", get(act::ask).post(act::act))
+        .route(LOGIN, get(login::login_page).post(login::login))
+        .route("/console/logout", post(login::logout))
+        .route(assets::STYLE, get(assets::style))
+        .route(assets::SCRIPT, get(assets::script))
         .with_state(Console::new(site.clone(), source, hub))
-}
-
-#[derive(Deserialize)]
-struct OverviewQuery {
-    #[serde(default)]
-    plugin: String,
 }
 
 async fn overview(
     State(console): State<Console>,
     visitor: Visitor,
-    Query(query): Query<OverviewQuery>,
+    Query(query): Query<view::Query>,
 ) -> Response {
-    let filter: String = query.plugin.trim().chars().take(FILTER_MAX).collect();
-    match console.source.overview(&filter, visitor.sight).await {
+    let machine = &console.site.api.machine;
+    let view = View::from(query);
+    match console.source.overview(&view, visitor.sight).await {
         Ok(overview) => {
             let body = overview.page(Ages::At(Timestamp::now()));
-            let live = Some(("overview", filter.as_str()));
-            Page { title: "Overview", visitor: &visitor, live, body }.respond(StatusCode::OK)
+            let live = format!("/console/live{}", view.query(&[("page", "overview")]));
+            let live = Some(&*live);
+            Page { machine, title: "Overview", at: "/", visitor: &visitor, live, body }
+                .respond(StatusCode::OK)
         }
-        Err(status) => failed(&visitor, &status),
+        Err(status) => failed(machine, &visitor, &status),
     }
 }
 
@@ -107,81 +105,44 @@ async fn plugin(
     State(console): State<Console>,
     visitor: Visitor,
     Path(name): Path<String>,
-    Query(query): Query<PluginQuery>,
+    Query(asked): Query<PluginQuery>,
 ) -> Response {
-    let Ok(name) = name.parse::<PluginName>() else { return unknown(&visitor) };
+    let machine = &console.site.api.machine;
+    let Ok(name) = name.parse::<PluginName>() else { return unknown(machine, &visitor) };
     match console.source.plugin(&name, visitor.sight).await {
         Ok(Some(plugin)) => {
-            let body = plugin.page(Ages::At(Timestamp::now()), &visitor, act::done(&query.done));
-            let live = Some(("plugin", name.as_str()));
-            Page { title: name.as_str(), visitor: &visitor, live, body }.respond(StatusCode::OK)
+            let done = act::done(&asked.done);
+            let body = plugin.page(Ages::At(Timestamp::now()), &visitor, done);
+            let of = [("page", "plugin"), ("of", name.as_str())];
+            let live = format!("/console/live{}", query(&of));
+            let live = Some(&*live);
+            Page { machine, title: name.as_str(), at: "", visitor: &visitor, live, body }
+                .respond(StatusCode::OK)
         }
-        Ok(None) => unknown(&visitor),
-        Err(status) => failed(&visitor, &status),
+        Ok(None) => unknown(machine, &visitor),
+        Err(status) => failed(machine, &visitor, &status),
     }
-}
-
-#[derive(Deserialize)]
-struct LogQuery {
-    at: Option<u64>,
-}
-
-async fn log_page(
-    State(console): State<Console>,
-    visitor: Visitor,
-    Path(name): Path<String>,
-    Query(query): Query<LogQuery>,
-) -> Response {
-    let Ok(name) = name.parse::<PluginName>() else { return unknown(&visitor) };
-    if visitor.sight != Sight::All {
-        let body = log::end(None);
-        let title = "Log";
-        return Page { title, visitor: &visitor, live: None, body }.respond(StatusCode::FORBIDDEN);
-    }
-    match console.source.find(&name).await {
-        Ok(Some(_)) => {}
-        Ok(None) => return unknown(&visitor),
-        Err(status) => return failed(&visitor, &status),
-    }
-    let wanted = query.at.map_or(log::Wanted::Last(log::PAGE), log::Wanted::From);
-    let part = console.source.log(&name, wanted).await;
-    let title = format!("{name} · log");
-    let body = log::page(name.as_str(), &part);
-    Page { title: &title, visitor: &visitor, live: None, body }.respond(StatusCode::OK)
-}
-
-#[derive(Deserialize)]
-struct EventsQuery {
-    #[serde(default)]
-    plugin: String,
 }
 
 async fn events(
     State(console): State<Console>,
     visitor: Visitor,
-    Query(query): Query<EventsQuery>,
+    Query(query): Query<events::Query>,
 ) -> Response {
-    let name: String = query.plugin.trim().chars().take(FILTER_MAX).collect();
-    let of = Some(name.as_str()).filter(|name| !name.is_empty());
-    let newest = console.source.timeline.newest(timeline::KEPT_MAX, of, visitor.sight);
-    let body = html! {
-        div class="title" {
-            h1 { "Events" }
-            form method="get" action="/console/events" role="search" {
-                label class="hidden" for="of" { "Only those of this plugin" }
-                input id="of" name="plugin" type="search" maxlength="64" placeholder="Of one plugin"
-                    value=(name);
-                button type="submit" { "Show" }
-            }
+    let machine = &console.site.api.machine;
+    let wanted = events::Wanted::from(query);
+    match console.source.events(&wanted, visitor.sight).await {
+        Ok(events) => {
+            let body = events.page(Ages::At(Timestamp::now()));
+            let live = format!("/console/live{}", wanted.query(&[("page", "events")]));
+            // Older events do not change.
+            let live = wanted.before.is_none().then_some(&*live);
+            let at = "/console/events";
+            Page { machine, title: "Events", at, visitor: &visitor, live, body }
+                .respond(StatusCode::OK)
         }
-        section {
-            (timeline::list(&newest, Ages::At(Timestamp::now()), timeline::Names::Shown))
-            @if newest.len() >= timeline::KEPT_MAX {
-                p class="quiet" { "For older events see " code { "guest-agent events" } "." }
-            }
-        }
-    };
-    Page { title: "Events", visitor: &visitor, live: None, body }.respond(StatusCode::OK)
+        Err(status) => failed(machine, &visitor, &status),
+    }
 }
 
 #[derive(Deserialize)]
@@ -195,35 +156,27 @@ struct LiveQuery {
 async fn live(
     State(console): State<Console>,
     visitor: Visitor,
-    Query(query): Query<LiveQuery>,
+    Query(asked): Query<LiveQuery>,
+    Query(view): Query<view::Query>,
+    Query(wanted): Query<events::Query>,
 ) -> Result<Response, Refusal> {
     let none = || Refusal::new(StatusCode::NOT_FOUND, "this page has no live updates");
-    let topic = match query.page.as_str() {
-        "overview" => Topic::Overview(query.of.chars().take(FILTER_MAX).collect(), visitor.sight),
-        "plugin" => Topic::Plugin(query.of.parse().map_err(|_| none())?, visitor.sight),
+    let topic = match asked.page.as_str() {
+        "overview" => Topic::Overview(view.into(), visitor.sight),
+        "plugin" => Topic::Plugin(asked.of.parse().map_err(|_| none())?, visitor.sight),
+        "events" => {
+            let newest = events::Wanted { before: None, ..wanted.into() };
+            Topic::Events(newest, visitor.sight)
+        }
         _ => return Err(none()),
     };
-    let allowed = (console.site.sessions.watch(), console.site.tokens.watch());
-    let follower = console.hub.follow(topic, allowed).ok_or_else(|| {
-        let why = "too many browsers follow pages of this agent; close one, or read the page again";
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
-    })?;
-    let beat = KeepAlive::new().interval(HEARTBEAT);
-    Ok(Sse::new(follower.stream()).keep_alive(beat).into_response())
+    let seat = console.seat().ok_or_else(no_seat)?;
+    Ok(console.hub.follow(topic, seat))
 }
 
-async fn style() -> Response {
-    asset("text/css; charset=utf-8", include_str!("console/style.css"))
-}
-
-async fn script() -> Response {
-    asset("text/javascript; charset=utf-8", include_str!("console/script.js"))
-}
-
-fn asset(kind: &'static str, text: &'static str) -> Response {
-    // Small, and another one with the next version of the agent.
-    let kept = (header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=60"));
-    (page::headers(kind), [kept], text).into_response()
+fn no_seat() -> Refusal {
+    let why = "too many browsers follow pages of this agent; close one, or read the page again";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
 #[cfg(test)]

@@ -1,21 +1,14 @@
-//! Who is logged in. A session stands for the token it was begun with and never allows more or
-//! lasts longer than that: each request checks again what it may do.
+//! Who looks at a page, and what of it they are shown. A session of a browser stands for the token
+//! that it was begun with.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::http::header;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rand::RngCore;
-use tokio::sync::watch;
-use tokio::time::Instant;
+use guest_agent_console_kit::{assets, session};
 
-use crate::api::http::access::{self, Access, digest};
+use crate::api::http::access::{self, Access};
 use crate::api::http::refusal::Refusal;
 
 /// The path of the page on which people log in.
@@ -23,36 +16,13 @@ pub(crate) const LOGIN: &str = "/console/login";
 
 /// Paths that need neither a token nor a session: the page on which people log in, and what it
 /// loads.
-pub(crate) const WITHOUT_SESSION: [&str; 3] = [LOGIN, "/console/style.css", "/console/script.js"];
+pub(crate) const WITHOUT_SESSION: [&str; 3] = [LOGIN, assets::STYLE, assets::SCRIPT];
 
-/// The name of the cookie that holds a session.
-const COOKIE: &str = "guest-agent-session";
+/// A session, by the digest of its token.
+pub(crate) type Session = session::Session<[u8; 32]>;
 
-/// How long a session lasts.
-const LASTS: Duration = Duration::from_secs(8 * 3600);
-
-/// Most sessions. One more ends the oldest.
-const SESSIONS_MAX: usize = 32;
-
-/// The sessions of all browsers. They end with the agent.
-#[derive(Debug)]
-pub(crate) struct Sessions {
-    open: Mutex<VecDeque<Session>>,
-    /// Changes whenever a session was ended.
-    ended: watch::Sender<()>,
-}
-
-/// A browser that is logged in.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Session {
-    /// Digest of the secret in the cookie: a reader of this memory cannot log in with it.
-    id: [u8; 32],
-    /// Digest of the token that it was begun with.
-    pub(crate) token: [u8; 32],
-    /// What forms have to bring along, so that no other page can send them.
-    pub(crate) csrf: String,
-    until: Instant,
-}
+/// The sessions of all browsers.
+pub(crate) type Sessions = session::Sessions<[u8; 32]>;
 
 /// The sender of a request for a page.
 #[derive(Clone, Debug)]
@@ -99,21 +69,6 @@ pub(crate) enum Sight {
     All,
 }
 
-// === impl Session ===
-
-impl std::fmt::Debug for Session {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("until", &self.until).finish_non_exhaustive()
-    }
-}
-
-impl Session {
-    /// Whether a form was sent from a page of this session.
-    pub(crate) fn has_sent(&self, csrf: &str) -> bool {
-        digest(csrf) == digest(&self.csrf)
-    }
-}
-
 // === impl Visitor ===
 
 impl Visitor {
@@ -121,107 +76,5 @@ impl Visitor {
     /// token itself, has no such page.
     pub(crate) fn has_sent(&self, csrf: &str) -> bool {
         self.session.as_ref().is_none_or(|session| session.has_sent(csrf))
-    }
-}
-
-// === impl Sessions ===
-
-impl Default for Sessions {
-    fn default() -> Self {
-        Self { open: Mutex::default(), ended: watch::Sender::new(()) }
-    }
-}
-
-impl Sessions {
-    /// Begins a session with the access of the token with this digest; returns its cookie.
-    pub(crate) fn begin(&self, token: [u8; 32]) -> String {
-        let (secret, csrf) = (random(), random());
-        let until = Instant::now() + LASTS;
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        while open.len() >= SESSIONS_MAX {
-            open.pop_front();
-        }
-        open.push_back(Session { id: digest(&secret), token, csrf, until });
-        cookie(&secret, LASTS)
-    }
-
-    /// The session whose cookie a request has.
-    pub(crate) fn find(&self, headers: &HeaderMap) -> Option<Session> {
-        let now = Instant::now();
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.is_empty() {
-            return None;
-        }
-        open.retain(|session| session.until > now);
-        let ids: Vec<_> = secrets(headers).take(4).map(digest).collect();
-        open.iter().find(|session| ids.contains(&session.id)).cloned()
-    }
-
-    /// Ends a session; returns the cookie that replaces its own.
-    pub(crate) fn end(&self, session: &Session) -> String {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|other| other.id != session.id);
-        drop(open);
-        self.ended.send_replace(());
-        cookie("", Duration::ZERO)
-    }
-
-    /// Changes whenever a session was ended, so that streams check again who reads them.
-    pub(crate) fn watch(&self) -> watch::Receiver<()> {
-        self.ended.subscribe()
-    }
-}
-
-fn cookie(value: &str, lasts: Duration) -> String {
-    format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}", lasts.as_secs())
-}
-
-fn secrets(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = cookies.flat_map(|value| value.split(';'));
-    pairs.filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
-}
-
-/// 256 random bits as text.
-fn random() -> String {
-    let mut bytes = [0; 32];
-    rand::rng().fill_bytes(&mut bytes);
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with(cookie: &str) -> HeaderMap {
-        let value = cookie.split(';').next().expect("a cookie").parse().expect("a header");
-        [(header::COOKIE, value)].into_iter().collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_session_is_found_by_its_cookie_until_it_ends() {
-        let sessions = Sessions::default();
-        assert_eq!(sessions.find(&HeaderMap::new()), None);
-        let cookie = sessions.begin([7; 32]);
-        assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"));
-        let session = sessions.find(&with(&cookie)).expect("a session");
-        assert_eq!(session.token, [7; 32]);
-        assert!(session.has_sent(&session.csrf) && !session.has_sent(""));
-        assert!(!format!("{sessions:?}").contains(&session.csrf), "no secret is shown");
-        assert_eq!(sessions.find(&with(&format!("{COOKIE}=wrong"))), None);
-        let gone = sessions.end(&session);
-        assert!(gone.contains("Max-Age=0"));
-        assert_eq!(sessions.find(&with(&cookie)), None);
-        let cookie = sessions.begin([7; 32]);
-        tokio::time::advance(LASTS).await;
-        assert_eq!(sessions.find(&with(&cookie)), None, "its time is over");
-    }
-
-    #[tokio::test]
-    async fn one_session_too_many_ends_the_oldest() {
-        let sessions = Sessions::default();
-        let cookies: Vec<_> = (0..=SESSIONS_MAX).map(|_| sessions.begin([1; 32])).collect();
-        assert_eq!(sessions.find(&with(&cookies[0])), None);
-        assert!(cookies[1..].iter().all(|cookie| sessions.find(&with(cookie)).is_some()));
     }
 }

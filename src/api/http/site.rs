@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::access::TokenStore;
 use super::session::Sessions;
 use crate::api::local::LocalApi;
+use crate::config::Config;
 use crate::observe::metrics::Sources;
 
 /// What pages have access to. Cheap to clone.
@@ -16,6 +18,8 @@ pub struct Site {
     pub api: LocalApi,
     /// What metrics are made from.
     pub sources: Sources,
+    /// The configuration in effect.
+    pub config: watch::Receiver<Arc<Config>>,
     /// The tokens in force.
     pub tokens: Arc<TokenStore>,
     /// The sessions of browsers that are logged in.

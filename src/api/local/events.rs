@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use guest_agent_actors::error::Chain;
+use guest_agent_actors::keys::{key_number, number_key};
 use guest_agent_actors::model::event::{SettledEvent, Settlement, StoredEvent};
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{Storage, StorageError, Table};
@@ -132,6 +133,75 @@ async fn next(settled: &mut Option<Receiver<SettledEvent>>) -> Result<SettledEve
         Some(settled) => settled.recv().await,
         None => std::future::pending().await,
     }
+}
+
+/// How many records of each table are read at a time for a page.
+const STEP: usize = 1000;
+
+/// Most records that are looked at for one page, of each table. What fits may be rare.
+const LOOKED_AT_MAX: usize = 20_000;
+
+/// Recorded events that are wanted, the newest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Older {
+    /// The events, at most as many as were asked for.
+    pub(crate) events: Vec<local::Event>,
+    /// The number below which there may be more; `None` where there are none.
+    pub(crate) before: Option<u64>,
+}
+
+/// Reads events with smaller numbers than `before`, until `most` are wanted or enough were looked at.
+pub(super) async fn older(
+    storage: &dyn Storage,
+    before: u64,
+    most: usize,
+    wanted: impl Fn(&local::Event) -> bool,
+) -> Result<Older, StorageError> {
+    let mut page = Older { events: Vec::new(), before: Some(before) };
+    let mut looked_at = 0;
+    while let Some(before) = page.before {
+        if looked_at >= LOOKED_AT_MAX {
+            break;
+        }
+        let (events, rest) = step(storage, before).await?;
+        looked_at += STEP;
+        page.before = rest;
+        for event in events.into_iter().filter(|event| wanted(event)) {
+            let seq = event.seq;
+            page.events.push(event);
+            if page.events.len() >= most {
+                page.before = Some(seq).filter(|seq| *seq > 0);
+                return Ok(page);
+            }
+        }
+    }
+    Ok(page)
+}
+
+/// The newest events below a number, and the number below which others may follow.
+async fn step(
+    storage: &dyn Storage,
+    before: u64,
+) -> Result<(Vec<local::Event>, Option<u64>), StorageError> {
+    let below = || Some(number_key(before));
+    // In this order, because events move from the outbox to the history meanwhile.
+    let waiting = storage.newest(Table::Outbox, below(), STEP).await?;
+    let settled = storage.newest(Table::History, below(), STEP).await?;
+    // Below the last of a table that has more, the other one alone would leave gaps.
+    let last = |records: &[(Vec<u8>, Vec<u8>)]| {
+        let last = records.get(STEP - 1)?;
+        key_number(&last.0)
+    };
+    let rest = last(&waiting).max(last(&settled));
+    let mut all: Vec<(StoredEvent, Fate)> = Vec::new();
+    let waiting = waiting.iter().filter_map(|(key, value)| StoredEvent::decode(key, value).ok());
+    all.extend(waiting.map(|recorded| (recorded, Fate::Waits)));
+    let settled = settled.iter().filter_map(|(key, value)| SettledEvent::decode(key, value).ok());
+    all.extend(settled.map(|settled| (settled.recorded, Fate::Settled(settled.how))));
+    all.sort_by_key(|(recorded, fate)| (std::cmp::Reverse(recorded.seq), *fate == Fate::Waits));
+    all.dedup_by_key(|(recorded, _)| recorded.seq);
+    let whole = all.iter().filter(|(recorded, _)| rest.is_none_or(|rest| recorded.seq >= rest));
+    Ok((whole.map(|(recorded, fate)| shown(recorded, *fate)).collect(), rest))
 }
 
 /// All recorded events in order, and what became of each. Unreadable records are left to the agent's

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use actix::{Addr, Recipient};
 use guest_agent_actors::admission::Ask;
 use guest_agent_actors::control_plane::ControlPlaneActor;
+use guest_agent_actors::error::Chain;
 use guest_agent_actors::manager::ManagerActor;
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::{HoldOfAll, ListPlugins, Listed, RefusedManifests};
@@ -20,6 +21,7 @@ use guest_agent_proto::local;
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
+use super::events::Older;
 use super::health::HttpHealth;
 use super::refused::{self, Refused};
 use super::{events, health, show};
@@ -71,6 +73,8 @@ pub struct LocalApi {
     pub data_dir: PathBuf,
     /// Instance this agent runs for.
     pub instance_id: String,
+    /// The machine that this agent runs on.
+    pub machine: Arc<local::Machine>,
     /// When this agent was started.
     pub started_at: SystemTime,
 }
@@ -145,6 +149,21 @@ impl LocalApi {
         events::stream(self.storage.clone(), self.outbox.clone(), request, out).await;
     }
 
+    /// Recorded events with smaller numbers than `before` that are wanted, the newest first; at most
+    /// `most`.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) async fn older_events(
+        &self,
+        before: u64,
+        most: usize,
+        wanted: impl Fn(&local::Event) -> bool + Send,
+    ) -> Result<Older, Status> {
+        let read = events::older(&*self.storage, before, most, wanted).await;
+        read.map_err(|error| Status::internal(Chain(&error).to_string()))
+    }
+
     /// The health of the agent itself.
     pub(crate) async fn agent(&self) -> local::AgentStatus {
         self.agent_beside(&self.refused_manifests().await).await
@@ -170,6 +189,7 @@ impl LocalApi {
             ),
             http: http.at.map(|at| at.to_string()).unwrap_or_default(),
             hold: hold.map(|hold| show::hold(&hold, None)),
+            machine: Some(local::Machine::clone(&self.machine)),
         }
     }
 }

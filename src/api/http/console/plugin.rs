@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::model::spec::Limits;
+use guest_agent_console_kit::chart::chart;
+use guest_agent_console_kit::live::Parts;
+use guest_agent_console_kit::pieces::pill;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::host::Entry;
-use guest_agent_proto::local::{Event, ExplainResponse};
+use guest_agent_proto::local::ExplainResponse;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::chart::chart;
+use super::events::{self, Line, Names};
 use super::overview::Row;
-use super::page::csrf_field;
-use super::pieces::{Ages, ago, attention, class, fact, page_of, pill, some, state};
-use super::{log, timeline};
-use crate::api::http::access::Access;
+use super::pieces::{Ages, ago, attention, class, fact, page_of, some, state};
+use super::{act, log};
 use crate::api::http::session::Visitor;
 use crate::display::values::Named;
 use crate::display::{self, Tone, not_enforced, one_line};
@@ -32,7 +33,7 @@ pub(super) struct Plugin {
     /// What it offers to others.
     pub(super) offers: Vec<Entry>,
     /// What happened to it lately, the newest first.
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<Line>,
     /// The end of its log; `None` for a visitor who may not see it.
     pub(super) log: Option<log::Part>,
     /// When all this was so.
@@ -43,7 +44,7 @@ pub(super) struct Plugin {
 
 impl Plugin {
     /// The parts of the page that change by themselves, each under its id.
-    pub(super) fn parts(&self, ages: Ages) -> Vec<(&'static str, Markup)> {
+    pub(super) fn parts(&self, ages: Ages) -> Parts {
         vec![
             ("state", state(&self.row.plugin)),
             ("why", self.why(ages)),
@@ -51,9 +52,10 @@ impl Plugin {
             ("usage", self.usage()),
             ("moves", self.moves(ages)),
             ("offers", self.offers(ages)),
-            ("events", timeline::list(&self.events, ages, timeline::Names::Left)),
+            ("order", self.order()),
+            ("events", events::list(&self.events, ages, Names::Left)),
             ("log", log::end(self.log.as_ref())),
-            ("said", timeline::said(self.events.first())),
+            ("said", events::said(self.events.first())),
         ]
     }
 
@@ -74,7 +76,7 @@ impl Plugin {
             @if let Some(done) = done { p class="done" role="status" { (done) } }
             div class="title head" {
                 h1 { (one_line(&plugin.name)) " " span id="state" { (parts["state"]) } }
-                @if !display::is_only_refused(plugin) { (actions(&plugin.name, visitor)) }
+                (act::buttons(plugin, visitor))
             }
             (section("why", "Why it is so"))
             div class="columns" {
@@ -85,12 +87,15 @@ impl Plugin {
                 (section("moves", "Last steps"))
                 (section("events", "Events"))
             }
-            (section("offers", "What it offers"))
+            div class="columns" {
+                (section("order", "What it is run with"))
+                (section("offers", "What it offers"))
+            }
             section aria-labelledby="log-title" {
                 div class="title" {
                     h2 id="log-title" { "Log" }
                     @if self.log.is_some() {
-                        a href={ (page_of(&plugin.name)) "/log" } { "All of it" }
+                        a href={ (page_of(&plugin.name)) "/log" } { "Follow, search, download" }
                     }
                 }
                 div id="log" { (parts["log"]) }
@@ -156,7 +161,7 @@ impl Plugin {
                 (fact("Revision", code(&plugin.revision)))
                 (fact("Pending", display::pending(plugin).map(|text| one_line(&text))))
                 (fact("Progress", display::progress(plugin).map(|text| one_line(&text))))
-                (fact("Kind", some(&format!("{}, {}", plugin.kind.replace('_', "-"), plugin.installation))))
+                (fact("Kind", Some(display::kind_words(plugin))))
                 (fact("Health", health))
                 (fact("Process", plugin.pid.map(|pid| html! { code { (pid) } })))
                 (fact("Started", started.map(|at| ago(Some(at), ages))))
@@ -192,10 +197,37 @@ impl Plugin {
                 @for step in moves.iter().rev() {
                     li class=(class(display::state_tone(StatusValue::named(&step.state).unwrap_or_default()))) {
                         span class="when" { (ago(step.at.as_ref(), ages)) }
-                        span class="kind" { (one_line(&step.state)) }
+                        span class="kind" { (step_word(&step.state)) }
                         span class="what" { (one_line(&step.why)) }
                     }
                 }
+            }
+        }
+    }
+
+    /// What it is run with, and the configuration that is in effect.
+    fn order(&self) -> Markup {
+        let Some(order) = self.why.as_ref().and_then(|why| why.order.as_ref()) else {
+            return html! { (log::with_token("What a plugin is run with is shown with a token only.")) };
+        };
+        let code = |text: &str| some(text).map(|text| html! { code { (text) } });
+        html! {
+            dl class="facts" {
+                (fact("Program", code(&order.entry_point)))
+                (fact("Arguments", (!order.arguments.is_empty()).then(|| html! {
+                    @for argument in &order.arguments { code { (one_line(argument)) } " " }
+                })))
+                (fact("Source", code(&order.source)))
+                (fact("SHA-256", code(&order.sha256)))
+                (fact("Signed by", code(&order.signed_by)))
+            }
+            @if let Some(config) = order.config.as_deref().filter(|config| !config.is_empty()) {
+                h3 { "Configuration" }
+                pre class="log" tabindex="0" aria-label="Configuration" {
+                    @for line in config.lines() { (log::line(line)) "\n" }
+                }
+            } @else {
+                p class="quiet" { "It has no configuration." }
             }
         }
     }
@@ -235,40 +267,16 @@ impl Plugin {
     }
 }
 
-fn actions(name: &str, visitor: &Visitor) -> Markup {
-    html! {
-        @if visitor.access == Access::Act {
-            div class="actions" {
-                form method="post" action={ (page_of(name)) "/restart" } {
-                    (csrf_field(visitor))
-                    button type="submit" { "Restart" }
-                }
-                a class="button danger" href={ (page_of(name)) "/remove" } { "Remove…" }
-            }
-        }
-    }
-}
-
-/// The question before a plugin is removed.
-pub(super) fn removal(name: &str, visitor: &Visitor) -> Markup {
-    html! {
-        section class="notice" {
-            h1 { "Remove " (one_line(name)) "?" }
-            p {
-                "It is stopped, and its files and its data are deleted. This cannot be taken back; a "
-                "control plane that still wants it installs it again."
-            }
-            form method="post" action={ (page_of(name)) "/remove" } class="actions" {
-                (csrf_field(visitor))
-                button type="submit" class="danger" { "Remove " (one_line(name)) " and its data" }
-                a class="button" href=(page_of(name)) { "Keep it" }
-            }
-        }
+/// The state of a step as a word; one of a later agent is its name.
+fn step_word(name: &str) -> String {
+    match StatusValue::named(name) {
+        Some(state) => display::state_word(state).to_owned(),
+        None => one_line(name),
     }
 }
 
 /// The parts of the page of a plugin that was removed.
-pub(super) fn gone(name: &PluginName) -> Vec<(&'static str, Markup)> {
+pub(super) fn gone(name: &PluginName) -> Parts {
     let text = format!("{name} is not on this machine any more.");
     vec![
         ("state", pill(Tone::Quiet, "gone")),

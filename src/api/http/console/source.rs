@@ -7,21 +7,26 @@ use std::time::Duration;
 use guest_agent_actors::messages::{ListUsage, Listed, Point};
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::model::spec::Limits;
+use guest_agent_console_kit::live::{Changes, Pages, Parts};
+use guest_agent_console_kit::pieces::Ages;
 use guest_agent_proto::host::{self, registry_server::Registry};
 use guest_agent_proto::local::local_agent_server::LocalAgent;
-use guest_agent_proto::local::{ExplainRequest, PluginStatus};
+use guest_agent_proto::local::{Event, ExplainRequest, PluginStatus};
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tonic::{Request, Status};
 use tracing::debug;
 
+use super::events::{self, Events, Line, fold};
 use super::hidden;
 use super::log::{self, Part, Wanted};
-use super::overview::{Overview, Row, SHOWN_MAX, States};
-use super::plugin::Plugin;
-use super::timeline::Timeline;
+use super::overview::{self, Overview, Row};
+use super::plugin::{self, Plugin};
+use super::timeline::{self, Timeline};
+use super::view::View;
 use crate::api::http::session::Sight;
 use crate::api::local::LocalApi;
-use crate::display::{needs_attention, state_tone, urgency, values};
+use crate::link::LinkState;
 
 /// How many events are on the first page, and on that of a plugin.
 const EVENTS: usize = 25;
@@ -39,37 +44,69 @@ pub(super) struct Source {
 // === impl Source ===
 
 impl Source {
-    /// The first page, with the plugins that have `filter` in their names.
-    pub(super) async fn overview(&self, filter: &str, sight: Sight) -> Result<Overview, Status> {
+    /// The first page, with the plugins that are looked for.
+    pub(super) async fn overview(&self, view: &View, sight: Sight) -> Result<Overview, Status> {
         let plugins = self.api.list().await?;
         let mut usage = self.usage().await?;
-        let mut states = States::new();
         let mut shown: Vec<_> = plugins.iter().map(|listed| self.shown(listed, sight)).collect();
         shown.extend(self.api.refused(&plugins).await);
-        shown.sort_by(|one, other| (urgency(one), &one.name).cmp(&(urgency(other), &other.name)));
-        let attention = shown.iter().filter(|plugin| needs_attention(plugin)).count();
-        let (mut rows, mut matching) = (Vec::new(), 0);
-        for plugin in shown {
-            let tone = state_tone(values::state(&plugin));
-            states.entry(plugin.state.clone()).or_insert((tone, 0)).1 += 1;
-            if !filter.is_empty() && !plugin.name.contains(filter) {
-                continue;
-            }
-            matching += 1;
-            if rows.len() < SHOWN_MAX {
-                rows.push(row(plugin, &mut usage));
-            }
-        }
+        let counts = overview::counts(shown.iter());
+        let wanted = shown.into_iter().filter(|plugin| view.has(plugin));
+        let rows: Vec<Row> = wanted.map(|plugin| row(plugin, &mut usage)).collect();
+        let matching = rows.len();
+        let (attention, rest) = overview::split(rows, view);
         Ok(Overview {
             agent: self.api.agent().await,
             readiness: self.api.readiness.borrow().clone(),
-            rows,
-            matching,
-            states,
+            view: view.clone(),
             attention,
-            filter: filter.to_owned(),
-            events: self.timeline.newest(EVENTS, None, sight),
+            rest,
+            matching,
+            counts,
+            events: self.lately(None, sight),
         })
+    }
+
+    /// The newest events of a plugin or of all, with loops folded: of so many that a loop is seen whole.
+    fn lately(&self, of: Option<&str>, sight: Sight) -> Vec<Line> {
+        let wanted = |event: &Event| of.is_none_or(|name| event.plugin == name);
+        let mut lines = fold(self.timeline.newest(timeline::KEPT_MAX, sight, wanted));
+        lines.truncate(EVENTS);
+        lines
+    }
+
+    /// A page of events.
+    pub(super) async fn events(
+        &self,
+        wanted: &events::Wanted,
+        sight: Sight,
+    ) -> Result<Events, Status> {
+        let now = Timestamp::now();
+        let has = |event: &Event| wanted.has(event, now);
+        let (events, older) = if let Some(before) = wanted.before {
+            let reading = self.api.older_events(before, events::PAGE, has);
+            let late = |_| Status::deadline_exceeded("the store does not answer in time");
+            let read = tokio::time::timeout(events::READ_MAX, reading).await.map_err(late)??;
+            let mut events = read.events;
+            for event in &mut events {
+                timeline::shorten(event);
+                if sight == Sight::WithoutOutput {
+                    hidden::of_event(event);
+                }
+            }
+            (events, read.before)
+        } else {
+            let events = self.timeline.newest(events::PAGE, sight, has);
+            let last = events.last().filter(|_| events.len() >= events::PAGE);
+            let older = last.map(|event| event.seq).or_else(|| self.timeline.before());
+            (events, older)
+        };
+        Ok(Events { wanted: wanted.clone(), events, older })
+    }
+
+    /// What a plugin looks like, if there is one of this name.
+    pub(super) async fn status(&self, name: &PluginName) -> Result<Option<PluginStatus>, Status> {
+        Ok(self.find(name).await?.map(|listed| self.shown(&listed, Sight::All)))
     }
 
     /// The page of a plugin; `None` where there is no such plugin.
@@ -82,7 +119,8 @@ impl Source {
             return Ok(self.refused(name, sight).await);
         };
         let mut usage = self.usage().await?;
-        let request = Request::new(ExplainRequest { name: name.to_string(), config: false });
+        let request =
+            Request::new(ExplainRequest { name: name.to_string(), config: sight == Sight::All });
         // One that is busy has a page all the same.
         let why = tokio::time::timeout(EXPLAIN_WAIT, self.api.explain(request)).await;
         let request = host::ListRequest { all_instances: true, ..host::ListRequest::default() };
@@ -101,7 +139,7 @@ impl Source {
             why,
             limits: listed.view.spec.limits,
             offers,
-            events: self.timeline.newest(EVENTS, Some(name.as_str()), sight),
+            events: self.lately(Some(name.as_str()), sight),
             log,
             now: Timestamp::now(),
         }))
@@ -115,7 +153,7 @@ impl Source {
             why: Some(why),
             limits: Limits::default(),
             offers: Vec::new(),
-            events: self.timeline.newest(EVENTS, Some(name.as_str()), sight),
+            events: self.lately(Some(name.as_str()), sight),
             log: None,
             now: Timestamp::now(),
         })
@@ -153,4 +191,72 @@ fn row(plugin: PluginStatus, usage: &mut BTreeMap<PluginName, Vec<Point>>) -> Ro
     let name = plugin.name.parse::<PluginName>().ok();
     let points = name.and_then(|name| usage.remove(&name)).unwrap_or_default();
     Row { plugin, points }
+}
+
+/// A page that changes, for those who are shown the same of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Topic {
+    /// The first page, with what is looked for on it.
+    Overview(View, Sight),
+    /// The page of a plugin.
+    Plugin(PluginName, Sight),
+    /// The newest events.
+    Events(events::Wanted, Sight),
+}
+
+impl Pages for Source {
+    type Topic = Topic;
+    type Changes = Wakes;
+
+    async fn parts(&self, topic: &Topic) -> Parts {
+        match topic {
+            Topic::Overview(view, sight) => {
+                let overview = self.overview(view, *sight).await;
+                overview.map(|overview| overview.parts(Ages::Left)).unwrap_or_default()
+            }
+            Topic::Plugin(name, sight) => match self.plugin(name, *sight).await {
+                Ok(Some(plugin)) => plugin.parts(Ages::Left),
+                Ok(None) => plugin::gone(name),
+                Err(_) => Parts::new(),
+            },
+            Topic::Events(wanted, sight) => {
+                let events = self.events(wanted, *sight).await;
+                events.map(|events| events.parts(Ages::Left)).unwrap_or_default()
+            }
+        }
+    }
+
+    fn changes(&self) -> Wakes {
+        Wakes {
+            source: self.clone(),
+            roster: self.api.changes.clone(),
+            link: self.api.link.clone(),
+            depth: self.api.outbox.depth.clone(),
+            events: self.timeline.watch(),
+        }
+    }
+}
+
+/// Everything that may change a page.
+pub(super) struct Wakes {
+    source: Source,
+    roster: watch::Receiver<u64>,
+    link: watch::Receiver<LinkState>,
+    depth: watch::Receiver<usize>,
+    events: watch::Receiver<()>,
+}
+
+impl Changes for Wakes {
+    /// Whatever ended changes no more, which the beat of the hub makes up for.
+    async fn next(&mut self) {
+        let logs = self.source.api.logs.clone();
+        tokio::select! {
+            Ok(()) = self.roster.changed() => {}
+            Ok(()) = self.link.changed() => {}
+            Ok(()) = self.depth.changed() => {}
+            Ok(()) = self.events.changed() => {}
+            () = logs.written() => {}
+            else => std::future::pending().await,
+        }
+    }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::live::Hub;
+use guest_agent_console_kit::live::{Hub, Seat};
+
 use super::source::Source;
 use crate::api::http::site::Site;
 
@@ -13,7 +14,9 @@ use crate::api::http::site::Site;
 pub(super) struct Console {
     pub(super) site: Site,
     pub(super) source: Source,
-    pub(super) hub: Arc<Hub>,
+    pub(super) hub: Arc<Hub<Source>>,
+    /// Held while the machine is examined.
+    pub(super) examination: Arc<Mutex<()>>,
     /// Held while a login with a wrong token waits for its answer, so that tokens are not tried in
     /// parallel.
     pub(super) wrong_tokens: Arc<Mutex<()>>,
@@ -22,7 +25,20 @@ pub(super) struct Console {
 // === impl Console ===
 
 impl Console {
-    pub(super) fn new(site: Site, source: Source, hub: Arc<Hub>) -> Self {
-        Self { site, source, hub, wrong_tokens: Arc::default() }
+    pub(super) fn new(site: Site, source: Source, hub: Arc<Hub<Source>>) -> Self {
+        let (examination, wrong_tokens) = (Arc::default(), Arc::default());
+        Self { site, source, hub, examination, wrong_tokens }
+    }
+
+    /// A place for a stream to a browser, which is lost when a session ends or the tokens change;
+    /// `None` when all are taken.
+    pub(super) fn seat(&self) -> Option<Seat> {
+        let (mut sessions, mut tokens) = (self.site.sessions.watch(), self.site.tokens.watch());
+        self.hub.seat(async move {
+            tokio::select! {
+                _ = sessions.changed() => {}
+                _ = tokens.changed() => {}
+            }
+        })
     }
 }

@@ -1,15 +1,16 @@
 //! Rules for every rendered page: no text becomes markup, wherever the text comes from, and every
 //! page has what screen readers need.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::messages::Point;
 use guest_agent_actors::model::spec::Limits;
 use guest_agent_proto::host::{Entry, Offer};
 use guest_agent_proto::local::{
-    AgentStatus, Event, ExplainResponse, Health, LastExit, NotEnforced, Pending, PluginMove,
+    AgentStatus, Event, ExplainResponse, Health, Hold, LastExit, NotEnforced, Pending, PluginMove,
     PluginOrder, PluginStatus, PluginTrouble, PluginWait, RuleVerdict, RulesVerdict, TriggerPlan,
+    Verdict, VerdictLevel,
 };
 use proptest::prelude::*;
 
@@ -18,7 +19,8 @@ use super::overview::{Overview, Row};
 use super::plugin::Plugin;
 use super::*;
 use crate::api::http::access::Access;
-use crate::display::{self, Tone};
+use crate::api::http::session::Sight;
+use crate::display;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -83,24 +85,42 @@ fn event(text: &str) -> Event {
 }
 
 fn overview_of(text: &str) -> Overview {
+    let own = || text.to_owned();
     let agent = AgentStatus {
-        version: text.to_owned(),
-        link: text.to_owned(),
-        instance_id: text.to_owned(),
-        troubles: vec![text.to_owned()],
+        version: own(),
+        link: own(),
+        instance_id: own(),
+        troubles: vec![own()],
         started_at: Some(prost_types::Timestamp::default()),
+        hold: Some(Hold { by: own(), ..Hold::default() }),
         ..AgentStatus::default()
     };
+    let mut urgent = row(text);
+    let level = VerdictLevel::Failing.into();
+    let verdict = Verdict { reason: own(), help: own(), level_value: level, ..Verdict::default() };
+    urgent.plugin.verdict = Some(verdict);
     Overview {
-        attention: 0,
         agent,
         readiness: Readiness::Ready { without: Vec::new() },
-        rows: vec![row(text)],
+        view: View { filter: own(), ..View::default() },
+        attention: vec![urgent],
+        rest: vec![row(text)],
         matching: 2,
-        states: [(text.to_owned(), (Tone::Plain, 1))].into(),
-        filter: text.to_owned(),
-        events: vec![event(text)],
+        counts: overview::counts([status(text)].iter()),
+        events: lines_of(text),
     }
+}
+
+/// An event, and a loop of four.
+fn lines_of(text: &str) -> Vec<events::Line> {
+    let crash = Event { r#type: "PLUGIN_CRASHED".to_owned(), ..event(text) };
+    events::fold(vec![event(text), crash.clone(), crash.clone(), crash.clone(), crash])
+}
+
+fn events_of(text: &str) -> events::Events {
+    let wanted = events::Wanted { plugin: text.to_owned(), before: Some(3), ..Default::default() };
+    let events = lines_of(text).into_iter().map(|line| line.event).collect();
+    events::Events { wanted, events, older: Some(1) }
 }
 
 fn plugin_of(text: &str) -> Plugin {
@@ -139,6 +159,9 @@ fn plugin_of(text: &str) -> Plugin {
             entry_point: own(),
             arguments: vec![own()],
             sha256: own(),
+            source: own(),
+            signed_by: own(),
+            config: Some(own()),
             ..PluginOrder::default()
         }),
     };
@@ -154,8 +177,8 @@ fn plugin_of(text: &str) -> Plugin {
         why: Some(why),
         limits: Limits { memory_bytes: Some(6 << 20), cpu_percent: Some(50) },
         offers: vec![Entry { offer: Some(offer), ..Entry::default() }],
-        events: vec![event(text)],
-        log: Some(Part { text: own(), from: 3, next: 10, end: 20 }),
+        events: lines_of(text),
+        log: Some(Part { text: own(), from: 3, next: 10, end: 20, ..Part::default() }),
         now: NOW,
     }
 }
@@ -164,16 +187,25 @@ fn plugin_of(text: &str) -> Plugin {
 fn all_pages(text: &str) -> String {
     let visitor = visitor(Access::Act);
     let plugin = plugin_of(text);
-    [
+    let asked = log::Asked { find: text.to_owned(), times: "on".to_owned(), at: None };
+    let mut told = plugin.row.plugin.clone();
+    told.name = text.to_owned();
+    told.rollback_to = text.to_owned();
+    told.rolled_back = text.to_owned();
+    told.hold = Some(Hold { by: text.to_owned(), ..Hold::default() });
+    let finding = doctor::finding(text);
+    let questions = act::Deed::ALL.map(|deed| act::question(deed, &told, &visitor));
+    let pages = [
         overview_of(text).page(Ages::At(NOW)),
         overview_of(text).page(Ages::Left),
         plugin.page(Ages::At(NOW), &visitor, None),
         plugin.page(Ages::Left, &visitor, None),
-        log::page("web", plugin.log.as_ref().unwrap()),
-        plugin::removal(text, &visitor),
-    ]
-    .map(maud::Markup::into_string)
-    .concat()
+        events_of(text).page(Ages::At(NOW)),
+        events_of(text).page(Ages::Left),
+        log::page("web", plugin.log.as_ref().unwrap(), &asked),
+        doctor::page(&[finding]),
+    ];
+    pages.into_iter().chain(questions).map(maud::Markup::into_string).collect()
 }
 
 /// The tags of a page with the names of their attributes: what a browser takes for markup.
@@ -224,8 +256,18 @@ proptest! {
 fn a_visitor_that_may_only_look_sees_no_buttons() {
     let plugin = plugin_of("x");
     let page = |access| plugin.page(Ages::At(NOW), &visitor(access), None).into_string();
-    assert!(!page(Access::Read).contains("method=\"post\""));
-    assert!(page(Access::Act).contains("method=\"post\""));
+    assert!(!page(Access::Read).contains("/web/stop"));
+    assert!(page(Access::Act).contains("/web/stop"));
+}
+
+/// What needs attention stands before everything else, with its reason and the next step.
+#[test]
+fn what_needs_attention_comes_first() {
+    let overview = overview_of("x");
+    let page = overview.page(Ages::At(NOW)).into_string();
+    let place = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what} is not in {page}"));
+    assert!(place("1 needs attention") < place("Next: <code>x</code>"));
+    assert!(place("Next: <code>x</code>") < place("class=\"plugins\""));
 }
 
 #[test]
@@ -247,7 +289,7 @@ fn parts_that_are_sent_change_only_when_something_happened() {
     let mut overview = overview_of("x");
     let before = parts(&overview);
     assert_eq!(parts(&overview), before);
-    overview.rows[0].plugin.restarts += 1;
+    overview.rest[0].plugin.restarts += 1;
     let changed = parts(&overview).into_iter().zip(before).filter(|(new, old)| new != old);
     assert_eq!(changed.map(|(new, _)| new.0).collect::<Vec<_>>(), ["plugins"]);
 }
@@ -260,11 +302,12 @@ fn the_newest_events_are_kept_and_no_more() {
         let details = "d".repeat(10_000);
         timeline.keep(Event { seq, plugin: plugin.to_owned(), details, ..event("x") });
     }
-    let newest = timeline.newest(usize::MAX, None, Sight::All);
+    let newest = timeline.newest(usize::MAX, Sight::All, |_| true);
     assert_eq!(newest.len(), timeline::KEPT_MAX);
     assert!(newest.iter().map(|event| event.seq).eq((200..700).rev()));
     assert!(newest.iter().all(|event| event.details.len() < 1000));
-    let odd = timeline.newest(3, Some("odd"), Sight::All);
+    assert_eq!(timeline.before(), Some(200));
+    let odd = timeline.newest(3, Sight::All, |event| event.plugin == "odd");
     assert_eq!(odd.iter().map(|event| event.seq).collect::<Vec<_>>(), [699, 697, 695]);
 }
 
@@ -292,8 +335,8 @@ fn last_words_are_left_out_everywhere() {
     assert_eq!((why.last_output.as_str(), why.order), ("", None));
     let timeline = Timeline::new();
     timeline.keep(event(words));
-    assert_eq!(timeline.newest(1, None, Sight::WithoutOutput)[0].details, left);
-    assert_eq!(timeline.newest(1, None, Sight::All)[0].details, words);
+    assert_eq!(timeline.newest(1, Sight::WithoutOutput, |_| true)[0].details, left);
+    assert_eq!(timeline.newest(1, Sight::All, |_| true)[0].details, words);
 }
 
 /// A log is read in parts that join without a gap, and no part is longer than it may be.
@@ -319,4 +362,44 @@ async fn parts_of_a_log_join_and_are_bounded() {
     assert!(tail.text.ends_with("line 19999\n") && tail.text.starts_with("line "));
     assert!(u64::try_from(tail.text.len()).unwrap() <= log::TAIL);
     assert_eq!(tail.next, tail.end);
+}
+
+/// A search finds lines whatever their case, the newest where there are too many, and says when they
+/// were written as a page does.
+#[tokio::test]
+async fn a_search_shows_the_newest_lines_with_the_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = crate::process::logs::PluginLogs::new(folder.path().to_owned(), None, 1 << 20);
+    let name: PluginName = "web".parse().unwrap();
+    let text: String = (0..20_000)
+        .map(|n| format!("line {n} {}\n", if n % 10 == 3 { "ERROR" } else { "ok" }))
+        .collect();
+    std::fs::write(folder.path().join("web.log"), text + "an error without an end").unwrap();
+    let wanted = log::Wanted::With("error".to_owned());
+    let found = Part::read(logs.clone(), name.clone(), wanted).await.unwrap();
+    let lines: Vec<&str> = found.text.lines().collect();
+    assert_eq!(lines.len(), 501);
+    assert_eq!(&lines[498..], ["line 19983 ERROR", "line 19993 ERROR", "an error without an end"]);
+    let nothing = log::Wanted::With("nowhere".to_owned());
+    assert_eq!(Part::read(logs, name, nothing).await.unwrap().text, "");
+}
+
+/// Lines come whole however the pieces of a log are cut, and a line without an end is not as long as
+/// its writer wants.
+#[test]
+fn lines_are_put_together_from_pieces() {
+    let text = b"one\ntwo\nthree".as_slice();
+    for cut in 0..=text.len() {
+        let mut lines = log::Lines::default();
+        let mut found = lines.take(&text[..cut], &Vec::new());
+        found.extend(lines.take(&text[cut..], &Vec::new()));
+        let found: Vec<&str> = found.iter().map(|(line, _)| line.as_str()).collect();
+        assert_eq!((found.as_slice(), lines.pending()), (["one", "two"].as_slice(), 5), "{cut}");
+        assert_eq!(lines.rest().unwrap().0, "three");
+    }
+    let mut lines = log::Lines::default();
+    for _ in 0..100 {
+        assert_eq!(lines.take(&[b'x'; 1000], &Vec::new()), []);
+    }
+    assert_eq!((lines.rest().unwrap().0.len(), lines.pending()), (log::LINE_MAX, 0));
 }

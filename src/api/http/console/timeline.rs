@@ -1,22 +1,20 @@
-//! What happened to plugins, the newest first, and the memory of it that pages are made from.
+//! The newest events, in memory, for the pages that follow them.
 //!
 //! The store may hold a hundred thousand events. It is read once, when the console begins; from
-//! then on the newest few hundred are kept here and new ones come as they are recorded, so that no
-//! page makes the agent read its store.
+//! then on the newest few hundred are kept here and new ones come as they are recorded. Only a page
+//! of older ones reads the store, and a bounded part of it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use guest_agent_proto::local::{Event, StreamEventsRequest};
-use maud::{Markup, html};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::hidden;
-use super::pieces::{Ages, ago, class, page_of};
 use crate::api::http::session::Sight;
 use crate::api::local::LocalApi;
-use crate::display::{event_kind, one_line, shortened};
+use crate::display::shortened;
 
 /// How many events are kept.
 pub(super) const KEPT_MAX: usize = 500;
@@ -29,15 +27,6 @@ const DETAILS_MAX: usize = 600;
 pub(super) struct Timeline {
     kept: Mutex<VecDeque<Event>>,
     moved: watch::Sender<()>,
-}
-
-/// Whether a list says whose its events are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Names {
-    /// They are of many plugins.
-    Shown,
-    /// All are of one.
-    Left,
 }
 
 // === impl Timeline ===
@@ -64,11 +53,15 @@ impl Timeline {
         }
     }
 
-    /// The newest events, of one plugin or of all, newest first. Their details end with what a
-    /// plugin said last.
-    pub(super) fn newest(&self, most: usize, of: Option<&str>, sight: Sight) -> Vec<Event> {
+    /// The newest events that are wanted, newest first. Their details end with what a plugin said
+    /// last.
+    pub(super) fn newest(
+        &self,
+        most: usize,
+        sight: Sight,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Vec<Event> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = |event: &&Event| of.is_none_or(|name| event.plugin == name);
         let shown = |event: &Event| {
             let mut event = event.clone();
             if sight == Sight::WithoutOutput {
@@ -76,7 +69,13 @@ impl Timeline {
             }
             event
         };
-        kept.iter().rev().filter(wanted).take(most).map(shown).collect()
+        kept.iter().rev().filter(|event| wanted(event)).take(most).map(shown).collect()
+    }
+
+    /// The number below which there may be events that are not kept here; `None` where all are.
+    pub(super) fn before(&self) -> Option<u64> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.front().filter(|_| kept.len() >= KEPT_MAX).map(|event| event.seq)
     }
 
     /// Changes with every event.
@@ -85,7 +84,7 @@ impl Timeline {
     }
 
     pub(super) fn keep(&self, mut event: Event) {
-        event.details = shortened(&event.details, DETAILS_MAX);
+        shorten(&mut event);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         while kept.len() >= KEPT_MAX {
             kept.pop_front();
@@ -96,41 +95,7 @@ impl Timeline {
     }
 }
 
-/// Events as a list.
-pub(super) fn list(events: &[Event], ages: Ages, names: Names) -> Markup {
-    html! {
-        @if events.is_empty() { p class="empty" { "Nothing has happened yet." } }
-        ol class="events" {
-            @for event in events {
-                @let (kind, tone) = event_kind(event);
-                li class=(class(tone)) {
-                    span class="when" { (ago(event.at.as_ref(), ages)) }
-                    span class="kind" { (words_of(kind)) }
-                    span class="what" {
-                        @if names == Names::Shown && !event.plugin.is_empty() {
-                            a href=(page_of(&event.plugin)) { (one_line(&event.plugin)) } " "
-                        }
-                        code { (shortened(&one_line(&event.revision), 40)) }
-                        @if !event.details.is_empty() {
-                            span class="details" { (one_line(&event.details)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The newest event as a sentence, for screen readers.
-pub(super) fn said(event: Option<&Event>) -> Markup {
-    html! {
-        @if let Some(event) = event {
-            (one_line(&event.plugin)) ": " (words_of(event_kind(event).0))
-        }
-    }
-}
-
-/// The wire name of a kind as words: `INSTALL_FAILED` is `install failed`.
-fn words_of(kind: &str) -> String {
-    one_line(&kind.to_ascii_lowercase().replace('_', " "))
+/// Leaves of an event's details what a page shows.
+pub(super) fn shorten(event: &mut Event) {
+    event.details = shortened(&event.details, DETAILS_MAX);
 }

@@ -5,35 +5,34 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::display::bytes;
+use crate::text::bytes;
 
 /// Size of a line in a table cell.
 const SPARK: (f64, f64) = (120.0, 28.0);
 
-/// Size of a chart, and what of it the axes take.
-const CHART: (f64, f64) = (560.0, 180.0);
-const LEFT: f64 = 76.0;
-const BOTTOM: f64 = 22.0;
-const TOP: f64 = 10.0;
+/// The plane of a chart. The sheet gives it a size; what is written beside it is no part of the
+/// picture, so that it has the size of other text however wide the chart is.
+const CHART: (f64, f64) = (1000.0, 300.0);
 
 /// What a chart shows, oldest first.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
+pub struct Series {
     /// What it is, such as `CPU`.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// What its values are.
-    pub(super) unit: Unit,
+    pub unit: Unit,
     /// When and how much.
-    pub(super) points: Vec<(SystemTime, f64)>,
+    pub points: Vec<(SystemTime, f64)>,
     /// What it may not go beyond, where there is such a bound.
-    pub(super) limit: Option<f64>,
+    pub limit: Option<f64>,
 }
 
 /// What values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub enum Unit {
     /// Percent of one core.
     Percent,
+    /// Bytes.
     Bytes,
 }
 
@@ -41,7 +40,8 @@ pub(super) enum Unit {
 
 impl Unit {
     /// A value as people read it.
-    pub(super) fn show(self, value: f64) -> String {
+    #[must_use]
+    pub fn show(self, value: f64) -> String {
         match self {
             Self::Percent if value >= 9.95 || value == 0.0 => format!("{value:.0}%"),
             Self::Percent => format!("{value:.1}%"),
@@ -72,7 +72,8 @@ impl Unit {
 
 impl Series {
     /// The newest value.
-    pub(super) fn last(&self) -> Option<f64> {
+    #[must_use]
+    pub fn last(&self) -> Option<f64> {
         self.points.last().map(|(_, value)| *value)
     }
 
@@ -146,7 +147,8 @@ struct Frame {
 }
 
 /// A line in a table cell, beside its newest value.
-pub(super) fn spark(series: &Series) -> Markup {
+#[must_use]
+pub fn spark(series: &Series) -> Markup {
     let Some(last) = series.last() else {
         return html! { span class="quiet" { "–" } };
     };
@@ -165,7 +167,8 @@ pub(super) fn spark(series: &Series) -> Markup {
 }
 
 /// A chart with axes.
-pub(super) fn chart(series: &Series) -> Markup {
+#[must_use]
+pub fn chart(series: &Series) -> Markup {
     let Some((first, span)) = series.span() else {
         return html! {
             figure class="chart" {
@@ -175,14 +178,12 @@ pub(super) fn chart(series: &Series) -> Markup {
         };
     };
     let (width, height) = CHART;
-    let frame =
-        Frame { left: LEFT, top: TOP, width: width - LEFT - 8.0, height: height - TOP - BOTTOM };
+    let frame = Frame { left: 0.0, top: 0.0, width, height };
     let highest = series.highest();
     // The caption names a limit far above the samples. Drawing it would flatten their line.
     let near = series.limit.filter(|limit| *limit <= highest * 4.0);
     let ceiling = series.unit.ceiling(near.unwrap_or(0.0).max(highest) * 1.05);
-    let level = |part: f64| frame.top + (1.0 - part) * frame.height;
-    let right = frame.left + frame.width;
+    let level = |part: f64| tenth((1.0 - part) * height);
     html! {
         figure class="chart" {
             figcaption {
@@ -192,22 +193,87 @@ pub(super) fn chart(series: &Series) -> Markup {
                     span class="quiet" { " of " (series.unit.show(limit)) " allowed" }
                 }
             }
-            svg viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(series.described()) {
-                @for part in [0.0, 0.5, 1.0] {
-                    line class="grid" x1=(frame.left) x2=(right) y1=(tenth(level(part)))
-                        y2=(tenth(level(part))) {}
-                    text class="axis" x=(frame.left - 8.0) y=(tenth(level(part) + 4.0))
-                        text-anchor="end" { (series.unit.show(ceiling * part)) }
+            div class="plot" {
+                div class="axis values" aria-hidden="true" {
+                    @for part in [1.0, 0.5, 0.0] { span { (series.unit.show(ceiling * part)) } }
                 }
-                @for (part, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
-                    text class="axis" x=(tenth(frame.left + part * frame.width)) y=(height - 4.0)
-                        text-anchor=(anchor) { (clock(first + span.mul_f64(part))) }
+                svg viewBox=(format!("0 0 {width} {height}")) role="img" aria-label=(series.described())
+                    preserveAspectRatio="none" {
+                    @for part in [0.0, 0.5, 1.0] {
+                        line class="grid" x1="0" x2=(width) y1=(level(part)) y2=(level(part)) {}
+                    }
+                    @if let Some(limit) = near {
+                        @let level = level(limit / ceiling);
+                        line class="limit" x1="0" x2=(width) y1=(level) y2=(level) {}
+                    }
+                    (drawn(&series.lines(frame, ceiling), frame))
                 }
-                @if let Some(limit) = near {
-                    line class="limit" x1=(frame.left) x2=(right) y1=(tenth(level(limit / ceiling)))
-                        y2=(tenth(level(limit / ceiling))) {}
+                div class="axis times" aria-hidden="true" {
+                    @for part in [0.0, 0.5, 1.0] { span { (clock(first + span.mul_f64(part))) } }
                 }
-                (drawn(&series.lines(frame, ceiling), frame))
+            }
+        }
+    }
+}
+
+/// How often something happened in each of some equal parts of a time, as bars. `bad` of each part
+/// are drawn in the colour of failures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How many there are in each part, and how many of those are bad; the oldest part first.
+    pub parts: Vec<(usize, usize)>,
+    /// The chart as a sentence, for screen readers.
+    pub described: String,
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// Counts times in `parts` equal parts between the first and the last moment.
+    #[must_use]
+    pub fn of(
+        times: &[(Timestamp, bool)],
+        (from, to): (Timestamp, Timestamp),
+        parts: usize,
+        described: String,
+    ) -> Self {
+        let mut counted = vec![(0, 0); parts.max(1)];
+        let length = (to.as_millisecond() - from.as_millisecond()).max(1);
+        for (at, is_bad) in times {
+            let along = at.as_millisecond() - from.as_millisecond();
+            if !(0..=length).contains(&along) {
+                continue;
+            }
+            let last = counted.len() - 1;
+            let index = i128::from(along) * i128::try_from(counted.len()).unwrap_or(1);
+            let index = usize::try_from(index / i128::from(length)).unwrap_or(last).min(last);
+            counted[index].0 += 1;
+            counted[index].1 += usize::from(*is_bad);
+        }
+        Self { parts: counted, described }
+    }
+
+    /// The bars.
+    #[must_use]
+    pub fn bars(&self) -> Markup {
+        const HEIGHT: usize = 100;
+        const STEP: usize = 10;
+        let most = self.parts.iter().map(|(all, _)| *all).max().unwrap_or_default().max(1);
+        // What happened at all is seen, however seldom it is beside the rest.
+        let tall = |count: usize| if count == 0 { 0 } else { (count * HEIGHT / most).max(6) };
+        let width = self.parts.len() * STEP;
+        html! {
+            svg class="bars" viewBox=(format!("0 0 {width} {HEIGHT}")) role="img"
+                aria-label=(self.described) preserveAspectRatio="none" {
+                @for (index, (all, bad)) in self.parts.iter().enumerate() {
+                    @let (x, tall_all, tall_bad) = (index * STEP + 1, tall(*all), tall(*bad));
+                    @if *all > *bad {
+                        rect class="bar" x=(x) y=(HEIGHT - tall_all) width=(STEP - 2) height=(tall_all) {}
+                    }
+                    @if *bad > 0 {
+                        rect class="bar bad" x=(x) y=(HEIGHT - tall_bad) width=(STEP - 2) height=(tall_bad) {}
+                    }
+                }
             }
         }
     }
@@ -218,7 +284,8 @@ fn drawn(lines: &[Vec<(f64, f64)>], frame: Frame) -> Markup {
     html! {
         @for line in lines {
             @if let [(x, y)] = line.as_slice() {
-                circle class="dot" cx=(tenth(*x)) cy=(tenth(*y)) r="1.5" {}
+                // A line without length has round ends, which no stretching distorts.
+                path class="line dot" d=(format!("M{0} {1}L{0} {1}", tenth(*x), tenth(*y))) {}
             } @else if let [(left, _), .., (right, _)] = line.as_slice() {
                 path class="area"
                     d=(format!("{}L{} {floor}L{} {floor}Z", path(line), tenth(*right), tenth(*left))) {}
@@ -253,4 +320,35 @@ fn clock(at: SystemTime) -> String {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is bounded")]
 fn whole(value: f64) -> u64 {
     value.clamp(0.0, 1e18) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    #[test]
+    fn each_time_is_counted_once_and_only_within_the_time_that_is_shown() {
+        let times =
+            [(at(0), false), (at(49), true), (at(50), false), (at(100), true), (at(101), true)];
+        let counts = Counts::of(&times, (at(0), at(100)), 2, String::new());
+        assert_eq!(counts.parts, [(2, 1), (2, 1)]);
+        let one = Counts::of(&[(at(5), false)], (at(5), at(5)), 0, String::new());
+        assert_eq!(one.parts, [(1, 0)]);
+        let far = (Timestamp::MIN, Timestamp::MAX);
+        assert_eq!(Counts::of(&[(Timestamp::MAX, true)], far, 3, String::new()).parts[2], (1, 1));
+    }
+
+    #[test]
+    fn what_is_written_beside_a_chart_is_no_part_of_the_picture() {
+        let points = (0..9).map(|n| (SystemTime::UNIX_EPOCH + Duration::from_secs(n * 5), 3.0));
+        let points = points.collect();
+        let series = Series { name: "CPU", unit: Unit::Percent, points, limit: Some(4.0) };
+        let chart = chart(&series).into_string();
+        assert!(!chart.contains("<text"), "{chart}");
+        assert!(chart.contains("of 4.0% allowed") && chart.contains(">00:00:40<"), "{chart}");
+    }
 }

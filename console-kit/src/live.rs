@@ -1,9 +1,9 @@
 //! Sends the changed parts of a page to all browsers that show it.
 //!
 //! ```text
-//!   roster, events, link, outbox, logs, every few seconds ─► one task per page ─► rendered parts
-//!                                                              │ those that changed, once for all
-//!                                       browser ◄─ bounded queue ◄─ broadcast
+//!   what happened, every few seconds ─► one task per page ─► rendered parts
+//!                                         │ those that changed, once for all
+//!                  browser ◄─ bounded queue ◄─ broadcast
 //! ```
 //!
 //! A task runs only while a browser shows its page: nothing is rendered, and nothing wakes up, for
@@ -12,25 +12,21 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::response::sse::Event;
-use futures_util::Stream;
-use guest_agent_actors::model::id::PluginName;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
 use maud::Markup;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::pieces::Ages;
-use super::plugin;
-use super::source::Source;
-use crate::api::http::access::Keys;
-use crate::api::http::session::Sight;
-
 /// Most browsers that follow a page at once.
-const WATCHERS_MAX: usize = 16;
+const FOLLOWERS_MAX: usize = 16;
 
 /// Changes that wait for one browser. Beyond that it gets the whole page.
 const BEHIND_MAX: usize = 8;
@@ -44,19 +40,37 @@ const PAUSE: Duration = Duration::from_millis(150);
 /// Longest that a browser follows a page before it has to connect again, with its token or session.
 const FOLLOWED_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// A page that changes, for those who are shown the same of it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Topic {
-    /// The first page, with what is looked for on it.
-    Overview(String, Sight),
-    /// The page of a plugin.
-    Plugin(PluginName, Sight),
+/// How often an idle stream sends a comment, so that it is not taken for dead.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// The parts of a page that change by themselves, each under its id.
+pub type Parts = Vec<(&'static str, Markup)>;
+
+/// The pages of a server, as what changes on them.
+pub trait Pages: Send + Sync + 'static {
+    /// A page, for those who are shown the same of it.
+    type Topic: Clone + Ord + Send + Sync + 'static;
+
+    /// What says that a page may have changed.
+    type Changes: Changes;
+
+    /// The parts of a page as they are now; none when they cannot be had.
+    fn parts(&self, topic: &Self::Topic) -> impl Future<Output = Parts> + Send;
+
+    /// Says from now on when a page may have changed.
+    fn changes(&self) -> Self::Changes;
+}
+
+/// What says that pages may have changed.
+pub trait Changes: Send + 'static {
+    /// Resolves when something may have changed since the last time.
+    fn next(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 /// All pages that somebody follows.
-pub(super) struct Hub {
-    source: Source,
-    topics: Mutex<BTreeMap<Topic, Arc<Channel>>>,
+pub struct Hub<P: Pages> {
+    pages: P,
+    topics: Mutex<BTreeMap<P::Topic, Arc<Channel>>>,
     seats: Arc<Semaphore>,
     ending: CancellationToken,
 }
@@ -65,39 +79,52 @@ pub(super) struct Hub {
 struct Channel {
     changes: broadcast::Sender<Arc<str>>,
     /// The newest of every part.
-    whole: Mutex<Parts>,
+    whole: Mutex<Rendered>,
 }
 
-type Parts = BTreeMap<&'static str, String>;
+type Rendered = BTreeMap<&'static str, String>;
 
 /// One who follows a page.
-pub(super) struct Follower {
+struct Follower {
     channel: Arc<Channel>,
     changes: broadcast::Receiver<Arc<str>>,
     /// Whether the browser has to get the whole page next.
     is_behind: bool,
+    seat: Seat,
+}
+
+/// The place of one stream to a browser, and what ends it.
+pub struct Seat {
     until: Instant,
     ending: CancellationToken,
-    /// Change when the browser may have lost its access.
-    allowed: (watch::Receiver<()>, watch::Receiver<Arc<Keys>>),
-    _seat: OwnedSemaphorePermit,
+    /// Resolves when the browser may have lost its access.
+    revoked: BoxFuture<'static, ()>,
+    _permit: OwnedSemaphorePermit,
 }
 
 // === impl Hub ===
 
-impl Hub {
-    pub(super) fn new(source: Source, ending: CancellationToken) -> Arc<Self> {
-        let seats = Arc::new(Semaphore::new(WATCHERS_MAX));
-        Arc::new(Self { source, topics: Mutex::default(), seats, ending })
+impl<P: Pages> Hub<P> {
+    /// A hub for these pages. All streams end with `ending`.
+    pub fn new(pages: P, ending: CancellationToken) -> Arc<Self> {
+        let seats = Arc::new(Semaphore::new(FOLLOWERS_MAX));
+        Arc::new(Self { pages, topics: Mutex::default(), seats, ending })
     }
 
-    /// Follows a page; `None` when too many do already.
-    pub(super) fn follow(
-        self: &Arc<Self>,
-        topic: Topic,
-        allowed: (watch::Receiver<()>, watch::Receiver<Arc<Keys>>),
-    ) -> Option<Follower> {
-        let seat = self.seats.clone().try_acquire_owned().ok()?;
+    /// A place for a stream to a browser; `None` when all are taken. `revoked` resolves when the
+    /// browser may have lost its access.
+    pub fn seat(&self, revoked: impl Future<Output = ()> + Send + 'static) -> Option<Seat> {
+        let permit = self.seats.clone().try_acquire_owned().ok()?;
+        Some(Seat {
+            until: Instant::now() + FOLLOWED_MAX,
+            ending: self.ending.clone(),
+            revoked: revoked.boxed(),
+            _permit: permit,
+        })
+    }
+
+    /// The changes of a page as server-sent events, until the seat is lost.
+    pub fn follow(self: &Arc<Self>, topic: P::Topic, seat: Seat) -> Response {
         let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         let channel = topics.entry(topic.clone()).or_insert_with(|| {
             let (changes, _) = broadcast::channel(BEHIND_MAX);
@@ -105,29 +132,31 @@ impl Hub {
             tokio::spawn(self.clone().render(topic, channel.clone()));
             channel
         });
-        Some(Follower {
-            changes: channel.changes.subscribe(),
-            channel: channel.clone(),
-            is_behind: true,
-            until: Instant::now() + FOLLOWED_MAX,
-            ending: self.ending.clone(),
-            allowed,
-            _seat: seat,
-        })
+        let changes = channel.changes.subscribe();
+        let follower = Follower { changes, channel: channel.clone(), is_behind: true, seat };
+        drop(topics);
+        events(futures_util::stream::unfold(follower, |mut follower| async move {
+            let data = follower.next().await?;
+            Some((Event::default().data(&*data), follower))
+        }))
     }
 
     /// Renders a page again and again, for as long as somebody follows it.
-    async fn render(self: Arc<Self>, topic: Topic, channel: Arc<Channel>) {
-        let mut wakes = Wakes::new(&self.source);
+    async fn render(self: Arc<Self>, topic: P::Topic, channel: Arc<Channel>) {
+        let mut changes = self.pages.changes();
         loop {
-            let parts = self.parts(&topic).await;
+            let parts = self.pages.parts(&topic).await;
             let changed = channel.take(parts);
             if !changed.is_empty() {
                 // It fails only when no browser follows any more.
                 drop(channel.changes.send(packed(&changed)));
             }
+            let something = async {
+                drop(tokio::time::timeout(BEAT, changes.next()).await);
+                tokio::time::sleep(PAUSE).await;
+            };
             tokio::select! {
-                () = wakes.next() => {}
+                () = something => {}
                 () = channel.changes.closed() => {}
                 () = self.ending.cancelled() => return,
             }
@@ -139,18 +168,24 @@ impl Hub {
             }
         }
     }
+}
 
-    async fn parts(&self, topic: &Topic) -> Vec<(&'static str, Markup)> {
-        match topic {
-            Topic::Overview(filter, sight) => {
-                let overview = self.source.overview(filter, *sight).await;
-                overview.map(|overview| overview.parts(Ages::Left)).unwrap_or_default()
-            }
-            Topic::Plugin(name, sight) => match self.source.plugin(name, *sight).await {
-                Ok(Some(plugin)) => plugin.parts(Ages::Left),
-                Ok(None) => plugin::gone(name),
-                Err(_) => Vec::new(),
-            },
+/// A stream of server-sent events, with comments while there are none.
+pub fn events(events: impl Stream<Item = Event> + Send + 'static) -> Response {
+    let events = events.map(Ok::<_, Infallible>);
+    Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response()
+}
+
+// === impl Seat ===
+
+impl Seat {
+    /// Resolves when the stream has to end: the server ends, the access may be lost, or it is time
+    /// to connect again.
+    pub async fn lost(&mut self) {
+        tokio::select! {
+            () = &mut self.revoked => {}
+            () = self.ending.cancelled() => {}
+            () = tokio::time::sleep_until(self.until) => {}
         }
     }
 }
@@ -159,9 +194,9 @@ impl Hub {
 
 impl Channel {
     /// Takes rendered parts; returns those that are new.
-    fn take(&self, parts: Vec<(&'static str, Markup)>) -> Parts {
+    fn take(&self, parts: Parts) -> Rendered {
         let mut whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = Parts::new();
+        let mut changed = Rendered::new();
         for (id, part) in parts {
             let part = part.into_string();
             if whole.get(id) != Some(&part) {
@@ -182,14 +217,6 @@ impl Channel {
 // === impl Follower ===
 
 impl Follower {
-    /// The messages to the browser, until it has to connect again.
-    pub(super) fn stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
-        futures_util::stream::unfold(self, |mut follower| async move {
-            let data = follower.next().await?;
-            Some((Ok(Event::default().data(&*data)), follower))
-        })
-    }
-
     /// The next message; `None` when the stream ends.
     async fn next(&mut self) -> Option<Arc<str>> {
         loop {
@@ -198,66 +225,20 @@ impl Follower {
             {
                 return Some(everything);
             }
-            let (sessions, keys) = &mut self.allowed;
             tokio::select! {
                 change = self.changes.recv() => match change {
                     Ok(change) => return Some(change),
                     Err(broadcast::error::RecvError::Lagged(_)) => self.is_behind = true,
                     Err(broadcast::error::RecvError::Closed) => return None,
                 },
-                _ = sessions.changed() => return None,
-                _ = keys.changed() => return None,
-                () = self.ending.cancelled() => return None,
-                () = tokio::time::sleep_until(self.until) => return None,
+                () = self.seat.lost() => return None,
             }
         }
-    }
-}
-
-/// Everything that may change a page.
-struct Wakes {
-    source: Source,
-    roster: watch::Receiver<u64>,
-    link: watch::Receiver<crate::link::LinkState>,
-    depth: watch::Receiver<usize>,
-    events: watch::Receiver<()>,
-}
-
-// === impl Wakes ===
-
-impl Wakes {
-    fn new(source: &Source) -> Self {
-        let api = &source.api;
-        Self {
-            source: source.clone(),
-            roster: api.changes.clone(),
-            link: api.link.clone(),
-            depth: api.outbox.depth.clone(),
-            events: source.timeline.watch(),
-        }
-    }
-
-    /// Resolves when something may have changed, and not too soon after it did before. Whatever
-    /// ended changes no more, which the beat makes up for.
-    async fn next(&mut self) {
-        let logs = self.source.api.logs.clone();
-        let changed = async {
-            tokio::select! {
-                Ok(()) = self.roster.changed() => {}
-                Ok(()) = self.link.changed() => {}
-                Ok(()) = self.depth.changed() => {}
-                Ok(()) = self.events.changed() => {}
-                () = logs.written() => {}
-                else => std::future::pending().await,
-            }
-        };
-        drop(tokio::time::timeout(BEAT, changed).await);
-        tokio::time::sleep(PAUSE).await;
     }
 }
 
 /// Parts as they are sent: one JSON object of HTML by id.
-fn packed(parts: &Parts) -> Arc<str> {
+fn packed(parts: &Rendered) -> Arc<str> {
     serde_json::to_string(parts).unwrap_or_else(|_| "{}".to_owned()).into()
 }
 

@@ -3,6 +3,7 @@
 
 (() => {
   const page = document.body.dataset.live;
+  document.documentElement.classList.add("scripted");
   const mark = document.getElementById("live");
   const held = new Map();
   let stream = null;
@@ -17,7 +18,8 @@
   function tell(time) {
     const seconds = Math.max(0, (Date.now() - Date.parse(time.dateTime)) / 1000);
     const [, unit, letter] = ages.find(([most]) => seconds < most);
-    const text = `${Math.floor(seconds / unit)}${letter} ago`;
+    const age = `${Math.floor(seconds / unit)}${letter}`;
+    const text = time.dataset.form === "lasting" ? age : `${age} ago`;
     if (time.textContent !== text) time.textContent = text;
   }
 
@@ -43,14 +45,19 @@
     held.delete(id);
     const focused = part.contains(document.activeElement) ? document.activeElement : null;
     const link = focused && focused.getAttribute("href");
+    // What a person opened stays open, and has the focus again.
+    const open = [...part.querySelectorAll("details[open][id]")].map((it) => it.id);
+    const unfolded = focused && focused.closest("summary")?.parentElement.id;
     const scrolled = part.querySelector("pre");
     const wasAtEnd = !scrolled || isAtEnd(scrolled);
     const top = scrolled ? scrolled.scrollTop : 0;
     part.innerHTML = html;
     tellAll(part);
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     const text = part.querySelector("pre");
     if (text) text.scrollTop = wasAtEnd ? text.scrollHeight : top;
     if (link) part.querySelector(`[href="${CSS.escape(link)}"]`)?.focus();
+    else if (unfolded) document.getElementById(unfolded)?.querySelector("summary")?.focus();
     else if (focused && text) text.focus();
   }
 
@@ -72,8 +79,7 @@
 
   function open() {
     close();
-    const query = new URLSearchParams({ page, of: document.body.dataset.of });
-    stream = new EventSource(`/console/live?${query}`);
+    stream = new EventSource(page);
     stream.onopen = () => {
       tries = 0;
       say("live", "This page keeps itself up to date.");
@@ -112,6 +118,44 @@
       }
     }, wait);
   }
+
+  // === A log that is followed ===
+
+  const ROWS_MAX = 5000;
+
+  function followed(text) {
+    const choice = document.getElementById("follow");
+    let lines = null;
+    const stop = () => {
+      if (lines) lines.close();
+      lines = null;
+    };
+    const start = () => {
+      stop();
+      const address = new URL(text.dataset.follow, location.href);
+      if (text.dataset.at) address.searchParams.set("at", text.dataset.at);
+      lines = new EventSource(address);
+      lines.onmessage = (message) => {
+        text.dataset.at = message.lastEventId;
+        const wasAtEnd = isAtEnd(text);
+        text.insertAdjacentHTML("beforeend", JSON.parse(message.data).lines);
+        while (text.childElementCount > ROWS_MAX) text.firstElementChild.remove();
+        if (wasAtEnd) text.scrollTop = text.scrollHeight;
+      };
+      lines.onerror = () => {
+        if (!lines || lines.readyState !== EventSource.CLOSED) return;
+        stop();
+        setTimeout(() => { if (choice.checked && !document.hidden) start(); }, 5000);
+      };
+    };
+    const begin = () => (choice.checked && !document.hidden ? start() : stop());
+    choice.addEventListener("change", begin);
+    document.addEventListener("visibilitychange", begin);
+    text.scrollTop = text.scrollHeight;
+    begin();
+  }
+
+  document.querySelectorAll("pre[data-follow]").forEach(followed);
 
   tellAll(document);
   setInterval(() => tellAll(document), 1000);
