@@ -9,8 +9,9 @@ use reqwest::{Client, RequestBuilder, StatusCode, redirect};
 use crate::harness::{Bed, orders, signal};
 
 mod browser;
+pub(crate) mod incident;
 
-use browser::Browser;
+pub(crate) use browser::Browser;
 
 const READ: &str = "a-token-that-allows-looking";
 const ACT: &str = "a-token-that-allows-acting";
@@ -71,34 +72,37 @@ async fn a_page_follows_its_plugins_and_shows_hostile_text_as_text() {
         return bed.finish().await;
     };
     browser.open(&at).await;
-    browser.until("document.querySelector('#plugins .pill')?.textContent === 'RUNNING'").await;
+    browser.until("document.querySelector('#plugins .pill')?.textContent === 'Running'").await;
     browser.until("document.getElementById('live').textContent === 'live'").await;
 
     // What happens to it is seen without the page being loaded again.
     browser.evaluate("window.loadedOnce = true").await;
     let pid = bed.in_state("web", "RUNNING").await.pid.unwrap();
     signal(pid, Signal::SIGKILL);
+    browser.until("document.querySelector('#events .bad .kind')?.textContent === 'Crashed'").await;
+    // One crash is a thing to look at: the plugin stands above the others now.
     browser
-        .until("document.querySelector('#plugins [data-label=Restarts]').textContent === '1'")
+        .until("document.getElementById('attention').innerText.includes('1 needs attention')")
         .await;
-    browser.until("document.querySelector('#events .bad .kind')?.textContent === 'crashed'").await;
     browser.until("document.getElementById('said').textContent.startsWith('web: ')").await;
     assert_eq!(browser.evaluate("window.loadedOnce").await, true);
 
     // Its page says why, and what it prints is text, whatever it prints.
     bed.in_state("web", "RUNNING").await;
-    browser.follow("#plugins a").await;
+    browser.follow("#attention h3 a").await;
     browser.until("document.getElementById('why').textContent.includes('signal 9')").await;
     assert_eq!(browser.evaluate("document.querySelectorAll('form[method=post]').length").await, 0);
     log_in(&mut browser, &at, ACT).await;
-    browser.follow("#plugins a").await;
+    browser.follow("#attention h3 a").await;
     bed.ask("web", &format!("log {HOSTILE}")).await;
     browser.until("document.getElementById('log').textContent.includes('onerror=alert(1)')").await;
     assert_eq!(
         browser.evaluate("document.querySelectorAll('main script, main img').length").await,
         0
     );
-    assert_eq!(browser.evaluate("document.title").await, "web · guest-agent");
+    let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    let title = format!("web · {host} · guest-agent");
+    assert_eq!(browser.evaluate("document.title").await, title.as_str());
 
     // The console shows the log in pages as well, and says of a removed plugin that it is gone.
     browser.follow("#log-title ~ a").await;
@@ -130,13 +134,26 @@ async fn without_a_script_pages_are_whole() {
     browser.allow_script(false).await;
     browser.open(&at).await;
     let text = browser.evaluate("document.body.innerText").await.to_string();
-    for wanted in ["web", "RUNNING", "1.0", "connected", "ready", "crashed", "ago", "every 10 s"] {
+    let wanted = [
+        "web",
+        "Running",
+        "1.0",
+        "connected",
+        "ready",
+        "Crashed",
+        "ago",
+        "every 10 s",
+        "up ",
+        "1 needs attention",
+        "guest-agent logs web",
+    ];
+    for wanted in wanted {
         assert!(text.contains(wanted), "{wanted} is not in {text}");
     }
     assert!(!text.contains("what a plugin says"), "not without a token: {text}");
     let again = "document.querySelector('meta[http-equiv=refresh]')?.content";
     assert_eq!(browser.evaluate(again).await, "10");
-    browser.follow("#plugins a").await;
+    browser.follow("#attention h3 a").await;
     let text = browser.evaluate("document.body.innerText").await.to_string();
     for wanted in ["Why it is so", "Log in", "Installed in", "Last steps", "signal 9"] {
         assert!(text.contains(wanted), "{wanted} is not in {text}");
@@ -156,7 +173,7 @@ async fn a_browser_that_logs_in_with_the_right_token_restarts_a_plugin() {
         return bed.finish().await;
     };
     let with = |token: &str| format!("document.getElementById('token').value = '{token}'");
-    let restart = "form[action$='/restart'] button";
+    let restart = "a[href$='/restart']";
     let is_there = format!("document.querySelector(\"{restart}\") !== null");
 
     // Who brings nothing is asked to log in; who brings what is wrong stays there.
@@ -168,17 +185,19 @@ async fn a_browser_that_logs_in_with_the_right_token_restarts_a_plugin() {
 
     browser.evaluate(&with(READ)).await;
     browser.follow("main button").await;
-    browser.follow("#plugins a").await;
+    browser.follow("#plugins tbody a").await;
     assert_eq!(browser.evaluate(&is_there).await, false);
     browser.follow("header form button").await;
     assert_eq!(browser.evaluate("location.pathname").await, "/console/login");
 
     browser.evaluate(&with(ACT)).await;
     browser.follow("main button").await;
-    browser.follow("#plugins a").await;
+    browser.follow("#plugins tbody a").await;
     browser.until("document.getElementById('live').textContent === 'live'").await;
     browser.follow(restart).await;
-    browser.until("document.body.innerText.includes('The restart is ordered')").await;
+    browser.until("document.body.innerText.includes('Its work is interrupted')").await;
+    browser.follow("main button").await;
+    browser.until("document.body.innerText.includes('Restart requested.')").await;
     bed.status_where("web", "it was restarted", |status| {
         status.state == "RUNNING" && status.pid != pid
     })
@@ -211,7 +230,7 @@ async fn orders_need_the_token_that_allows_them_and_a_form_of_ones_own() {
     assert_eq!(response.headers()["location"], "/console/login");
     let (status, text) = answer(client.get(&page).bearer_auth(READ)).await;
     assert_eq!(status, StatusCode::OK);
-    assert!(text.contains("RUNNING") && !text.contains("Restart</button>"));
+    assert!(text.contains("Running") && !text.contains("/restart"));
     for path in ["/restart", "/remove"] {
         let order = filled(client.post(format!("{page}{path}")), "csrf", "");
         assert_eq!(answer(order.bearer_auth(READ)).await.0, StatusCode::FORBIDDEN, "{path}");
@@ -266,6 +285,76 @@ async fn orders_need_the_token_that_allows_them_and_a_form_of_ones_own() {
     bed.finish().await;
 }
 
+/// Events are found by plugin, kind and time; the store has those that are older than the page, and
+/// a log is followed, searched and downloaded.
+#[tokio::test]
+async fn events_have_pages_and_logs_are_followed_searched_and_downloaded() {
+    let (bed, at, _tokens) = served(&[("http_admin_token_file", ACT)]).await;
+    install(&bed, "web").await;
+    let client = client();
+    let get = async |path: String| {
+        let response = client.get(format!("{at}{path}")).bearer_auth(ACT).send().await.unwrap();
+        (response.status(), response.text().await.unwrap())
+    };
+    // More than one page: each restart is a stop and a start.
+    for number in 0..60 {
+        let pid = bed.in_state("web", "RUNNING").await.pid;
+        bed.cli(&["restart", "web"]).await.ok();
+        bed.status_where("web", &format!("restart {number}"), |status| {
+            status.state == "RUNNING" && status.pid != pid
+        })
+        .await;
+    }
+    let (mut page, mut seen, mut pages) = (String::new(), 0, 0);
+    loop {
+        let (status, text) = get(format!("/console/events?kind=processes{page}")).await;
+        assert_eq!(status, StatusCode::OK);
+        seen += text.matches("class=\"kind\"").count();
+        pages += 1;
+        let older = text.split("before=").nth(1).map(|rest| rest.split('"').next().unwrap());
+        let Some(older) = older else { break };
+        page = format!("&before={older}");
+        assert!(pages < 20, "the pages have an end");
+    }
+    let events = bed.cli(&["events", "--json"]).await.ok();
+    let processes = ["PLUGIN_STARTED", "PLUGIN_STOPPED", "PLUGIN_CRASHED"];
+    let wanted = events.lines().filter(|line| processes.iter().any(|kind| line.contains(kind)));
+    assert_eq!(seen, wanted.count(), "each event is on one page");
+    assert!(pages > 1, "there is more than one page");
+    let (_, none) = get("/console/events?plugin=other&since=1h".to_owned()).await;
+    assert!(none.contains("Nothing has happened."));
+    let far = get("/console/events?before=18446744073709551615".to_owned()).await;
+    assert_eq!(far.0, StatusCode::OK);
+
+    bed.ask("web", "log a needle in the HAYSTACK").await;
+    bed.until("the line is found", async || {
+        let (_, text) = get("/console/plugins/web/log?find=haystack&times=on".to_owned()).await;
+        (text.contains("a needle in the HAYSTACK") && text.contains("1 lines")).then_some(())
+    })
+    .await;
+    let response = client.get(format!("{at}/console/plugins/web/log/download"));
+    let response = response.bearer_auth(ACT).send().await.unwrap();
+    assert_eq!(response.headers()["content-disposition"], "attachment; filename=\"web.log\"");
+    assert!(response.text().await.unwrap().contains("a needle in the HAYSTACK"));
+    for path in ["/log", "/log/live", "/log/download"] {
+        let request = client.get(format!("{at}/console/plugins/web{path}"));
+        let status = request.send().await.unwrap().status();
+        let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
+        assert!(refused.contains(&status), "{path}: {status}");
+    }
+    let Some(mut browser) = Browser::start("following a log").await else {
+        return bed.finish().await;
+    };
+    log_in(&mut browser, &at, ACT).await;
+    browser.open(&format!("{at}/console/plugins/web/log?times=on")).await;
+    bed.ask("web", "log written while somebody looks").await;
+    let shown = "document.querySelector('pre').innerText.includes('written while somebody looks')";
+    browser.until(shown).await;
+    assert_eq!(browser.complaints(), [""; 0]);
+    browser.close().await;
+    bed.finish().await;
+}
+
 /// Sixteen pages are followed and not one more; all of them end with the agent, which is not held
 /// up.
 #[tokio::test]
@@ -313,6 +402,11 @@ async fn screenshots() {
         ("plugin-light", "/console/plugins/metrics-exporter", 1280, 900, "light"),
         ("plugin-dark", "/console/plugins/log-shipper", 1280, 900, "dark"),
         ("plugin-phone", "/console/plugins/metrics-exporter", 390, 844, "dark"),
+        ("events-light", "/console/events", 1280, 900, "light"),
+        ("log-light", "/console/plugins/log-shipper/log?times=on", 1280, 700, "light"),
+        ("doctor-dark", "/console/doctor", 1280, 900, "dark"),
+        ("configuration-light", "/console/configuration", 1280, 900, "light"),
+        ("hold-light", "/console/plugins/guest-dns/hold", 1280, 700, "light"),
         ("login", "/console/login", 1280, 700, "light"),
     ] {
         browser.look(width, height, taste).await;
@@ -320,7 +414,7 @@ async fn screenshots() {
         if name == "overview-light" {
             log_in(&mut browser, &at, ACT).await;
         }
-        if path != "/console/login" {
+        if browser.evaluate("document.getElementById('live') !== null").await == true {
             browser.until("document.getElementById('live').textContent === 'live'").await;
         }
         browser.picture(&folder.join(format!("{name}.png"))).await;

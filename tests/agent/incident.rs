@@ -7,8 +7,13 @@ use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::execution_model as em;
 use serde_json::Value;
 
+use crate::console;
+use crate::console::incident::Seen;
 use crate::harness::{Archive, ArchiveSpec, Bed, orders};
 use crate::limits::can_limit;
+
+/// The token with which people act.
+const TOKEN: &str = "a-token-that-allows-acting";
 
 /// What is expected of one plugin.
 struct Case {
@@ -277,8 +282,12 @@ async fn every_problem_is_named_with_its_reason_and_the_next_command_wherever_on
         println!("SKIPPED: the incident is not tried out, memory cannot be limited here");
         return;
     }
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, TOKEN).unwrap();
     let bed = Bed::builder()
         .set("api.http_listen=127.0.0.1:0")
+        .set(format!("api.http_admin_token_file={}", token.display()))
         .set("plugins.restart_initial_backoff=20ms")
         .set("plugins.restart_max_backoff=1s")
         .set("plugins.health_interval=200ms")
@@ -337,6 +346,11 @@ async fn every_problem_is_named_with_its_reason_and_the_next_command_wherever_on
     // What crashes again and again is no better for the time in which it runs.
     let problems = bed.cli(&["status", "--problems"]).await.ok();
     assert!(problems.contains("loops") && !problems.contains("fine"), "{problems}");
+    let seen =
+        |&Case { plugin, verdict, says, help, .. }: &Case| Seen { plugin, verdict, says, help };
+    let seen: Vec<Seen> = CASES.iter().map(seen).collect();
+    let at = format!("http://{}", bed.http().await);
+    console::incident::look(&bed, &at, TOKEN, &seen).await;
     bed.cli(&["release", "--all"]).await.ok();
     bed.finish().await;
 }

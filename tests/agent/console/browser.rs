@@ -27,6 +27,27 @@ const BEAT: Duration = Duration::from_millis(50);
 /// What it may be called.
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
+/// Finds text that is cut off. What only screen readers are to have is left out, and so is a text
+/// that scrolls or says by an ellipsis that there is more of it.
+const CLIPPED: &str = r"(() => {
+  const found = [];
+  const wide = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > wide + 1) found.push('the page is wider than the window');
+  for (const it of document.body.querySelectorAll('*')) {
+    const style = getComputedStyle(it);
+    const own = [...it.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || style.clipPath !== 'none' || it.closest('.hidden, .skip, option, noscript, thead')) continue;
+    const box = it.getBoundingClientRect();
+    if (!box.width) continue;
+    const name = `${it.tagName}.${it.className.baseVal ?? it.className}: ${it.textContent.trim().slice(0, 60)}`;
+    if (box.right > wide + 1 || box.left < -1) found.push(`beside the page: ${name}`);
+    const cuts = ['hidden', 'clip'].includes(style.overflowX) && style.webkitLineClamp === 'none';
+    if (cuts && it.scrollWidth > it.clientWidth + 1) found.push(`cut off: ${name}`);
+    if (parseFloat(style.fontSize) < 11) found.push(`too small, ${style.fontSize}: ${name}`);
+  }
+  return found;
+})()";
+
 /// A browser with one page.
 pub(crate) struct Browser {
     process: Child,
@@ -163,6 +184,66 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", size).await;
         let feature = json!({ "name": "prefers-color-scheme", "value": taste });
         self.call("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
+    }
+
+    /// Presses a key, as a person does: `Tab`, `Enter` or a letter.
+    pub(crate) async fn press(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            " " => (32, " "),
+            letter => (u32::from(letter.to_ascii_uppercase().as_bytes()[0]), letter),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let text = if kind == "keyDown" { text } else { "" };
+            let event = json!({
+                "type": kind, "key": key, "text": text, "windowsVirtualKeyCode": code,
+            });
+            self.call("Input.dispatchKeyEvent", event).await;
+        }
+    }
+
+    /// Presses Tab until the focus is on what a selector finds.
+    pub(crate) async fn tab_to(&mut self, selector: &str) {
+        let is_there = format!("document.activeElement?.matches({})", json!(selector));
+        for _ in 0..200 {
+            self.press("Tab").await;
+            if self.evaluate(&format!("Boolean({is_there})")).await == true {
+                // It has to be seen where the focus is.
+                let outline = "getComputedStyle(document.activeElement).outlineStyle";
+                assert_ne!(self.evaluate(outline).await, "none", "{selector} shows no focus");
+                return;
+            }
+        }
+        panic!("Tab does not lead to {selector}");
+    }
+
+    /// Presses Enter on what has the focus, and returns when the page that this leads to is loaded.
+    pub(crate) async fn enter(&mut self) {
+        self.events.clear();
+        self.press("Enter").await;
+        self.loaded().await;
+    }
+
+    /// What a person cannot read on the page as wide as it is: text that is cut off, or that lies
+    /// beside the page.
+    pub(crate) async fn clipped(&mut self) -> Vec<String> {
+        let found = self.evaluate(CLIPPED).await;
+        found.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// What axe finds wrong on the page for people who do not see it, or not well; `None` where axe is
+    /// not there.
+    pub(crate) async fn axe(&mut self) -> Option<Vec<String>> {
+        let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+        let file = Path::new(&target).join("axe/axe.min.js");
+        let script = std::fs::read_to_string(file).ok()?;
+        self.evaluate(&format!("{script}; 0")).await;
+        let run = "axe.run(document, { resultTypes: ['violations'] }).then((found) => \
+            found.violations.flatMap((it) => it.nodes.map((node) => \
+            `${it.id}: ${node.failureSummary} ${node.html}`)))";
+        let found = self.evaluate(run).await;
+        Some(found.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect())
     }
 
     /// Writes what is to be seen, all the way down, into a file.

@@ -53,13 +53,17 @@ pub(super) fn page(config: &Config) -> Markup {
             section aria-label=(section) {
                 h2 { "[" (one_line(section)) "]" }
                 table class="keys" {
-                    thead { tr { th scope="col" { "Key" } th scope="col" { "Value" } th scope="col" { "" } } }
+                    thead { tr { th scope="col" { "Key" } th scope="col" { "Value" } } }
                     tbody {
                         @for (key, value, is_default) in rows {
                             tr {
                                 th scope="row" { code { (one_line(key)) } }
-                                td data-label="Value" { code { (one_line(value)) } }
-                                td { @if !is_default { (badge("set", "It differs from the default.")) } }
+                                td data-label="Value" {
+                                    span {
+                                        code { (one_line(value)) }
+                                        @if !is_default { " " (badge("set", "It differs from the default.")) }
+                                    }
+                                }
                             }
                         }
                     }

@@ -15,6 +15,9 @@ const FAILURES_MIN: usize = 3;
 /// its next start unless it is configured otherwise.
 const APART_MAX: i64 = 3600;
 
+/// What the details of an event begin with that stands for more than one failure.
+const TOGETHER: &str = "crashes=";
+
 /// A line of a list: an event, or the newest of a loop with the others of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Line {
@@ -28,9 +31,25 @@ pub(super) struct Line {
 
 impl Line {
     /// How many of its events are failures.
-    pub(super) fn failures(&self) -> usize {
+    fn failing_events(&self) -> usize {
         self.folded.iter().filter(|event| is_failure(event)).count()
     }
+
+    /// How many failures its events stand for.
+    pub(super) fn failures(&self) -> u64 {
+        let failures = self.folded.iter().filter(|event| is_failure(event)).map(count);
+        failures.fold(0, u64::saturating_add)
+    }
+}
+
+/// How many failures an event stands for: the agent reports those of a fast loop together, and begins
+/// the details of such an event with their number.
+fn count(event: &Event) -> u64 {
+    let number = event.details.strip_prefix(TOGETHER).and_then(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..end].parse().ok()
+    });
+    number.unwrap_or(1)
 }
 
 fn is_failure(event: &Event) -> bool {
@@ -86,7 +105,7 @@ pub(super) fn fold(events: Vec<Event>) -> Vec<Line> {
             lines.len() - 1
         });
         let line = &mut lines[index];
-        if line.failures() == 0 {
+        if line.failing_events() == 0 {
             line.event = event.clone();
         }
         line.folded.push(event);
@@ -138,6 +157,15 @@ mod tests {
     }
 
     #[test]
+    fn failures_that_were_reported_together_are_all_counted() {
+        let crash = ("web", "CRASHED");
+        let mut events = happened(&[crash, crash, crash]);
+        events[0].details = "crashes=8 exited with code 70".to_owned();
+        events[1].details = "crashes=99999999999999999999".to_owned();
+        assert_eq!(fold(events)[0].failures(), 10);
+    }
+
+    #[test]
     fn two_failures_or_failures_far_apart_are_no_loop() {
         let two = [("web", "CRASHED"), ("web", "STARTED"), ("web", "CRASHED")];
         assert_eq!(fold(happened(&two)).len(), 3);
@@ -173,7 +201,7 @@ mod tests {
             found.sort_unstable_by(|one, other| other.cmp(one));
             prop_assert_eq!(found, events.iter().map(|event| event.seq).collect::<Vec<_>>());
             for line in &lines {
-                prop_assert!(line.folded.is_empty() || line.failures() >= FAILURES_MIN);
+                prop_assert!(line.folded.is_empty() || line.failing_events() >= FAILURES_MIN);
                 prop_assert!(line.folded.windows(2).all(|pair| pair[0].seq > pair[1].seq));
                 prop_assert!(line.folded.iter().all(|event| event.plugin == line.event.plugin));
             }
