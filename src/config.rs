@@ -57,6 +57,8 @@ pub struct Config {
     pub agent: AgentConfig,
     /// The identity of this machine.
     pub instance: InstanceConfig,
+    /// What people know this machine by: at most 64 names and values.
+    pub labels: BTreeMap<String, String>,
     /// The connection to the control plane.
     pub control_plane: ControlPlaneConfig,
     /// How plugins are started and watched.

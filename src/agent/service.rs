@@ -126,7 +126,7 @@ impl Service {
             local_plugin_dir: config.agent.local_plugin_dir.clone(),
             data_dir: adapters.places.state,
             instance_id: adapters.machine.instance_id(),
-            machine: Arc::new(machine(MachineFacts::read())),
+            machine: Arc::new(machine(MachineFacts::read(), config)),
             started_at,
         };
         let (effective, in_effect) = watch::channel(Arc::new(config.clone()));
@@ -381,7 +381,8 @@ async fn serve_host(
 }
 
 /// The machine as the local API shows it.
-fn machine(facts: MachineFacts) -> local::Machine {
+fn machine(facts: MachineFacts, config: &Config) -> local::Machine {
     let MachineFacts { host, os, kernel, architecture, booted_at } = facts;
-    local::Machine { host, os, kernel, architecture, booted_at: booted_at.map(Into::into) }
+    let labels = config.labels.clone().into_iter().collect();
+    local::Machine { host, os, kernel, architecture, booted_at: booted_at.map(Into::into), labels }
 }

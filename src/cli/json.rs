@@ -2,6 +2,7 @@
 //! prints them; `schemas.rs` lists them.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use guest_agent_proto::local;
@@ -29,6 +30,8 @@ pub(crate) struct Agent<'a> {
     http: &'a str,
     /// The id of this machine.
     instance_id: &'a str,
+    /// The machine; null from an agent that does not tell.
+    machine: Option<Machine<'a>>,
     /// The link to the control plane in words; `link_connected` is the value for programs.
     link: &'a str,
     /// Whether the control plane is connected.
@@ -44,6 +47,24 @@ pub(crate) struct Agent<'a> {
     troubles: &'a [String],
     /// The version of the agent that runs.
     version: &'a str,
+}
+
+/// The machine that the agent runs on. A text is empty where it is not known.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Machine<'a> {
+    /// The architecture of the processor, as uname(2) names it.
+    architecture: &'a str,
+    /// When it was booted.
+    #[schemars(with = "Option<Time>")]
+    booted_at: Option<String>,
+    /// The host name.
+    host: &'a str,
+    /// The release of the kernel.
+    kernel: &'a str,
+    /// What people know it by: the section `[labels]` of the configuration.
+    labels: BTreeMap<&'a str, &'a str>,
+    /// The operating system, as os-release calls it for people.
+    os: &'a str,
 }
 
 /// A person makes orders wait.
@@ -114,6 +135,7 @@ impl<'a> From<&'a local::AgentStatus> for Agent<'a> {
             hold: agent.hold.as_ref().map(Hold::from),
             http: &agent.http,
             instance_id: &agent.instance_id,
+            machine: agent.machine.as_ref().map(Machine::from),
             link: &agent.link,
             link_connected: agent.link_connected,
             outbox_depth: agent.outbox_depth,
@@ -121,6 +143,22 @@ impl<'a> From<&'a local::AgentStatus> for Agent<'a> {
             started_at: rfc3339(agent.started_at.as_ref()),
             troubles: &agent.troubles,
             version: &agent.version,
+        }
+    }
+}
+
+// === impl Machine ===
+
+impl<'a> From<&'a local::Machine> for Machine<'a> {
+    fn from(machine: &'a local::Machine) -> Self {
+        let labels = machine.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        Self {
+            architecture: &machine.architecture,
+            booted_at: rfc3339(machine.booted_at.as_ref()),
+            host: &machine.host,
+            kernel: &machine.kernel,
+            labels: labels.collect(),
+            os: &machine.os,
         }
     }
 }

@@ -102,12 +102,23 @@ pub fn load(environment: &dyn Environment, sources: &Sources) -> Result<Loaded, 
         .map(|key| (key.clone(), origin_of(&key)))
         .filter(|(_, origin)| origin != DEFAULTS)
         .collect();
+    origins.extend(config.labels.keys().map(|label| {
+        let key = format!("{LABELS}.{label}");
+        let origin = origin_of(&key);
+        (key, origin)
+    }));
     origins.extend(of_policies);
     config.policies = policies;
     Ok(Loaded { config, origins })
 }
 
 const DEFAULTS: &str = "the defaults";
+
+/// The section whose keys people choose.
+const LABELS: &str = "labels";
+
+/// What a label is: a text.
+const LABEL: Value = Value::Text(String::new());
 
 /// The defaults, which list all keys and their types.
 struct Schema {
@@ -137,7 +148,7 @@ impl Schema {
         for (section, value) in &layer.values {
             match value.as_table() {
                 Some(keys) if self.values.contains_key(section) => {
-                    for key in keys.keys() {
+                    for key in keys.keys().filter(|_| section != LABELS) {
                         let key = format!("{section}.{key}");
                         if self.default_of(&key).is_none() {
                             problems.push(self.unknown(&key, &layer.origin));
@@ -162,7 +173,8 @@ impl Schema {
         origin: String,
         problems: &mut Vec<Problem>,
     ) -> Option<Layer> {
-        let Some(default) = self.default_of(key) else {
+        let label = || key.starts_with("labels.").then_some(&LABEL);
+        let Some(default) = self.default_of(key).or_else(label) else {
             problems.push(self.unknown(key, &origin));
             return None;
         };

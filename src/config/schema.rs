@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::Config;
 use super::policy::{LIMITS, Seccomp};
+use super::validate::{LABEL_MAX, LABELS_MAX};
 
 /// A duration, such as `1m30s`. Stands for the text in schemas.
 pub(super) struct DurationText;
@@ -34,6 +35,12 @@ pub fn schema() -> Value {
         let keys = section.get_mut("properties").and_then(Value::as_object_mut);
         for (key, about) in keys.into_iter().flatten() {
             put(about, "default", defaults[name][key].clone());
+        }
+        if name == "labels" {
+            let text = json!({ "type": "string", "maxLength": LABEL_MAX });
+            put(section, "additionalProperties", text);
+            put(section, "maxProperties", LABELS_MAX.into());
+            put(section, "propertyNames", json!({ "pattern": "^[A-Za-z0-9_-]{1,63}$" }));
         }
         if name == "plugins" {
             put(section, "additionalProperties", policy());

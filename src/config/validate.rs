@@ -10,6 +10,15 @@ use super::{
 use crate::net::endpoint::Endpoint;
 use crate::net::metadata_address::MetadataAddress;
 
+/// Most labels of a machine.
+pub(super) const LABELS_MAX: usize = 64;
+
+/// Longest value of a label, in bytes.
+pub(super) const LABEL_MAX: usize = 256;
+
+/// Longest name of a label, in bytes.
+const LABEL_NAME_MAX: usize = 63;
+
 /// Longest socket address of a unix socket, in bytes, without its final NUL.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -25,6 +34,7 @@ pub(super) fn check(config: &Config, origin_of: &dyn Fn(&str) -> String) -> Vec<
     let mut rules = Rules { origin_of, problems: Vec::new() };
     agent(config, &mut rules);
     instance(config, &mut rules);
+    labels(config, &mut rules);
     control_plane(config, &mut rules);
     plugins(config, &mut rules);
     install(config, &mut rules);
@@ -38,6 +48,25 @@ pub(super) fn check(config: &Config, origin_of: &dyn Fn(&str) -> String) -> Vec<
 struct Rules<'a> {
     origin_of: &'a dyn Fn(&str) -> String,
     problems: Vec<Problem>,
+}
+
+fn labels(config: &Config, rules: &mut Rules<'_>) {
+    let count = config.labels.len();
+    rules.require("labels", count <= LABELS_MAX, || {
+        format!("there are {count} labels; use at most {LABELS_MAX}")
+    });
+    for (name, value) in &config.labels {
+        let key = format!("labels.{name}");
+        let is_name = (1..=LABEL_NAME_MAX).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        rules.require(&key, is_name, || {
+            format!(
+                "{name:?} is not the name of a label; use 1 to {LABEL_NAME_MAX} letters, digits, `_` \
+                 and `-`"
+            )
+        });
+        rules.text(&key, value, 0, LABEL_MAX);
+    }
 }
 
 fn agent(config: &Config, rules: &mut Rules<'_>) {

@@ -16,7 +16,7 @@ pub struct GetStatusResponse {
     #[prost(message, optional, tag = "2")]
     pub agent: ::core::option::Option<AgentStatus>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AgentStatus {
     #[prost(string, tag = "1")]
     pub version: ::prost::alloc::string::String,
@@ -48,7 +48,7 @@ pub struct AgentStatus {
     pub machine: ::core::option::Option<Machine>,
 }
 /// What tells one machine from another for a person. A field is empty where it is not known.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Machine {
     /// The host name.
     #[prost(string, tag = "1")]
@@ -64,6 +64,12 @@ pub struct Machine {
     pub architecture: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]
     pub booted_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// What people know it by, as the configuration says.
+    #[prost(map = "string, string", tag = "6")]
+    pub labels: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PluginStatus {

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use guest_agent_console_kit::page::{self, Frame};
-use guest_agent_console_kit::pieces::{Ages, lasting};
+use guest_agent_console_kit::pieces::{Ages, badge, lasting};
 use guest_agent_proto::local::Machine;
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -11,10 +11,13 @@ use tonic::{Code, Status};
 
 use crate::api::http::access::Access;
 use crate::api::http::session::{LOGIN, Visitor};
-use crate::display::{one_line, timestamp};
+use crate::display::{one_line, shortened, timestamp};
 
 /// The name of the product.
 const PRODUCT: &str = "guest-agent";
+
+/// Longest label that the header shows, in characters.
+const LABEL_MAX: usize = 60;
 
 /// The pages that the header leads to.
 const PAGES: [(&str, &str); 5] = [
@@ -62,12 +65,16 @@ impl Page<'_> {
 /// What the machine is, in a line.
 fn about(machine: &Machine, now: Timestamp) -> Markup {
     let facts = [&machine.os, &machine.kernel, &machine.architecture];
+    let labels = std::collections::BTreeMap::from_iter(&machine.labels);
     html! {
         @for fact in facts.into_iter().map(|fact| one_line(fact)).filter(|fact| !fact.is_empty()) {
             span { (fact) }
         }
         @if let Some(booted) = timestamp(machine.booted_at.as_ref()) {
             span { "up " (lasting(Some(booted), Ages::At(now))) }
+        }
+        @for (name, value) in labels {
+            (badge(&shortened(&one_line(&format!("{name}={value}")), LABEL_MAX), ""))
         }
     }
 }
