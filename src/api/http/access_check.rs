@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::access::{Access, Granted};
+use super::access::{Grant, Granted};
 use super::health;
 use super::refusal::Refusal;
 use super::session::{LOGIN, Session, WITHOUT_SESSION};
@@ -40,8 +40,8 @@ const HEADERS: [(HeaderName, &str); 7] = [
 /// Lets a request through, or not, and completes the response.
 pub(crate) async fn check(State(site): State<Site>, mut request: Request, next: Next) -> Response {
     let mut response = match admit(&site, &request) {
-        Ok((access, session)) => {
-            request.extensions_mut().insert(Granted(access));
+        Ok((grant, session)) => {
+            request.extensions_mut().insert(Granted(grant));
             if let Some(session) = session {
                 request.extensions_mut().insert(session);
             }
@@ -70,7 +70,7 @@ fn to_login(refusal: Refusal, request: &Request) -> Response {
 }
 
 /// What a request may do, and as part of which session; nothing, on a path that is open.
-fn admit(site: &Site, request: &Request) -> Result<(Option<Access>, Option<Session>), Refusal> {
+fn admit(site: &Site, request: &Request) -> Result<(Option<Grant>, Option<Session>), Refusal> {
     let headers = request.headers();
     let host = host(request);
     if site.reach == Reach::Loopback {
@@ -79,25 +79,26 @@ fn admit(site: &Site, request: &Request) -> Result<(Option<Access>, Option<Sessi
     if !request.method().is_safe() {
         check_origin(headers, host.as_ref())?;
     }
-    let (access, session) = access(site, headers);
+    let (grant, session) = grant(site, headers);
     let path = request.uri().path();
-    if access.is_none() && !health::PATHS.contains(&path) && !WITHOUT_SESSION.contains(&path) {
+    if grant.is_none() && !health::PATHS.contains(&path) && !WITHOUT_SESSION.contains(&path) {
         return Err(Refusal::unknown());
     }
-    Ok((access, session))
+    Ok((grant, session))
 }
 
 /// What a request may do by what it brings along: a token, or the session that was begun with one.
-/// A session ends with its token.
-fn access(site: &Site, headers: &HeaderMap) -> (Option<Access>, Option<Session>) {
+/// A session ends with its token. Other machines need a token, whatever the files of tokens say.
+fn grant(site: &Site, headers: &HeaderMap) -> (Option<Grant>, Option<Session>) {
     let token = bearer(headers);
     if token.is_none()
         && let Some(session) = site.sessions.find(headers)
-        && let Some(access) = site.tokens.access_of_digest(&session.token)
+        && let Some(grant) = site.tokens.grant_of_digest(&session.token)
     {
-        return (Some(access), Some(session));
+        return (Some(grant), Some(session));
     }
-    (site.tokens.access_of(token), None)
+    let grant = site.tokens.grant_of(token);
+    (grant.filter(|grant| grant.token.is_some() || site.reach != Reach::Network), None)
 }
 
 /// The token of a request; an empty one where its credentials are of another kind.

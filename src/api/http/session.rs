@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
@@ -15,8 +15,9 @@ use rand::RngCore;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::http::access::{self, Access, digest};
+use crate::api::http::access::{self, Access, Grant, digest};
 use crate::api::http::refusal::Refusal;
+use crate::api::principal::Principal;
 
 /// The path of the page on which people log in.
 pub(crate) const LOGIN: &str = "/console/login";
@@ -59,6 +60,8 @@ pub(crate) struct Session {
 pub(crate) struct Visitor {
     /// What they may do.
     pub(crate) access: Access,
+    /// The name of their token; `None` where reading needs no token.
+    pub(crate) token: Option<Arc<str>>,
     /// What they are shown.
     pub(crate) sight: Sight,
     /// Their session. A program sends a token instead; reading may need neither.
@@ -83,10 +86,10 @@ impl<S: Sync> OptionalFromRequestParts<S> for Visitor {
 
 fn visitor(parts: &Parts) -> Option<Visitor> {
     let session = parts.extensions.get::<Session>().cloned();
-    let access = access::granted(parts)?;
+    let Grant { access, token } = access::granted(parts)?;
     let is_known = session.is_some() || parts.headers.contains_key(header::AUTHORIZATION);
     let sight = if is_known { Sight::All } else { Sight::WithoutOutput };
-    Some(Visitor { access, sight, session })
+    Some(Visitor { access, token, sight, session })
 }
 
 /// What a visitor is shown. Logs are files that not everybody on the machine may read, and pages on
@@ -121,6 +124,16 @@ impl Visitor {
     /// token itself, has no such page.
     pub(crate) fn has_sent(&self, csrf: &str) -> bool {
         self.session.as_ref().is_none_or(|session| session.has_sent(csrf))
+    }
+
+    /// A call of the local API on behalf of this visitor: what it changes is recorded under the name
+    /// of their token.
+    pub(crate) fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        if let Some(token) = &self.token {
+            request.extensions_mut().insert(Principal::of_token(token));
+        }
+        request
     }
 }
 

@@ -12,7 +12,6 @@ use guest_agent_proto::local::local_agent_server::LocalAgent;
 use guest_agent_proto::local::{ConfigureRequest, RestartRequest};
 use maud::{Markup, html};
 use serde::Deserialize;
-use tonic::Request;
 
 use super::page::{Page, failed, notice, unknown};
 use super::pieces::page_of;
@@ -59,7 +58,7 @@ pub(super) async fn restart(
     Form(form): Form<Signed>,
 ) -> Result<Response, Refusal> {
     let name = check(&visitor, &name, &form)?;
-    let request = Request::new(RestartRequest { name: name.to_string() });
+    let request = visitor.request(RestartRequest { name: name.to_string() });
     Ok(match console.site.api.restart(request).await {
         Ok(_) => ordered(&name, "restart"),
         Err(status) => failed(&visitor, &status),
@@ -93,7 +92,7 @@ pub(super) async fn remove(
         return Ok(unknown(&visitor));
     }
     let orders = ConfigurePluginStates { configure_plugins: vec![remove_order(name.as_str())] };
-    let request = Request::new(ConfigureRequest { orders: Some(orders) });
+    let request = visitor.request(ConfigureRequest { orders: Some(orders) });
     let answer = console.site.api.configure(request).await;
     let results = match answer {
         Ok(answer) => answer.into_inner().results,
@@ -114,7 +113,8 @@ pub(super) async fn login_page(
     visitor: Option<Visitor>,
 ) -> Response {
     let can_act = console.site.tokens.watch().borrow().may_anybody_act();
-    let hint = "No token allows actions here: api.http_admin_token_file names no usable token.";
+    let hint = "No token allows actions here: neither api.http_admin_token_file nor \
+                api.http_tokens_file has a usable one.";
     login_form(visitor, StatusCode::OK, (!can_act).then_some(hint))
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn login(
     Form(form): Form<Login>,
 ) -> Response {
     let digest = access::digest(form.token.trim());
-    if console.site.tokens.access_of_digest(&digest).is_none() {
+    if console.site.tokens.grant_of_digest(&digest).is_none() {
         let _turn = console.wrong_tokens.lock().await;
         tokio::time::sleep(WRONG_TOKEN_COSTS).await;
         let why = "That is no token of this agent.";
@@ -164,6 +164,7 @@ fn forged() -> Refusal {
 fn login_form(visitor: Option<Visitor>, status: StatusCode, error: Option<&str>) -> Response {
     let visitor = visitor.unwrap_or(Visitor {
         access: Access::Read,
+        token: None,
         sight: Sight::WithoutOutput,
         session: None,
     });
@@ -171,8 +172,9 @@ fn login_form(visitor: Option<Visitor>, status: StatusCode, error: Option<&str>)
         section class="notice" {
             h1 { "Log in" }
             p {
-                "The token in the file that " code { "api.http_token_file" } " names allows looking; that of "
-                code { "api.http_admin_token_file" } " also allows restarting and removing plugins."
+                "A token allows looking, or acting as well. Whose it is stands in "
+                code { "api.http_tokens_file" } "; the tokens of " code { "api.http_token_file" }
+                " (looking) and " code { "api.http_admin_token_file" } " (acting) have files of their own."
             }
             @if let Some(error) = error { p class="error" role="alert" { (error) } }
             form method="post" action=(LOGIN) {

@@ -23,7 +23,7 @@ use crate::display::{self, Tone};
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn visitor(access: Access) -> Visitor {
-    Visitor { access, sight: Sight::All, session: None }
+    Visitor { access, token: None, sight: Sight::All, session: None }
 }
 
 /// A plugin in whose every text there is this one.
