@@ -9,8 +9,10 @@
 //!
 //! Each server knows its callers and bounds them, `peers` keeps confined plugins from `local` and
 //! `commands`; none of them changes a plugin but through the
-//! manager. `registry` answers the same questions on `host.sock` and on `agent.sock`.
+//! manager. `registry` answers the same questions on `host.sock` and on `agent.sock`; `principal` says who
+//! acts, and `audit` records it.
 
+pub mod audit;
 pub mod commands;
 pub mod host;
 pub mod http;
@@ -18,4 +20,5 @@ pub(crate) mod last_output;
 pub mod local;
 pub mod outcome;
 pub(crate) mod peers;
+pub(crate) mod principal;
 pub(crate) mod registry;

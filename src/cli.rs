@@ -20,6 +20,7 @@ use crate::process::logs::keeper::{self, KeeperArgs};
 
 mod act;
 mod apply;
+mod audit;
 mod awaited;
 mod brief;
 mod client;
@@ -38,6 +39,7 @@ mod failure;
 mod fake;
 mod follow;
 mod format;
+mod http_token;
 mod install;
 mod json;
 mod keygen;
@@ -120,6 +122,8 @@ enum Verb {
     Wait(wait::Flags),
     /// Show what happened to plugins
     Events(events::Flags),
+    /// Show what people asked of this agent, and who they are
+    Audit(audit::Flags),
     /// Show what plugins printed, or what the agent logged
     Logs(logs::Flags),
     /// Say what is wrong on this machine, and how to put it right
@@ -134,6 +138,8 @@ enum Verb {
     Pack(pack::Flags),
     /// Make a pair of keys to sign archives with
     Keygen(keygen::Flags),
+    /// Make, list and revoke tokens for HTTP
+    HttpToken(http_token::Flags),
     /// Check or show the configuration
     Config(config_verb::Flags),
     /// Print what makes a shell complete command lines of this program
@@ -225,6 +231,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Dev(args) => dev::run(args, context),
         Verb::Pack(flags) => pack::run(flags, context),
         Verb::Keygen(flags) => keygen::run(flags, context),
+        Verb::HttpToken(flags) => http_token::run(flags, context),
         Verb::Config(flags) => config_verb::run(flags, context),
         Verb::Completions(flags) => completions::run(&flags, &Arguments::command(), context),
         Verb::Man(flags) => man::run(flags, Arguments::command(), context),
@@ -243,6 +250,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Explain(flags) => wait_for(explain::run(flags, context)),
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),
         Verb::Events(flags) => wait_for(events::run(flags, context)),
+        Verb::Audit(flags) => wait_for(audit::run(flags, context)),
         Verb::Doctor(flags) => wait_for(doctor::run(flags, context)),
         Verb::SupportBundle(flags) => wait_for(support_bundle::run(flags, context)),
         Verb::VmEvent(flags) => wait_for(vm_event::run(flags, context)),

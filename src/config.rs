@@ -26,6 +26,7 @@ mod duration;
 mod endpoint;
 mod environment;
 mod error;
+pub mod http_tokens;
 mod layers;
 pub mod log_filter;
 mod mode;
@@ -316,6 +317,8 @@ pub struct ApiConfig {
     pub http_token_file: String,
     /// File with the token for actions; empty permits none.
     pub http_admin_token_file: String,
+    /// File with further tokens: name, scopes and digest of each; empty for none.
+    pub http_tokens_file: String,
 }
 
 /// `[log]`.
@@ -489,6 +492,7 @@ impl Default for ApiConfig {
             http_allow_remote: false,
             http_token_file: String::new(),
             http_admin_token_file: String::new(),
+            http_tokens_file: String::new(),
         }
     }
 }

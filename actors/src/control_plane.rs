@@ -22,22 +22,23 @@ use crate::messages::{
     Configure, ListPlugins, Listed, MetricsDelivered, OrderOutcome, Received, Save, SaveFailed,
     SaveOrForget, Submission, Submit, SubmitError,
 };
-use crate::model::act::Act;
+use crate::model::audit::{AuditAct, AuditEntry};
 use crate::model::event;
-use crate::model::event::PluginEventKind;
 use crate::model::id::Generation;
 use crate::model::origin::Origin;
-use crate::plugin::event::Order;
 use crate::ports::{
-    ControlLink, Count, InboundMessage, OrderKind, OutboundMessage, Outcome, Ports, Receipt, Table,
-    Write,
+    ControlLink, Count, InboundMessage, OutboundMessage, Outcome, Ports, Receipt, Table, Write,
 };
 use crate::records::{InboxContent, InboxEntry, put_hold_of_all};
 use crate::trace::Trace;
 use crate::wire::{self, AgentFacts, DecodedOrder, Request, WireError};
 
+mod audited;
+mod kinds;
 pub mod remembered;
 
+use audited::{Audited, not_saved};
+use kinds::{kind_of, kind_of_act, kind_of_refused};
 use remembered::{MessageKey, Remembered};
 
 /// A question of this age is not answered any more: its sender has asked again long ago.
@@ -74,6 +75,7 @@ pub struct ControlPlaneActor {
     ports: Ports,
     agent: AgentFacts,
     store: Recipient<SaveOrForget>,
+    audit: Recipient<Save>,
     configure: Recipient<Configure>,
     list: Recipient<ListPlugins>,
     delivered: Recipient<MetricsDelivered>,
@@ -104,6 +106,8 @@ enum Given {
 pub struct ControlPlaneHandles {
     /// Stores orders.
     pub store: Recipient<SaveOrForget>,
+    /// Stores what people asked and did not get.
+    pub audit: Recipient<Save>,
     /// Takes durable orders.
     pub configure: Recipient<Configure>,
     /// Lists plugins.
@@ -125,11 +129,12 @@ impl ControlPlaneActor {
         next: Generation,
         remembered: Remembered,
     ) -> Self {
-        let ControlPlaneHandles { store, configure, list, delivered } = handles;
+        let ControlPlaneHandles { store, audit, configure, list, delivered } = handles;
         Self {
             ports,
             agent,
             store,
+            audit,
             configure,
             list,
             delivered,
@@ -207,7 +212,7 @@ impl ControlPlaneActor {
             });
         }
         writes.extend(hold);
-        (Save { writes, events }, configure)
+        (Save { writes, events, ..Save::default() }, configure)
     }
 
     /// The orders whose first has this number are durable, or will not be.
@@ -348,6 +353,17 @@ impl ControlPlaneActor {
         ctx.spawn(acknowledged.into_actor(self));
     }
 
+    /// Records what people asked and did not get.
+    fn record(&self, audit: Vec<AuditEntry>) -> impl Future<Output = ()> + use<> {
+        let store = self.audit.clone();
+        async move {
+            // The store logs and counts what it cannot write, and tries again.
+            if !audit.is_empty() {
+                drop(store.send(Save { audit, ..Save::default() }).await);
+            }
+        }
+    }
+
     fn answer(&mut self, question: Request, message: InboundMessage, ctx: &mut Context<Self>) {
         if self.answering >= ANSWERS_MAX {
             // One line per flood: a sender of many questions must not fill the log as well.
@@ -390,31 +406,6 @@ impl ControlPlaneActor {
         };
         ctx.spawn(answer.into_actor(self).map(|(), this, _| this.answering -= 1));
     }
-}
-
-fn kind_of(order: &Order) -> OrderKind {
-    match order {
-        Order::Install(_) => OrderKind::Install,
-        Order::Remove => OrderKind::Remove,
-        Order::Apply(_) => OrderKind::Apply,
-        Order::Restart => OrderKind::Restart,
-        Order::Asked(act) => kind_of_act(act),
-    }
-}
-
-const fn kind_of_act(act: &Act) -> OrderKind {
-    match act {
-        Act::Stop(_) => OrderKind::Stop,
-        Act::Start => OrderKind::Start,
-        Act::Rollback(_) => OrderKind::Rollback,
-        Act::Hold(_) => OrderKind::Hold,
-        Act::Release => OrderKind::Release,
-    }
-}
-
-/// The kind of an order that was refused. One whose action is not known counts as an install.
-fn kind_of_refused(answer: PluginEventKind) -> OrderKind {
-    answer.order().unwrap_or(OrderKind::Install)
 }
 
 async fn acknowledge(link: &dyn ControlLink, receipt: Receipt) {
@@ -490,26 +481,37 @@ impl Handler<Submit> for ControlPlaneActor {
     type Result = ResponseActFuture<Self, Result<Vec<OrderOutcome>, SubmitError>>;
 
     fn handle(&mut self, submit: Submit, _: &mut Self::Context) -> Self::Result {
-        let Submit(submission, traceparent) = submit;
+        let Submit { submission, asker, traceparent } = submit;
+        let at = self.ports.clock.now();
+        let what = matches!(submission, Submission::Run(_)).then_some(AuditAct::Run);
+        let audited = asker.map(|asker| Audited { asker, at, what });
         let (content, decoded) = match decode_submission(submission) {
             Ok((content, decoded)) => (content, self.or_refused(decoded)),
-            Err(error) => return Box::pin(async { Err(error) }.into_actor(self)),
+            Err(error) => {
+                let entries = audited.map(|audited| audited.of_none(&error.to_string()));
+                let recorded = self.record(entries.into_iter().collect());
+                return Box::pin(recorded.into_actor(self).map(|(), _, _| Err(error)));
+            }
         };
         let given = self.next;
-        let (id, at) = (self.ports.ids.message_id(), self.ports.clock.now());
+        let id = self.ports.ids.message_id();
         let trace = Arc::new(Trace::of_message(&id, traceparent.as_deref(), at));
         info!(
             message_id = id, trace_id = %trace.id, "takes orders that were given on this machine"
         );
-        let (save, configure) = self.take(content, Origin::Local, &decoded, &trace);
+        let (mut save, configure) = self.take(content, Origin::Local, &decoded, &trace);
         let receiving = receiving(configure.as_ref());
-        let verdicts = match &configure {
-            Some(Configure { of_all: Some(asked), .. }) => {
-                vec![OrderOutcome { name: String::new(), result: Ok(asked.generation) }]
-            }
-            Some(_) | None => verdicts(&decoded, given),
+        let of_all = configure.as_ref().and_then(|configure| configure.of_all.as_ref());
+        let verdicts = match of_all {
+            Some(asked) => vec![OrderOutcome { name: String::new(), result: Ok(asked.generation) }],
+            None => verdicts(&decoded, given),
         };
-        let store = self.store.clone();
+        save.audit = match (&audited, of_all) {
+            (Some(audited), Some(asked)) => vec![audited.of_all(&asked.act, asked.generation)],
+            (Some(audited), None) => audited.of_orders(&decoded, given),
+            (None, _) => Vec::new(),
+        };
+        let (store, entries) = (self.store.clone(), save.audit.clone());
         let saved = async move {
             let saved = flatten(store.send(SaveOrForget(save)).await);
             drop(receiving);
@@ -518,6 +520,9 @@ impl Handler<Submit> for ControlPlaneActor {
         Box::pin(saved.into_actor(self).map(move |saved, this, _| {
             if let Err(error) = saved {
                 this.carry_out(given, None);
+                let audit = not_saved(entries, &error.to_string());
+                // The store keeps them until it can be written; the caller need not wait for that.
+                this.audit.do_send(Save { audit, ..Save::default() });
                 return Err(SubmitError::NotSaved(error));
             }
             this.carry_out(given, configure);
@@ -531,7 +536,7 @@ fn decode_submission(
     submission: Submission,
 ) -> Result<(InboxContent, Vec<DecodedOrder>), SubmitError> {
     match submission {
-        Submission::Restart(name) => {
+        Submission::Restart(name) | Submission::Run(name) => {
             let order = restart_of(&name);
             Ok((InboxContent::Restart(name), vec![Ok(order)]))
         }

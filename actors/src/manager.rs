@@ -193,7 +193,7 @@ impl ManagerActor {
         }
         if done || !refused.is_empty() {
             let writes = if done { vec![forget(inbox)] } else { Vec::new() };
-            self.save(Save { writes, events: refused }, ctx);
+            self.save(Save { writes, events: refused, ..Save::default() }, ctx);
         }
     }
 
@@ -290,7 +290,7 @@ impl ManagerActor {
             !done
         });
         if !writes.is_empty() || !events.is_empty() {
-            self.save(Save { writes, events }, ctx);
+            self.save(Save { writes, events, ..Save::default() }, ctx);
         }
         self.bury(ctx);
     }
@@ -326,7 +326,7 @@ impl ManagerActor {
                 self.gate.gone(&name);
                 self.show_readiness();
                 let writes = vec![records::delete_snapshot(&name)];
-                self.save(Save { writes, events: Vec::new() }, ctx);
+                self.save(Save { writes, ..Save::default() }, ctx);
                 self.reconciled(&name);
             }
         }

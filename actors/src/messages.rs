@@ -12,6 +12,7 @@ use actix::{Message, Recipient};
 use tokio::sync::watch;
 
 use crate::model::act::{Act, Hold};
+use crate::model::audit::{Asker, AuditEntry};
 use crate::model::event;
 use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, Generation, PluginName, Process};
@@ -41,6 +42,8 @@ pub struct Save {
     pub writes: Vec<Write>,
     /// Events to record, together with the writes. They reach the outbox when they are durable.
     pub events: Vec<event::NewEvent>,
+    /// What people asked, for the audit record. It is recorded together with the writes.
+    pub audit: Vec<AuditEntry>,
 }
 
 /// From senders that try again after a failure: make all of this durable, or nothing. Records that
@@ -537,11 +540,18 @@ pub enum LinkChanged {
 #[rtype(result = "()")]
 pub struct Received(pub InboundMessage);
 
-/// From the local API: orders of a user of this machine, and the W3C `traceparent` of what they are
-/// part of, where there is one. Answered when they are durable.
+/// From the local API: orders of a user of this machine. Answered when they are durable; so is the
+/// entry of the audit record about each then.
 #[derive(Message, Debug)]
 #[rtype(result = "Result<Vec<OrderOutcome>, SubmitError>")]
-pub struct Submit(pub Submission, pub Option<Box<str>>);
+pub struct Submit {
+    /// The orders.
+    pub submission: Submission,
+    /// Who gives them. What nobody asked has no entry in the audit record.
+    pub asker: Option<Asker>,
+    /// The W3C `traceparent` of what they are part of, where there is one.
+    pub traceparent: Option<Box<str>>,
+}
 
 /// The orders of a user of this machine.
 #[derive(Clone, Debug)]
@@ -550,6 +560,8 @@ pub enum Submission {
     Configure(Vec<u8>),
     /// A fresh start of this plugin.
     Restart(PluginName),
+    /// A run of this one-shot plugin, which is a fresh start of it.
+    Run(PluginName),
     /// What a person asks of a plugin.
     Asked(PluginName, Act),
     /// What a person asks of all plugins. Its outcome names none.

@@ -1,6 +1,7 @@
 //! Pure types that every actor, machine and port shares.
 
 pub mod act;
+pub mod audit;
 pub mod event;
 pub mod exit;
 pub mod facts;

@@ -182,7 +182,7 @@ impl OutboxActor {
     /// on under the same id, and the events it counted could come back to be told themselves.
     fn save_and_send(&mut self, marker: StoredEvent, record: Write, ctx: &mut Context<Self>) {
         let Some(store) = &self.store else { return self.send(marker, 1, ctx) };
-        let save = Save { writes: vec![record], events: Vec::new() };
+        let save = Save { writes: vec![record], ..Save::default() };
         let saved = tokio::time::timeout(SAVE_WAIT, store.durably.send(save));
         ctx.spawn(saved.into_actor(self).map(move |result, this, ctx| {
             if !matches!(result, Ok(Ok(Ok(())))) {

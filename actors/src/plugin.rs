@@ -332,7 +332,7 @@ impl PluginActor {
             &self.state.name,
             self.shown.snapshot(&self.state).encode(),
         )];
-        let save = self.handles.store.send(Save { writes, events });
+        let save = self.handles.store.send(Save { writes, events, ..Save::default() });
         ctx.wait(save.into_actor(self).map(move |result, this, ctx| {
             let mut work = work;
             let saved =

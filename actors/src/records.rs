@@ -18,6 +18,8 @@ use crate::text::shortened;
 use crate::trace::Trace;
 use crate::wire;
 
+mod audit;
+
 const VERSION: u32 = 1;
 
 /// Orders as they wait in the inbox.

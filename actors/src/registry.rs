@@ -179,7 +179,7 @@ impl RegistryActor {
         ctx: &mut Context<Self>,
         then: impl FnOnce(&mut Self) + 'static,
     ) {
-        let save = self.handles.store.send(Save { writes, events: Vec::new() });
+        let save = self.handles.store.send(Save { writes, ..Save::default() });
         ctx.wait(save.into_actor(self).map(move |result, this, _| {
             if let Ok(Err(error)) = result {
                 warn!(%error, "shows a change of the registry that is not durable yet");
@@ -291,7 +291,7 @@ impl Handler<Deregister> for RegistryActor {
 impl RegistryActor {
     /// Makes a change durable, which is refused otherwise.
     fn save(&self, writes: Vec<Write>) -> impl Future<Output = Result<(), NotRegistered>> + use<> {
-        let save = SaveOrForget(Save { writes, events: Vec::new() });
+        let save = SaveOrForget(Save { writes, ..Save::default() });
         let saving = self.handles.or_forget.send(save);
         async move {
             let gone = |_| SaveFailed("the store is gone".into());

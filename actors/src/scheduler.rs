@@ -133,7 +133,7 @@ impl SchedulerActor {
             info!(%instance, "a new instance begins");
             let value = write_beginning(&instance, now);
             let write = Write::Put { table: Table::Facts, key: INSTANCE.to_vec(), value };
-            let save = self.handles.store.send(Save { writes: vec![write], events: Vec::new() });
+            let save = self.handles.store.send(Save { writes: vec![write], ..Save::default() });
             ctx.spawn(save.into_actor(self).map(|result, _, _| {
                 // The next agent process then counts from its own start.
                 if let Ok(Err(error)) = result {

@@ -27,6 +27,10 @@ use crate::ports::{
     Count, Counters, Durability, Ids, Outcome, Storage, StorageError, Table, Write,
 };
 
+pub mod audit;
+
+use audit::AuditRing;
+
 /// Key of the next event's number among the facts: a number must not be used again when the event
 /// that had it was dropped or trimmed.
 pub const NEXT_EVENT: &[u8] = b"next_event";
@@ -44,6 +48,7 @@ pub struct StoreActor {
     counters: Arc<dyn Counters>,
     outbox: Recipient<Enqueue>,
     next_event: u64,
+    audit: AuditRing,
     waiting: Waiting,
     backlog: BTreeMap<(Table, Vec<u8>), Write>,
     commit: Commit,
@@ -58,6 +63,8 @@ struct Waiting {
     /// Writes that are not kept when the commit fails, and the events that are not sent then.
     passing: Vec<Write>,
     passing_events: Vec<StoredEvent>,
+    /// How many of the writes are entries of the audit record.
+    audited: usize,
     answers: Vec<oneshot::Sender<Result<(), SaveFailed>>>,
     labels: Labels,
 }
@@ -71,14 +78,14 @@ enum Commit {
 // === impl StoreActor ===
 
 impl StoreActor {
-    /// A store whose next event gets the number `next_event`, and which reports its commits
-    /// to `counters`.
+    /// A store whose next event gets the number `next_event`, which continues this audit record, and
+    /// which reports its commits to `counters`.
     #[must_use]
     pub fn new(
         storage: Arc<dyn Storage>,
         (ids, counters): (Arc<dyn Ids>, Arc<dyn Counters>),
         outbox: Recipient<Enqueue>,
-        next_event: u64,
+        (next_event, audit): (u64, AuditRing),
     ) -> Self {
         Self {
             storage,
@@ -86,6 +93,7 @@ impl StoreActor {
             counters,
             outbox,
             next_event,
+            audit,
             waiting: Waiting::default(),
             backlog: BTreeMap::new(),
             commit: Commit::Idle,
@@ -98,6 +106,8 @@ impl StoreActor {
         self.waiting.writes.extend(save.writes);
         let (writes, events) = self.number(save.events);
         self.waiting.writes.extend(writes);
+        self.waiting.audited += save.audit.len();
+        self.waiting.writes.extend(self.audit.record(save.audit));
         self.waiting.events.extend(events);
         self.waiting.labels.add(&self.waiting.writes[first..]);
     }
@@ -183,6 +193,14 @@ impl StoreActor {
             }
             Err(error) => {
                 error!(error = %Chain(&error), "cannot write the store; supervision continues");
+                if batch.audited > 0 {
+                    error!(
+                        entries = batch.audited,
+                        "cannot write what people asked to the audit record"
+                    );
+                    self.counters.note(Count::NotAudited(batch.audited));
+                }
+                self.audit.not_written(&batch.passing);
                 self.keep(batch.writes);
                 // One timer, however many commits fail meanwhile.
                 if self.retry.is_none() {
@@ -224,13 +242,14 @@ impl StoreActor {
             self.backlog.insert(key, write);
         }
         while self.backlog.len() > BACKLOG_MAX {
-            // Events are dropped before records that decide how plugins continue.
+            // Events and entries about people are dropped before records that decide how plugins continue.
             let oldest_of = |table| {
                 let first = (table, Vec::new());
                 let mut from = self.backlog.range(first..).map(|(key, _)| key);
                 from.next().filter(|(found, _)| *found == table).cloned()
             };
-            let victim = [Table::History, Table::Outbox].into_iter().find_map(oldest_of);
+            let first = [Table::History, Table::Audit, Table::Outbox];
+            let victim = first.into_iter().find_map(oldest_of);
             match victim {
                 Some(key) => drop(self.backlog.remove(&key)),
                 None => drop(self.backlog.pop_first()),
@@ -274,6 +293,8 @@ impl Handler<SaveOrForget> for StoreActor {
         let (writes, events) = self.number(save.events);
         let first = self.waiting.passing.len();
         self.waiting.passing.extend(save.writes.into_iter().chain(writes));
+        self.waiting.audited += save.audit.len();
+        self.waiting.passing.extend(self.audit.record(save.audit));
         self.waiting.labels.add(&self.waiting.passing[first..]);
         self.waiting.passing_events.extend(events);
         self.answer_when_durable(ctx)
@@ -372,7 +393,12 @@ mod tests {
 
     fn store() -> StoreActor {
         let ids = (Arc::new(RandomIds) as Arc<dyn Ids>, Arc::new(NoCounters) as Arc<dyn Counters>);
-        StoreActor::new(Arc::new(Nowhere), ids, Nobody.start().recipient(), 1)
+        StoreActor::new(
+            Arc::new(Nowhere),
+            ids,
+            Nobody.start().recipient(),
+            (1, AuditRing::default()),
+        )
     }
 
     fn put(table: Table, number: u64) -> Write {

@@ -30,6 +30,7 @@ use crate::manager::{ManagerActor, ManagerHandles};
 use crate::messages::{LinkChanged, UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
 use crate::model::act::Hold;
+use crate::model::audit::AuditEntry;
 use crate::model::event::StoredEvent;
 use crate::model::health::HealthPolicy;
 use crate::model::id::Generation;
@@ -47,6 +48,7 @@ use crate::registry::record::{self, Record};
 use crate::registry::view::RegistryView;
 use crate::registry::{self, RegistryActor};
 use crate::scheduler::{self, SchedulerActor};
+use crate::store::audit::AuditRing;
 use crate::store::{NEXT_EVENT, StoreActor};
 use crate::sweep::SweepActor;
 use crate::vm_events::{self, VmEventActor};
@@ -122,6 +124,8 @@ struct Left {
     /// The hold of all plugins, if one was in force.
     hold: Option<Hold>,
     catalogue: Catalogue,
+    /// What people asked.
+    audit: AuditRing,
 }
 
 /// A record in the table of facts.
@@ -154,7 +158,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         ports.storage.clone(),
         (ports.ids.clone(), ports.counters.clone()),
         outbox.clone().recipient(),
-        left.next_event,
+        (left.next_event, left.audit),
     );
     let store = store.start();
     outbox.do_send(UseStore {
@@ -214,6 +218,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
 
     let handles = ControlPlaneHandles {
         store: store.clone().recipient(),
+        audit: store.clone().recipient(),
         configure: manager.clone().recipient(),
         list: manager.clone().recipient(),
         delivered: manager.clone().recipient(),
@@ -346,7 +351,13 @@ impl Left {
             Record::decode(key, bytes).map_err(|error| Chain(&error).to_string())
         };
         let catalogue = record::restore(load(storage, Table::Registry, offers).await);
-        Self { waiting, history, next_event, next_generation, taken, hold, catalogue }
+        let audit = |key: &[u8], bytes: &[u8]| {
+            let number = key_number(key).ok_or("its key is not a number")?;
+            AuditEntry::decode(bytes).map_err(|error| Chain(&error).to_string())?;
+            Ok(number)
+        };
+        let audit = AuditRing::of(load(storage, Table::Audit, audit).await);
+        Self { waiting, history, next_event, next_generation, taken, hold, catalogue, audit }
     }
 }
 

@@ -148,7 +148,7 @@ impl VmEventActor {
     /// any plugin gets it. When the agent is killed in between, the other plugins do not get it.
     fn tell_startup(&mut self, ctx: &mut Context<Self>) {
         let paid = Write::Delete { table: Table::Facts, key: STARTUP_OWED.to_vec() };
-        let saving = self.handles.store.send(Save { writes: vec![paid], events: Vec::new() });
+        let saving = self.handles.store.send(Save { writes: vec![paid], ..Save::default() });
         ctx.spawn(saving.into_actor(self).map(|result, this, ctx| {
             if let Ok(Err(error)) = result {
                 error!(%error, "another start of the agent may send startup again");
@@ -197,7 +197,7 @@ impl VmEventActor {
     }
 
     fn save(&self, writes: Vec<Write>, complaint: &'static str, ctx: &mut Context<Self>) {
-        let saving = self.handles.store.send(Save { writes, events: Vec::new() });
+        let saving = self.handles.store.send(Save { writes, ..Save::default() });
         ctx.spawn(saving.into_actor(self).map(move |result, _, _| {
             if let Ok(Err(error)) = result {
                 error!(%error, complaint);

@@ -72,7 +72,7 @@ pub(super) async fn stop_plugins(system: &System, launcher: &dyn Launcher) {
         }
     });
     let events = join_all(stops).await.into_iter().flatten().collect();
-    let save = Save { writes: vec![vm_events::forget_boot()], events };
+    let save = Save { writes: vec![vm_events::forget_boot()], events, ..Save::default() };
     let saved = tokio::time::timeout(STOP_SLACK, system.store.send(save)).await;
     if !matches!(saved, Ok(Ok(Ok(())))) {
         warn!(

@@ -7,7 +7,7 @@
 use crate::config::{self, Config};
 
 /// Settings that are applied without a restart. All others wait for a restart.
-pub const AT_ONCE: [&str; 20] = [
+pub const AT_ONCE: [&str; 21] = [
     "admission.command",
     "admission.timeout",
     "api.command_timeout",
@@ -15,6 +15,7 @@ pub const AT_ONCE: [&str; 20] = [
     "api.http_allow_remote",
     "api.http_listen",
     "api.http_token_file",
+    "api.http_tokens_file",
     "install.cache_max_bytes",
     "install.redirect_hosts",
     "log.level",
@@ -60,6 +61,7 @@ impl Change {
         api.http_allow_remote = new.http_allow_remote;
         api.http_token_file.clone_from(&new.http_token_file);
         api.http_admin_token_file.clone_from(&new.http_admin_token_file);
+        api.http_tokens_file.clone_from(&new.http_tokens_file);
         effective.install.cache_max_bytes = wanted.install.cache_max_bytes;
         effective.install.redirect_hosts.clone_from(&wanted.install.redirect_hosts);
         effective.log.level.clone_from(&wanted.log.level);
@@ -170,6 +172,7 @@ mod tests {
         wanted.api.http_allow_remote = true;
         wanted.api.http_token_file = "/etc/token".to_owned();
         wanted.api.http_admin_token_file = "/etc/admin-token".to_owned();
+        wanted.api.http_tokens_file = "/etc/tokens".to_owned();
         wanted.install.cache_max_bytes = 9;
         wanted.install.redirect_hosts = vec!["example.com".parse().expect("a host")];
         wanted.log.level = "trace".to_owned();

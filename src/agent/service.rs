@@ -26,6 +26,7 @@ use super::tasks::{Task, Tasks};
 use super::{goodbye, memory, reconfigure, settings};
 use crate::agent::shutdown;
 use crate::agent::systemd::{self, Notifier, Watched};
+use crate::api::audit::AuditLog;
 use crate::api::commands::CommandSocket;
 use crate::api::host::{self, HostApi};
 use crate::api::http::Http;
@@ -37,7 +38,7 @@ use crate::install::Pipeline;
 use crate::link::Link;
 use crate::net::socket::{self, Access};
 use crate::observe::log;
-use crate::observe::metrics::Sources;
+use crate::observe::metrics::{Sources, TokenExpiries};
 use crate::observe::otlp::Telemetry;
 use crate::os::heap;
 use crate::process::admission::PluginHost;
@@ -105,6 +106,9 @@ impl Service {
         };
         let host = serve_host(host, config, ending.clone()).await;
         let http_health = watch::Sender::default();
+        let audit =
+            AuditLog { store: system.store.clone().recipient(), storage: adapters.storage.clone() };
+        let (expiries, token_expiries) = watch::channel(TokenExpiries::default());
         let api = LocalApi {
             registry,
             manager: system.manager.clone(),
@@ -115,6 +119,7 @@ impl Service {
             changes: system.roster.clone(),
             outbox: system.events.clone(),
             storage: adapters.storage.clone(),
+            audit: audit.clone(),
             sweep: system.sweep.clone(),
             gate: system.gate(),
             spool: adapters.installer.spool(),
@@ -138,6 +143,7 @@ impl Service {
             link: link.clone(),
             link_state: link.watch_state(),
             store: adapters.storage.health(),
+            token_expiries,
             readiness: system.readiness.clone(),
             started_at,
         };
@@ -150,6 +156,7 @@ impl Service {
             sources,
             config: in_effect.clone(),
             health: http_health,
+            expiries,
             ending: ending.clone(),
         };
         tasks.start(Task::Http, http.serve());
@@ -161,7 +168,13 @@ impl Service {
             });
         tasks.start(Task::LocalApi, async { drop(serving.await) });
         let launcher = adapters.launcher.clone();
-        serve_commands(config, &system, in_effect, launcher, &mut modules, &mut tasks).await;
+        let commands = CommandSocket {
+            vm_events: system.vm_events.clone(),
+            audit,
+            config: in_effect,
+            vet: peers::judge("command.sock", launcher),
+        };
+        serve_commands(config, commands, &mut modules, &mut tasks).await;
         if let Some(link_task) = adapters.link_task {
             tasks.start(Task::Link, link_task);
         }
@@ -182,7 +195,7 @@ impl Service {
         tasks.start(Task::LossReport, reporter.run());
         if let Some(degraded) = degraded {
             let events = degraded.event(&config.agent.name).into_iter().collect();
-            system.store.do_send(Save { writes: Vec::new(), events });
+            system.store.do_send(Save { events, ..Save::default() });
             tasks.start(Task::StateDirectory, degraded.until_usable());
         }
         tasks.start(Task::LogLossReport, log::report_unwritten());
@@ -331,9 +344,7 @@ fn inform(
 /// failure to make it is logged as an error and ends nothing.
 async fn serve_commands(
     config: &Config,
-    system: &System,
-    in_effect: watch::Receiver<Arc<Config>>,
-    launcher: Arc<ProcessLauncher>,
+    commands: CommandSocket,
     modules: &mut Modules,
     tasks: &mut Tasks,
 ) {
@@ -356,8 +367,6 @@ async fn serve_commands(
         }
     };
     modules.succeeded(Module::Commands, begun_at);
-    let vet = peers::judge("command.sock", launcher);
-    let commands = CommandSocket { vm_events: system.vm_events.clone(), config: in_effect, vet };
     tasks.start(Task::CommandSocket, commands.serve(listener));
 }
 

@@ -9,7 +9,7 @@
 //! The protocol is that of the agents that came before: one object per connection, keys in any
 //! case, one reply. The permissions of the socket decide who may call, and no plugin that a policy
 //! confines may; the user of a caller is
-//! logged with the command. Callers that send nothing keep nobody waiting: the oldest of them makes
+//! logged with the command, and recorded with the event that it sends. Callers that send nothing keep nobody waiting: the oldest of them makes
 //! room. Nothing here can change what is installed.
 
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use actix::Addr;
 use guest_agent_actors::messages::NotifyVm;
+use guest_agent_actors::model::audit::{AuditAct, AuditVerdict, Target, Via};
 use guest_agent_actors::model::vm_event::VmEvent;
 use guest_agent_actors::vm_events::{NOTIFY_WAIT, VmEventActor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,11 +25,13 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
+use crate::api::audit::AuditLog;
+use crate::api::principal::Principal;
 use crate::config::{self, Config};
 use crate::net::accept::{Acceptor, Bound};
 use crate::net::placed::Placed;
 use crate::net::shares::{HasPeer, Most, Place, Shares};
-use crate::net::vetted::{Vet, Vetted, VettingListener};
+use crate::net::vetted::{Caller, Vet, Vetted, VettingListener};
 
 mod collect;
 mod reply;
@@ -56,6 +59,8 @@ const LINGER: Duration = Duration::from_secs(1);
 pub struct CommandSocket {
     /// Notifies plugins.
     pub vm_events: Addr<VmEventActor>,
+    /// Records what callers ask.
+    pub audit: AuditLog,
     /// The configuration in effect.
     pub config: watch::Receiver<Arc<Config>>,
     /// Judges callers.
@@ -90,9 +95,9 @@ impl CommandSocket {
             }
             Some(Ok(request)) => {
                 stream.requested().note();
-                let caller = stream.stream().stream().peer_cred().ok();
-                let (uid, pid) = caller.map_or((None, None), |it| (Some(it.uid()), it.pid()));
-                self.answer(&request, timeout, Caller { uid, pid }).await
+                let caller = stream.stream().caller().cloned();
+                let pid = stream.stream().stream().peer_cred().ok().and_then(|peer| peer.pid());
+                self.answer(&request, timeout, (caller, pid)).await
             }
             Some(Err(reply)) => reply.to_json(),
             // The caller only checked that the socket exists.
@@ -111,31 +116,57 @@ impl CommandSocket {
         }
     }
 
-    async fn answer(&self, request: &[u8], timeout: Duration, caller: Caller) -> Vec<u8> {
+    async fn answer(
+        &self,
+        request: &[u8],
+        timeout: Duration,
+        (caller, pid): (Option<Caller>, Option<i32>),
+    ) -> Vec<u8> {
+        let uid = caller.as_ref().map(|caller| caller.uid);
         match Command::parse(request) {
             Ok(Command::VmEvent { event, request }) => {
-                info!(%event, ?caller, "a caller sends a VM event");
-                self.notify(event, request, timeout).await
+                info!(%event, ?uid, ?pid, "a caller sends a VM event");
+                let naming = async {
+                    match caller {
+                        Some(caller) => Principal::of_caller(caller, Via::CommandSocket).await,
+                        None => Principal::unknown(Via::CommandSocket),
+                    }
+                };
+                let (reply, principal) = tokio::join!(self.notify(event, request, timeout), naming);
+                let verdict = match &reply {
+                    Ok(_) => AuditVerdict::Accepted(None),
+                    Err(why) => AuditVerdict::Refused(why.status_message.as_str().into()),
+                };
+                let asker = principal.asker(event.name());
+                let target = Target::AllPlugins;
+                self.audit.record(&asker, AuditAct::VmEvent, target, verdict).await;
+                reply.unwrap_or_else(|why| why.to_json())
             }
             Ok(Command::GetOption(key)) => self.option(key).to_json(),
             Err(reply) => {
-                debug!(?caller, status = reply.status, "refuses a command");
+                debug!(?uid, ?pid, status = reply.status, "refuses a command");
                 reply.to_json()
             }
         }
     }
 
-    async fn notify(&self, event: VmEvent, request: Arc<str>, timeout: Duration) -> Vec<u8> {
+    /// The reply with the answers of all plugins, or why there are none.
+    async fn notify(
+        &self,
+        event: VmEvent,
+        request: Arc<str>,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, Reply> {
         // Plugins get less time than the command, so that the reply with their answers is in time.
         let within = NOTIFY_WAIT.min(timeout.mul_f64(0.8));
         let notifying = self.vm_events.send(NotifyVm { event, request, within });
         match tokio::time::timeout(timeout, notifying).await {
             Ok(Ok(Ok(notified))) => {
-                reply::array(&notified.iter().map(PluginReply::of).collect::<Vec<_>>())
+                Ok(reply::array(&notified.iter().map(PluginReply::of).collect::<Vec<_>>()))
             }
-            Ok(Ok(Err(error))) => Reply::handler_failed(&error.to_string()).to_json(),
-            Ok(Err(_)) => Reply::internal("the agent is stopping").to_json(),
-            Err(_) => Reply::internal("the agent did not answer in time").to_json(),
+            Ok(Ok(Err(error))) => Err(Reply::handler_failed(&error.to_string())),
+            Ok(Err(_)) => Err(Reply::internal("the agent is stopping")),
+            Err(_) => Err(Reply::internal("the agent did not answer in time")),
         }
     }
 
@@ -149,14 +180,6 @@ impl CommandSocket {
             },
         }
     }
-}
-
-/// The caller, as the kernel reports it.
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "only its Debug form is used, in the log")]
-struct Caller {
-    uid: Option<u32>,
-    pid: Option<i32>,
 }
 
 /// The places of the connections. One that gets none has its reply all the same.

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use crate::api::local::{HttpHealth, LocalApi};
 use crate::config::Config;
 use crate::net::backoff::{Backoff, Jitter, Schedule};
-use crate::observe::metrics::Sources;
+use crate::observe::metrics::{Sources, TokenExpiries};
 
 pub mod access;
 mod access_check;
@@ -60,6 +60,8 @@ pub struct Http {
     pub config: watch::Receiver<Arc<Config>>,
     /// Gets the state of the server.
     pub health: watch::Sender<HttpHealth>,
+    /// Gets the ends of tokens.
+    pub expiries: watch::Sender<TokenExpiries>,
     /// Cancelled when the server is to end.
     pub ending: CancellationToken,
 }
@@ -152,8 +154,12 @@ impl Http {
         let serving = connections::serve(listener, router(site), Limits::default(), ending.clone());
         let moved = async {
             loop {
-                if self.config.changed().await.is_err() {
-                    return;
+                tokio::select! {
+                    changed = self.config.changed() => if changed.is_err() { return },
+                    () = tokens.time_passes() => {
+                        self.report_ends(tokens);
+                        continue;
+                    }
                 }
                 let config = self.config.borrow_and_update().clone();
                 if config.api.http_listen != Some(address) {
@@ -176,10 +182,23 @@ impl Http {
 
     async fn use_keys(&self, tokens: &TokenStore, config: &Config) {
         let keys = Keys::read(&config.api).await;
-        for trouble in keys.troubles() {
+        self.expiries.send_replace(keys.expiries());
+        let troubles = tokens.use_keys(keys);
+        for trouble in &troubles {
             warn!("{trouble}");
         }
-        self.health.send_modify(|health| health.troubles = keys.troubles().to_vec());
-        tokens.use_keys(keys);
+        self.health.send_modify(|health| health.troubles = troubles);
+    }
+
+    /// Reports tokens that have ended meanwhile, and those that will soon.
+    fn report_ends(&self, tokens: &TokenStore) {
+        let Some((before, now)) = tokens.look_again() else { return };
+        for trouble in now.iter().filter(|trouble| !before.contains(trouble)) {
+            warn!("{trouble}");
+        }
+        self.health.send_modify(|health| {
+            health.troubles.retain(|trouble| !before.contains(trouble));
+            health.troubles.extend(now);
+        });
     }
 }

@@ -9,9 +9,11 @@
 //! refused: over this socket they would get everything back.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::{Forget, NotForgotten, SweepNow};
+use guest_agent_actors::model::audit::{AuditAct, Target};
 use guest_agent_actors::ports::SweepManner;
 use guest_agent_proto::host::registry_server::RegistryServer;
 use guest_agent_proto::local;
@@ -21,7 +23,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::InterceptorLayer;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::api::audit::{self, Wanted};
 use crate::api::peers::judge_levels;
+use crate::api::principal::Principal;
 use crate::net::accept::Acceptor;
 use crate::net::levels::{Level, Levels};
 use crate::net::pools::{PoolSizes, Pools};
@@ -171,7 +175,27 @@ impl LocalAgent for LocalApi {
         &self,
         request: Request<local::NotifyVmEventRequest>,
     ) -> Result<Response<local::NotifyVmEventResponse>, Status> {
-        plugins::notify_vm_event(self, &request.get_ref().event).await.map(Response::new)
+        let asker = Principal::of(request.extensions()).await.asker(&request.get_ref().event);
+        let notified = plugins::notify_vm_event(self, &request.get_ref().event).await;
+        self.audit
+            .record(&asker, AuditAct::VmEvent, Target::AllPlugins, audit::verdict(&notified))
+            .await;
+        notified.map(Response::new)
+    }
+
+    async fn list_audit(
+        &self,
+        request: Request<local::ListAuditRequest>,
+    ) -> Result<Response<local::ListAuditResponse>, Status> {
+        let request = request.into_inner();
+        let wanted = Wanted {
+            name: &request.name,
+            limit: usize::try_from(request.limit).unwrap_or(usize::MAX),
+            since: request.since.and_then(|since| SystemTime::try_from(since).ok()),
+            before: request.before,
+        };
+        let page = self.audit.page(wanted).await.map_err(|error| audit::unreadable(&error))?;
+        Ok(Response::new(page))
     }
 
     async fn stream_events(
@@ -225,30 +249,47 @@ impl LocalAgent for LocalApi {
         }
         let manner = if delete { SweepManner::Delete } else { SweepManner::Pretend };
         let swept = self.sweep.send(SweepNow(manner)).await;
-        let report = swept
-            .map_err(|_| Status::unavailable("the agent is stopping"))?
-            .map_err(|error| Status::failed_precondition(error.to_string()))?;
-        Ok(Response::new(health::swept(report)))
+        let swept = swept.map_err(|_| stopping()).and_then(|swept| {
+            swept.map_err(|error| Status::failed_precondition(error.to_string()))
+        });
+        if delete {
+            let asker = Principal::of(request.extensions()).await.asker("");
+            self.audit.record(&asker, AuditAct::Sweep, Target::Agent, audit::verdict(&swept)).await;
+        }
+        Ok(Response::new(health::swept(swept?)))
     }
 
     async fn forget_plugin(
         &self,
         request: Request<local::ForgetPluginRequest>,
     ) -> Result<Response<local::ForgetPluginResponse>, Status> {
-        let name = reach::parse_name(&request.into_inner().name)?;
-        let forgotten = self.manager.send(Forget(name)).await;
-        forgotten
-            .map_err(|_| Status::unavailable("the agent is stopping"))?
-            .map_err(|error: NotForgotten| Status::failed_precondition(error.to_string()))?;
-        Ok(Response::new(local::ForgetPluginResponse {}))
+        let asker = Principal::of(request.extensions()).await.asker("");
+        let name = &request.get_ref().name;
+        let forgotten = async {
+            let forgotten = self.manager.send(Forget(reach::parse_name(name)?)).await;
+            forgotten
+                .map_err(|_| stopping())?
+                .map_err(|error: NotForgotten| Status::failed_precondition(error.to_string()))
+        };
+        let (forgotten, target) = (forgotten.await, Target::Plugin(name.as_str().into()));
+        self.audit.record(&asker, AuditAct::Forget, target, audit::verdict(&forgotten)).await;
+        forgotten.map(|()| Response::new(local::ForgetPluginResponse {}))
     }
 
     async fn clear_quarantine(
         &self,
-        _: Request<local::ClearQuarantineRequest>,
+        request: Request<local::ClearQuarantineRequest>,
     ) -> Result<Response<local::ClearQuarantineResponse>, Status> {
+        let asker = Principal::of(request.extensions()).await.asker("");
         let cleared = self.storage.clear_quarantine().await;
-        let records = cleared.map_err(|error| Status::internal(Chain(&error).to_string()))?;
-        Ok(Response::new(local::ClearQuarantineResponse { records }))
+        let cleared = cleared.map_err(|error| Status::internal(Chain(&error).to_string()));
+        self.audit
+            .record(&asker, AuditAct::ClearQuarantine, Target::Agent, audit::verdict(&cleared))
+            .await;
+        cleared.map(|records| Response::new(local::ClearQuarantineResponse { records }))
     }
+}
+
+fn stopping() -> Status {
+    Status::unavailable("the agent is stopping")
 }

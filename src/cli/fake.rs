@@ -10,12 +10,13 @@ use futures_util::{Stream, StreamExt, stream};
 use guest_agent_proto::local::local_agent_server::{LocalAgent, LocalAgentServer};
 use guest_agent_proto::local::{
     ActRequest, ActResponse, AdmissionVerdict, AskAdmissionRequest, AskAdmissionResponse,
-    AskRequest, AskResponse, ClearQuarantineRequest, ClearQuarantineResponse, ConfigureRequest,
-    ConfigureResponse, ConfigureResult, Event, ExamineRequest, ExamineResponse, ExplainRequest,
-    ExplainResponse, ForgetPluginRequest, ForgetPluginResponse, GetStatusRequest,
-    GetStatusResponse, LogChunk, NotifiedPlugin, NotifyVmEventRequest, NotifyVmEventResponse,
-    PlaceArchiveRequest, PlaceArchiveResponse, PluginStatus, RestartRequest, RestartResponse,
-    StreamEventsRequest, StreamLogsRequest, SweepRequest, SweepResponse,
+    AskRequest, AskResponse, AuditEntry, ClearQuarantineRequest, ClearQuarantineResponse,
+    ConfigureRequest, ConfigureResponse, ConfigureResult, Event, ExamineRequest, ExamineResponse,
+    ExplainRequest, ExplainResponse, ForgetPluginRequest, ForgetPluginResponse, GetStatusRequest,
+    GetStatusResponse, ListAuditRequest, ListAuditResponse, LogChunk, NotifiedPlugin,
+    NotifyVmEventRequest, NotifyVmEventResponse, PlaceArchiveRequest, PlaceArchiveResponse,
+    PluginStatus, RestartRequest, RestartResponse, StreamEventsRequest, StreamLogsRequest,
+    SweepRequest, SweepResponse,
 };
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -52,6 +53,8 @@ pub(super) struct Script {
     pub(super) chunks: HashMap<String, Vec<LogChunk>>,
     pub(super) examine: ExamineResponse,
     pub(super) sweep: SweepResponse,
+    /// What people asked; a page has two entries at most.
+    pub(super) audit: Vec<AuditEntry>,
 }
 
 /// The requests that the agent received.
@@ -311,6 +314,19 @@ impl LocalAgent for Server {
     ) -> Result<Response<ForgetPluginResponse>, Status> {
         self.record(|asked| asked.forgotten.push(request.into_inner().name));
         Ok(Response::new(ForgetPluginResponse {}))
+    }
+
+    async fn list_audit(
+        &self,
+        request: Request<ListAuditRequest>,
+    ) -> Result<Response<ListAuditResponse>, Status> {
+        let ListAuditRequest { before, limit, .. } = request.into_inner();
+        let limit = usize::try_from(limit).expect("small");
+        let older = |entry: &&AuditEntry| before == 0 || entry.number < before;
+        let found: Vec<_> = self.script().audit.iter().filter(older).cloned().collect();
+        let first = found.len().saturating_sub(limit.min(2));
+        let entries = found[first..].to_vec();
+        Ok(Response::new(ListAuditResponse { entries, more: first > 0 }))
     }
 
     async fn clear_quarantine(

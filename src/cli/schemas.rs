@@ -17,7 +17,8 @@ use super::plan::Planned;
 use super::registry::show;
 use super::support_bundle::{self, manifest};
 use super::{
-    act, config_verb, doctor, explain, keygen, logs, man, pack, status, submit, top, vm_event, wait,
+    act, audit, config_verb, doctor, explain, http_token, keygen, logs, man, pack, status, submit,
+    top, vm_event, wait,
 };
 use crate::config;
 
@@ -113,6 +114,13 @@ pub const DOCUMENTS: &[Document] = &[
         form: Form::Lines,
         about: "Something that happened to a plugin",
         schema: printed::<EventJson<'static>>,
+    },
+    Document {
+        name: "audit",
+        commands: &["audit"],
+        form: Form::Lines,
+        about: "Something that a person asked of the agent",
+        schema: printed::<audit::EntryJson<'static>>,
     },
     Document {
         name: "log",
@@ -211,6 +219,27 @@ pub const DOCUMENTS: &[Document] = &[
         form: Form::Whole,
         about: "The keys that were made",
         schema: printed::<keygen::KeysJson<'static>>,
+    },
+    Document {
+        name: "http-token",
+        commands: &["http-token new"],
+        form: Form::Whole,
+        about: "The token that was made",
+        schema: printed::<http_token::NewJson<'static>>,
+    },
+    Document {
+        name: "http-token-list",
+        commands: &["http-token list"],
+        form: Form::Whole,
+        about: "The tokens of a file, without their secrets",
+        schema: printed::<http_token::ListJson<'static>>,
+    },
+    Document {
+        name: "http-token-revoke",
+        commands: &["http-token revoke"],
+        form: Form::Whole,
+        about: "The token that was revoked",
+        schema: printed::<http_token::RevokedJson<'static>>,
     },
     Document {
         name: "config-check",

@@ -118,7 +118,7 @@ const DEFAULTS: &str = "the defaults";
 const LABELS: &str = "labels";
 
 /// What a label is: a text.
-const LABEL: Value = Value::Text(String::new());
+static LABEL: Value = Value::Text(String::new());
 
 /// The defaults, which list all keys and their types.
 struct Schema {

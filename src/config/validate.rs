@@ -260,6 +260,7 @@ fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
     let files = [
         ("api.http_token_file", &api.http_token_file),
         ("api.http_admin_token_file", &api.http_admin_token_file),
+        ("api.http_tokens_file", &api.http_tokens_file),
     ];
     for (key, file) in files {
         rules.require(key, file.is_empty() || Path::new(file).is_absolute(), || {
@@ -272,14 +273,23 @@ fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
         "it is api.http_token_file, too, so every client that may look could act; name another file"
             .to_owned()
     });
+    let is_one =
+        [&api.http_token_file, &api.http_admin_token_file].contains(&&api.http_tokens_file);
+    rules.require("api.http_tokens_file", api.http_tokens_file.is_empty() || !is_one, || {
+        "another key names it as the file with one plain token; name a file that `guest-agent \
+         http-token new` makes"
+            .to_owned()
+    });
+    let has_readers = !api.http_token_file.is_empty() || !api.http_tokens_file.is_empty();
     if let Some(address) = api.http_listen {
         rules.require(
             "api.http_token_file",
-            address.ip().is_loopback() || !api.http_allow_remote || !api.http_token_file.is_empty(),
+            address.ip().is_loopback() || !api.http_allow_remote || has_readers,
             || {
                 format!(
                     "it is empty, and api.http_listen = \"{address}\" can be reached from other \
-                     machines; name a file with a token, made with `openssl rand -hex 32`"
+                     machines; name a file with a token, made with `openssl rand -hex 32`, or one with \
+                     several as api.http_tokens_file"
                 )
             },
         );

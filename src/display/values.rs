@@ -7,8 +7,9 @@ use guest_agent_proto::agent_controlplane::PluginType;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::local::{
-    AdmissionVerdict, AskAdmissionResponse, Event, ExitKind, Installation, LastExit, PluginStatus,
-    RuleResult, RuleVerdict, RulesDecision, RulesVerdict, SweepFate, SweepItem, VerdictLevel,
+    AdmissionVerdict, AskAdmissionResponse, AuditAct, AuditVia, Event, ExitKind, Installation,
+    LastExit, PluginStatus, RuleResult, RuleVerdict, RulesDecision, RulesVerdict, SweepFate,
+    SweepItem, VerdictLevel,
 };
 
 /// A value that has a name in an older field. The default is the unspecified value.
@@ -75,6 +76,29 @@ named!(SweepFate {
     LeftAlone => "left alone",
     Postponed => "postponed",
     Failed => "failed",
+});
+
+named!(AuditVia {
+    AgentSocket => "agent.sock",
+    Http => "http",
+    CommandSocket => "command.sock",
+});
+named!(AuditAct {
+    Install => "install",
+    Remove => "remove",
+    Apply => "apply",
+    Restart => "restart",
+    Stop => "stop",
+    Start => "start",
+    Rollback => "rollback",
+    Hold => "hold",
+    Release => "release",
+    Run => "run",
+    VmEvent => "vm-event",
+    Orders => "orders",
+    Sweep => "sweep",
+    Forget => "forget",
+    ClearQuarantine => "clear-quarantine",
 });
 
 // The values of these two have the names that the control plane knows them by.

@@ -2,9 +2,16 @@
 
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use guest_agent_actors::error::Chain;
 
 use super::check::{Agent, Finding, Host, Severity};
+use crate::config::http_tokens::HttpTokens;
+
+/// Most lines with mistakes, and most tokens, that have a finding each.
+const LINES_MAX: usize = 8;
 
 /// How long another process that listens on the address may take to accept a connection.
 const CONNECT_WAIT: Duration = Duration::from_millis(300);
@@ -17,8 +24,43 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     ];
     let tokens = tokens.into_iter().filter(|(_, file)| !file.is_empty());
     let mut findings: Vec<Finding> = tokens.filter_map(|(key, file)| token(key, file)).collect();
+    findings.extend(tokens_file(&api.http_tokens_file, host.now));
     findings.extend(listener(host));
     findings
+}
+
+/// What is wrong with the file of tokens, its lines, and the ends of its tokens.
+fn tokens_file(file: &str, now: SystemTime) -> Vec<Finding> {
+    if file.is_empty() {
+        return Vec::new();
+    }
+    let found = match HttpTokens::read(Path::new(file)) {
+        Ok(found) => found,
+        Err(error) => {
+            return vec![Finding::new(
+                Severity::Error,
+                format!("no token of {file}, which api.http_tokens_file names, is accepted"),
+                Chain(&error).to_string(),
+                "correct that, or make a file with `guest-agent http-token new`; then `systemctl \
+                 reload guest-agent`",
+            )];
+        }
+    };
+    let mistakes = found.mistakes.iter().take(LINES_MAX).map(|mistake| {
+        Finding::new(
+            Severity::Error,
+            format!("line {} of {file} gives nobody access", mistake.line),
+            mistake.reason.clone(),
+            "correct the line, then `systemctl reload guest-agent`",
+        )
+    });
+    let ends = found.tokens.iter().filter_map(|token| token.trouble(now)).take(LINES_MAX);
+    let ends = ends.map(|trouble| {
+        let (what, fix) = trouble.split_once("; ").unwrap_or((&trouble, ""));
+        let why = "clients that send it are refused from then on";
+        Finding::new(Severity::Warning, what, why, fix)
+    });
+    mistakes.chain(ends).collect()
 }
 
 fn listener(host: &Host<'_>) -> Option<Finding> {
@@ -86,6 +128,29 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn lines_with_mistakes_and_ends_of_tokens_are_found() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("tokens");
+        let file = path.display().to_string();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000);
+        assert!(tokens_file("", now).is_empty());
+        let missing = tokens_file(&file, now);
+        assert!(
+            missing[0].severity == Severity::Error && missing[0].fix.contains("http-token new")
+        );
+        let digest = "0".repeat(64);
+        let text = format!("nonsense\na read sha256:{digest} expires 2030-03-18T00:00:00Z\n");
+        std::fs::write(&path, text).expect("written");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("set");
+        let found = tokens_file(&file, now);
+        let [line, end] = found.as_slice() else { panic!("{found:?}") };
+        assert!(line.severity == Severity::Error && line.what.starts_with("line 1 of"), "{line:?}");
+        assert_eq!(end.severity, Severity::Warning);
+        assert_eq!(end.what, "the HTTP token a ends at 2030-03-18T00:00:00Z");
+        assert!(end.fix.contains("http-token revoke a"), "{end:?}");
+    }
 
     #[test]
     fn a_token_is_its_owners_only() {

@@ -146,6 +146,11 @@ impl Vetted {
         &self.stream
     }
 
+    /// Who is at the other end; `None` when the kernel does not say.
+    pub(crate) fn caller(&self) -> Option<&Caller> {
+        self.caller.as_ref()
+    }
+
     /// Whether its peer may use the socket.
     pub(crate) fn result(&self) -> &PeerResult {
         &self.result

@@ -34,6 +34,9 @@ pub(crate) mod snapshot;
 
 use counters::Counts;
 
+/// When tokens of the HTTP server end that do, by their names.
+pub type TokenExpiries = Vec<(Arc<str>, SystemTime)>;
+
 /// The sources of the metrics.
 #[derive(Clone)]
 pub struct Sources {
@@ -51,6 +54,8 @@ pub struct Sources {
     pub link_state: watch::Receiver<LinkState>,
     /// The health of the store.
     pub store: watch::Receiver<StoreHealth>,
+    /// The ends of tokens.
+    pub token_expiries: watch::Receiver<TokenExpiries>,
     /// Whether the agent is ready.
     pub readiness: watch::Receiver<Readiness>,
     /// When this agent was started.

@@ -104,7 +104,7 @@ impl LossReporter {
         let (table, key) = (Table::Facts, TOLD.to_vec());
         let writes = vec![Write::Put { table, key, value: now.to_bytes().to_vec() }];
         // If the store's actor cannot write this now, it keeps it and writes it later.
-        let saved = self.store.send(Save { writes, events }).await;
+        let saved = self.store.send(Save { writes, events, ..Save::default() }).await;
         saved.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
     }
 }
@@ -213,6 +213,7 @@ pub(crate) fn table_name(table: Table) -> &'static str {
         Table::History => "history",
         Table::Facts => "facts",
         Table::Registry => "registry",
+        Table::Audit => "audit",
     }
 }
 
@@ -220,7 +221,7 @@ pub(crate) fn table_name(table: Table) -> &'static str {
 pub(crate) fn shown_key(record: &QuarantinedRecord) -> String {
     let key = &record.key[..record.key.len().min(80)];
     match (record.table, <[u8; 8]>::try_from(record.key.as_slice())) {
-        (Table::Inbox | Table::Outbox | Table::History, Ok(number)) => {
+        (Table::Inbox | Table::Outbox | Table::History | Table::Audit, Ok(number)) => {
             u64::from_be_bytes(number).to_string()
         }
         _ => key.escape_ascii().to_string(),

@@ -11,6 +11,7 @@ pub(super) fn tag(table: Table) -> u8 {
         Table::History => b'h',
         Table::Facts => b'f',
         Table::Registry => b'r',
+        Table::Audit => b'a',
     }
 }
 

@@ -17,6 +17,7 @@ use crate::fakes::{
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, OrderOutcome, Received, Submission, Submit, SubmitError,
 };
+use crate::model::audit::Asker;
 use crate::model::health::HealthPolicy;
 use crate::model::view::PluginView;
 use crate::outbox::{Bounds, Destination};
@@ -270,7 +271,20 @@ impl Harness {
     /// # Errors
     /// When they could not be decoded or made durable.
     pub async fn submit(&self, submission: Submission) -> Result<Vec<OrderOutcome>, SubmitError> {
-        self.run(|system| system.control_plane.send(Submit(submission, None)))
+        self.submit_as(None, submission).await
+    }
+
+    /// The same, by somebody whom the audit record is to name.
+    ///
+    /// # Errors
+    /// When they could not be decoded or made durable.
+    pub async fn submit_as(
+        &self,
+        asker: Option<Asker>,
+        submission: Submission,
+    ) -> Result<Vec<OrderOutcome>, SubmitError> {
+        let submit = Submit { submission, asker, traceparent: None };
+        self.run(|system| system.control_plane.send(submit))
             .await
             .expect("the control-plane actor lives")
     }

@@ -1,6 +1,7 @@
 //! Records, in memory. They survive the agent, as far as they were durable.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -62,6 +63,12 @@ pub fn storage() -> (FakeStorage, StorageHandle) {
 // === impl StorageHandle ===
 
 impl StorageHandle {
+    /// What the agent reads and writes, for who reads it as well.
+    #[must_use]
+    pub fn port(&self) -> Arc<dyn Storage> {
+        Arc::new(FakeStorage(self.clone()))
+    }
+
     /// From now on commits fail, or do not.
     pub fn set_failing(&self, failing: bool) {
         self.0.with(|disk| {

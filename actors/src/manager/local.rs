@@ -119,7 +119,7 @@ impl ManagerActor {
         let refusal = RefusedManifest { revision: revision.to_owned(), reason, since: now };
         self.machine.told.insert(name.to_owned(), refusal);
         // The store keeps what it could not write and tries again.
-        self.handles.store.do_send(Save { writes: Vec::new(), events: vec![refused] });
+        self.handles.store.do_send(Save { events: vec![refused], ..Save::default() });
     }
 }
 

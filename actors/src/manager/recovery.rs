@@ -198,7 +198,10 @@ impl ManagerActor {
         let is_kept = decoded.iter().any(Result::is_ok);
         let key = key.to_owned();
         let put = || Write::Put { table: Table::Inbox, key, value: entry.encode() };
-        self.save(Save { writes: is_kept.then(put).into_iter().collect(), events }, ctx);
+        self.save(
+            Save { writes: is_kept.then(put).into_iter().collect(), events, ..Save::default() },
+            ctx,
+        );
     }
 
     fn set_aside(&self, table: Table, key: Vec<u8>, reason: &str, ctx: &mut Context<Self>) {
@@ -334,7 +337,7 @@ impl ManagerActor {
         let now = self.ports.clock.now();
         let lost =
             event::NewEvent::new(PluginEventKind::InstallFailed, name.as_str(), "", now, &details);
-        self.save(Save { writes: Vec::new(), events: vec![lost] }, ctx);
+        self.save(Save { events: vec![lost], ..Save::default() }, ctx);
     }
 }
 

@@ -40,6 +40,8 @@ pub enum Count {
     },
     /// A plugin is removed, and nothing is to be shown of it any more.
     Gone(PluginName),
+    /// So many entries of the audit record could not be written when they were made.
+    NotAudited(usize),
     /// Leftovers were swept away.
     Swept {
         /// How many were.

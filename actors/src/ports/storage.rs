@@ -23,12 +23,21 @@ pub enum Table {
     Facts,
     /// Entries of the plugin registry.
     Registry,
+    /// What people asked of this agent, by number.
+    Audit,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 6] =
-        [Self::Plugins, Self::Inbox, Self::Outbox, Self::History, Self::Facts, Self::Registry];
+    pub const ALL: [Self; 7] = [
+        Self::Plugins,
+        Self::Inbox,
+        Self::Outbox,
+        Self::History,
+        Self::Facts,
+        Self::Registry,
+        Self::Audit,
+    ];
 }
 
 /// One change of the store.

@@ -389,7 +389,8 @@ impl Ledger {
                         _ => None,
                     };
                 }
-                Table::Plugins | Table::History | Table::Facts | Table::Registry => {}
+                Table::Plugins | Table::History | Table::Facts | Table::Registry | Table::Audit => {
+                }
             }
         }
     }

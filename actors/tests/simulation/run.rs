@@ -10,6 +10,7 @@ use std::time::Duration;
 use guest_agent_actors::fakes::{Fate, Harness};
 use guest_agent_actors::messages::{NotifyVm, Submission, Submit};
 use guest_agent_actors::model::act::{Act, Hold};
+use guest_agent_actors::model::audit::{Asker, Via};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::origin::Origin;
@@ -205,12 +206,14 @@ impl Run {
             self.doom.log(&format!("submits {submission:?}"));
             submission
         };
+        let who = Asker { who: "a user".into(), via: Via::AgentSocket, detail: "".into() };
+        let submit = Submit { submission, asker: Some(who), traceparent: None };
         let submitted = self.submitted.clone();
         self.agent
             .run(|system| {
                 let to = system.control_plane.clone();
                 let asking = async move {
-                    if let Ok(Ok(verdicts)) = to.send(Submit(submission, None)).await {
+                    if let Ok(Ok(verdicts)) = to.send(submit).await {
                         let numbers =
                             verdicts.into_iter().filter_map(|verdict| verdict.result.ok());
                         submitted.borrow_mut().extend(numbers.map(|generation| generation.0));
@@ -313,7 +316,7 @@ impl Run {
                 self.deeds.untold.insert(event.event.plugin.to_string());
             }
             Table::Facts => self.deeds.facts_torn = true,
-            Table::History | Table::Registry => {}
+            Table::History | Table::Registry | Table::Audit => {}
         }
         storage.plant(*table, key, &[0xff; 11]);
     }

@@ -165,7 +165,8 @@ async fn a_shutdown_ends_the_wait_for_startup() {
 async fn plugins_that_ended_with_their_agent_are_told_of_the_startup_that_follows() {
     let mut agent = agent_with(&["a"]).await;
     agent.pass(SOON).await;
-    let save = guest_agent_actors::messages::Save { writes: vec![forget_boot()], events: vec![] };
+    let save =
+        guest_agent_actors::messages::Save { writes: vec![forget_boot()], ..Default::default() };
     agent.run(|system| system.store.send(save)).await.unwrap().unwrap();
     agent.crash();
     agent.wake().await;

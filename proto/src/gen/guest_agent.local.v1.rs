@@ -456,6 +456,61 @@ pub struct Event {
     pub unaddressed: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListAuditRequest {
+    /// Only what was asked of this plugin or of all plugins; empty for everything.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// At most so many entries, the newest. 0 stands for 250, which is the most of a page.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+    /// Only entries at or after this time.
+    #[prost(message, optional, tag = "3")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// Only entries with a lower number: that of the oldest entry of the page before. 0 for the newest page.
+    #[prost(uint64, tag = "4")]
+    pub before: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListAuditResponse {
+    /// Oldest first.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::prost::alloc::vec::Vec<AuditEntry>,
+    /// True when older entries fit the request as well.
+    #[prost(bool, tag = "2")]
+    pub more: bool,
+}
+/// What a person asked of this agent.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AuditEntry {
+    /// It grows from entry to entry.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(message, optional, tag = "2")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
+    /// A user such as `alice as root (uid 0)`, or `token NAME`.
+    #[prost(string, tag = "3")]
+    pub who: ::prost::alloc::string::String,
+    #[prost(enumeration = "AuditVia", tag = "4")]
+    pub via: i32,
+    #[prost(enumeration = "AuditAct", tag = "5")]
+    pub what: i32,
+    /// The plugin that it was asked of; empty for all plugins and for the agent itself.
+    #[prost(string, tag = "6")]
+    pub plugin: ::prost::alloc::string::String,
+    /// True when it was asked of all plugins.
+    #[prost(bool, tag = "7")]
+    pub all: bool,
+    /// A reason, a revision or another word about it; may be empty.
+    #[prost(string, tag = "8")]
+    pub detail: ::prost::alloc::string::String,
+    /// Why it was refused; empty when it was accepted.
+    #[prost(string, tag = "9")]
+    pub refused: ::prost::alloc::string::String,
+    /// The number of the order that it became; 0 where it became no order.
+    #[prost(uint64, tag = "10")]
+    pub generation: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamLogsRequest {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -912,6 +967,109 @@ impl Act {
             "ACT_RELEASE" => Some(Self::Release),
             "ACT_RUN" => Some(Self::Run),
             "ACT_HOLD" => Some(Self::Hold),
+            _ => None,
+        }
+    }
+}
+/// The way that a request of a person came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum AuditVia {
+    Unspecified = 0,
+    AgentSocket = 1,
+    Http = 2,
+    CommandSocket = 3,
+}
+impl AuditVia {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "AUDIT_VIA_UNSPECIFIED",
+            Self::AgentSocket => "AUDIT_VIA_AGENT_SOCKET",
+            Self::Http => "AUDIT_VIA_HTTP",
+            Self::CommandSocket => "AUDIT_VIA_COMMAND_SOCKET",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "AUDIT_VIA_UNSPECIFIED" => Some(Self::Unspecified),
+            "AUDIT_VIA_AGENT_SOCKET" => Some(Self::AgentSocket),
+            "AUDIT_VIA_HTTP" => Some(Self::Http),
+            "AUDIT_VIA_COMMAND_SOCKET" => Some(Self::CommandSocket),
+            _ => None,
+        }
+    }
+}
+/// What a person asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum AuditAct {
+    Unspecified = 0,
+    Install = 1,
+    Remove = 2,
+    Apply = 3,
+    Restart = 4,
+    Stop = 5,
+    Start = 6,
+    Rollback = 7,
+    Hold = 8,
+    Release = 9,
+    Run = 10,
+    VmEvent = 11,
+    /// A message with orders, or the rest of one with many.
+    Orders = 12,
+    Sweep = 13,
+    Forget = 14,
+    ClearQuarantine = 15,
+}
+impl AuditAct {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "AUDIT_ACT_UNSPECIFIED",
+            Self::Install => "AUDIT_ACT_INSTALL",
+            Self::Remove => "AUDIT_ACT_REMOVE",
+            Self::Apply => "AUDIT_ACT_APPLY",
+            Self::Restart => "AUDIT_ACT_RESTART",
+            Self::Stop => "AUDIT_ACT_STOP",
+            Self::Start => "AUDIT_ACT_START",
+            Self::Rollback => "AUDIT_ACT_ROLLBACK",
+            Self::Hold => "AUDIT_ACT_HOLD",
+            Self::Release => "AUDIT_ACT_RELEASE",
+            Self::Run => "AUDIT_ACT_RUN",
+            Self::VmEvent => "AUDIT_ACT_VM_EVENT",
+            Self::Orders => "AUDIT_ACT_ORDERS",
+            Self::Sweep => "AUDIT_ACT_SWEEP",
+            Self::Forget => "AUDIT_ACT_FORGET",
+            Self::ClearQuarantine => "AUDIT_ACT_CLEAR_QUARANTINE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "AUDIT_ACT_UNSPECIFIED" => Some(Self::Unspecified),
+            "AUDIT_ACT_INSTALL" => Some(Self::Install),
+            "AUDIT_ACT_REMOVE" => Some(Self::Remove),
+            "AUDIT_ACT_APPLY" => Some(Self::Apply),
+            "AUDIT_ACT_RESTART" => Some(Self::Restart),
+            "AUDIT_ACT_STOP" => Some(Self::Stop),
+            "AUDIT_ACT_START" => Some(Self::Start),
+            "AUDIT_ACT_ROLLBACK" => Some(Self::Rollback),
+            "AUDIT_ACT_HOLD" => Some(Self::Hold),
+            "AUDIT_ACT_RELEASE" => Some(Self::Release),
+            "AUDIT_ACT_RUN" => Some(Self::Run),
+            "AUDIT_ACT_VM_EVENT" => Some(Self::VmEvent),
+            "AUDIT_ACT_ORDERS" => Some(Self::Orders),
+            "AUDIT_ACT_SWEEP" => Some(Self::Sweep),
+            "AUDIT_ACT_FORGET" => Some(Self::Forget),
+            "AUDIT_ACT_CLEAR_QUARANTINE" => Some(Self::ClearQuarantine),
             _ => None,
         }
     }
@@ -1435,6 +1593,31 @@ pub mod local_agent_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Returns what people asked of this agent, and who they are: the newest entries, a page at a time.
+        pub async fn list_audit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListAuditRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListAuditResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/guest_agent.local.v1.LocalAgent/ListAudit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("guest_agent.local.v1.LocalAgent", "ListAudit"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Streams the last lines of a plugin's output, then, when following, new output.
         pub async fn stream_logs(
             &mut self,
@@ -1683,6 +1866,14 @@ pub mod local_agent_server {
             request: tonic::Request<super::StreamEventsRequest>,
         ) -> std::result::Result<
             tonic::Response<Self::StreamEventsStream>,
+            tonic::Status,
+        >;
+        /// Returns what people asked of this agent, and who they are: the newest entries, a page at a time.
+        async fn list_audit(
+            &self,
+            request: tonic::Request<super::ListAuditRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListAuditResponse>,
             tonic::Status,
         >;
         /// Server streaming response type for the StreamLogs method.
@@ -2293,6 +2484,51 @@ pub mod local_agent_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/guest_agent.local.v1.LocalAgent/ListAudit" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListAuditSvc<T: LocalAgent>(pub Arc<T>);
+                    impl<
+                        T: LocalAgent,
+                    > tonic::server::UnaryService<super::ListAuditRequest>
+                    for ListAuditSvc<T> {
+                        type Response = super::ListAuditResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListAuditRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LocalAgent>::list_audit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListAuditSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

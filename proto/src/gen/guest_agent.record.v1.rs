@@ -809,6 +809,165 @@ pub mod asked {
         }
     }
 }
+/// What a person asked of this agent, and whether it was accepted.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AuditRecord {
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    #[prost(message, optional, tag = "2")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Who asked: a user or the name of a token.
+    #[prost(string, tag = "3")]
+    pub who: ::prost::alloc::string::String,
+    #[prost(enumeration = "audit_record::Via", tag = "4")]
+    pub via: i32,
+    #[prost(enumeration = "audit_record::What", tag = "5")]
+    pub what: i32,
+    /// The plugin that it was asked of; empty for all plugins and for the agent itself.
+    #[prost(string, tag = "6")]
+    pub plugin: ::prost::alloc::string::String,
+    /// Whether it was asked of all plugins.
+    #[prost(bool, tag = "7")]
+    pub all: bool,
+    /// A reason, a revision or another word about it; may be empty.
+    #[prost(string, tag = "8")]
+    pub detail: ::prost::alloc::string::String,
+    #[prost(oneof = "audit_record::Outcome", tags = "9, 10")]
+    pub outcome: ::core::option::Option<audit_record::Outcome>,
+}
+/// Nested message and enum types in `AuditRecord`.
+pub mod audit_record {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Via {
+        Unspecified = 0,
+        AgentSocket = 1,
+        Http = 2,
+        CommandSocket = 3,
+    }
+    impl Via {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "VIA_UNSPECIFIED",
+                Self::AgentSocket => "VIA_AGENT_SOCKET",
+                Self::Http => "VIA_HTTP",
+                Self::CommandSocket => "VIA_COMMAND_SOCKET",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "VIA_UNSPECIFIED" => Some(Self::Unspecified),
+                "VIA_AGENT_SOCKET" => Some(Self::AgentSocket),
+                "VIA_HTTP" => Some(Self::Http),
+                "VIA_COMMAND_SOCKET" => Some(Self::CommandSocket),
+                _ => None,
+            }
+        }
+    }
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum What {
+        Unspecified = 0,
+        Install = 1,
+        Remove = 2,
+        Apply = 3,
+        Restart = 4,
+        Stop = 5,
+        Start = 6,
+        Rollback = 7,
+        Hold = 8,
+        Release = 9,
+        Run = 10,
+        VmEvent = 11,
+        /// A message with orders, or the rest of one with many.
+        Orders = 12,
+        Sweep = 13,
+        Forget = 14,
+        ClearQuarantine = 15,
+    }
+    impl What {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "WHAT_UNSPECIFIED",
+                Self::Install => "WHAT_INSTALL",
+                Self::Remove => "WHAT_REMOVE",
+                Self::Apply => "WHAT_APPLY",
+                Self::Restart => "WHAT_RESTART",
+                Self::Stop => "WHAT_STOP",
+                Self::Start => "WHAT_START",
+                Self::Rollback => "WHAT_ROLLBACK",
+                Self::Hold => "WHAT_HOLD",
+                Self::Release => "WHAT_RELEASE",
+                Self::Run => "WHAT_RUN",
+                Self::VmEvent => "WHAT_VM_EVENT",
+                Self::Orders => "WHAT_ORDERS",
+                Self::Sweep => "WHAT_SWEEP",
+                Self::Forget => "WHAT_FORGET",
+                Self::ClearQuarantine => "WHAT_CLEAR_QUARANTINE",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "WHAT_UNSPECIFIED" => Some(Self::Unspecified),
+                "WHAT_INSTALL" => Some(Self::Install),
+                "WHAT_REMOVE" => Some(Self::Remove),
+                "WHAT_APPLY" => Some(Self::Apply),
+                "WHAT_RESTART" => Some(Self::Restart),
+                "WHAT_STOP" => Some(Self::Stop),
+                "WHAT_START" => Some(Self::Start),
+                "WHAT_ROLLBACK" => Some(Self::Rollback),
+                "WHAT_HOLD" => Some(Self::Hold),
+                "WHAT_RELEASE" => Some(Self::Release),
+                "WHAT_RUN" => Some(Self::Run),
+                "WHAT_VM_EVENT" => Some(Self::VmEvent),
+                "WHAT_ORDERS" => Some(Self::Orders),
+                "WHAT_SWEEP" => Some(Self::Sweep),
+                "WHAT_FORGET" => Some(Self::Forget),
+                "WHAT_CLEAR_QUARANTINE" => Some(Self::ClearQuarantine),
+                _ => None,
+            }
+        }
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Outcome {
+        /// The number of the order that it became; 0 where it became no order.
+        #[prost(uint64, tag = "9")]
+        Accepted(u64),
+        /// Why it was refused.
+        #[prost(string, tag = "10")]
+        Refused(::prost::alloc::string::String),
+    }
+}
 /// An event for the control plane.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventRecord {

@@ -35,8 +35,11 @@ impl Bench {
         let agent = Harness::awake().await;
         let listener = UnixListener::bind(folder.path().join("c.sock")).expect("a socket");
         let vm_events = agent.run(|system| std::future::ready(system.vm_events.clone())).await;
+        let store = agent.run(|system| std::future::ready(system.store.clone())).await;
+        let audit = AuditLog { store: store.recipient(), storage: agent.world.storage.port() };
         let commands = CommandSocket {
             vm_events,
+            audit,
             config: in_effect,
             vet: Arc::new(|_| Box::pin(std::future::ready(Ok(())))),
         };

@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::access::{Access, Granted};
+use super::access::{Grant, Granted};
 use super::health;
 use super::refusal::Refusal;
 use super::session::{LOGIN, Session, WITHOUT_SESSION};
@@ -23,6 +23,9 @@ use super::site::{Reach, Site};
 /// Longest that a request may wait for the head of its response. A body that streams may take
 /// longer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Longest path that the log shows, in characters.
+const PATH_MAX: usize = 200;
 
 /// The headers of every response, unless its page sets them itself.
 const HEADERS: [(HeaderName, &str); 7] = [
@@ -39,9 +42,12 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// Lets a request through, or not, and completes the response.
 pub(crate) async fn check(State(site): State<Site>, mut request: Request, next: Next) -> Response {
+    let changes = (!request.method().is_safe()).then(|| shown(request.uri().path()));
+    let mut token = None;
     let mut response = match admit(&site, &request) {
-        Ok((access, session)) => {
-            request.extensions_mut().insert(Granted(access));
+        Ok((grant, session)) => {
+            token = grant.as_ref().and_then(|grant| grant.token.clone());
+            request.extensions_mut().insert(Granted(grant));
             if let Some(session) = session {
                 request.extensions_mut().insert(session);
             }
@@ -52,6 +58,12 @@ pub(crate) async fn check(State(site): State<Site>, mut request: Request, next: 
         }
         Err(refusal) => to_login(refusal, &request),
     };
+    if let Some(path) = changes
+        && [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status())
+    {
+        let status = response.status().as_u16();
+        tracing::warn!(token = token.as_deref(), path, status, "refuses an action over HTTP");
+    }
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
@@ -69,8 +81,13 @@ fn to_login(refusal: Refusal, request: &Request) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, LOGIN)]).into_response()
 }
 
+/// The beginning of a path, for the log.
+fn shown(path: &str) -> String {
+    path.chars().take(PATH_MAX).collect()
+}
+
 /// What a request may do, and as part of which session; nothing, on a path that is open.
-fn admit(site: &Site, request: &Request) -> Result<(Option<Access>, Option<Session>), Refusal> {
+fn admit(site: &Site, request: &Request) -> Result<(Option<Grant>, Option<Session>), Refusal> {
     let headers = request.headers();
     let host = host(request);
     if site.reach == Reach::Loopback {
@@ -79,25 +96,26 @@ fn admit(site: &Site, request: &Request) -> Result<(Option<Access>, Option<Sessi
     if !request.method().is_safe() {
         check_origin(headers, host.as_ref())?;
     }
-    let (access, session) = access(site, headers);
+    let (grant, session) = grant(site, headers);
     let path = request.uri().path();
-    if access.is_none() && !health::PATHS.contains(&path) && !WITHOUT_SESSION.contains(&path) {
+    if grant.is_none() && !health::PATHS.contains(&path) && !WITHOUT_SESSION.contains(&path) {
         return Err(Refusal::unknown());
     }
-    Ok((access, session))
+    Ok((grant, session))
 }
 
 /// What a request may do by what it brings along: a token, or the session that was begun with one.
-/// A session ends with its token.
-fn access(site: &Site, headers: &HeaderMap) -> (Option<Access>, Option<Session>) {
+/// A session ends with its token. Other machines need a token, whatever the files of tokens say.
+fn grant(site: &Site, headers: &HeaderMap) -> (Option<Grant>, Option<Session>) {
     let token = bearer(headers);
     if token.is_none()
         && let Some(session) = site.sessions.find(headers)
-        && let Some(access) = site.tokens.access_of_digest(&session.of)
+        && let Some(grant) = site.tokens.grant_of_digest(&session.of)
     {
-        return (Some(access), Some(session));
+        return (Some(grant), Some(session));
     }
-    (site.tokens.access_of(token), None)
+    let grant = site.tokens.grant_of(token);
+    (grant.filter(|grant| grant.token.is_some() || site.reach != Reach::Network), None)
 }
 
 /// The token of a request; an empty one where its credentials are of another kind.

@@ -28,6 +28,7 @@ use crate::api::http::session::{LOGIN, Visitor};
 use crate::api::http::site::Site;
 
 mod act;
+mod audit;
 mod configuration;
 mod doctor;
 mod events;
@@ -63,6 +64,7 @@ pub(crate) fn routes(site: &Site) -> Router<Site> {
         .route("/console/live", get(live))
         .route("/console/events", get(events))
         .route("/console/doctor", get(doctor::show))
+        .route("/console/audit", get(audit::show))
         .route("/console/configuration", get(configuration::show))
         .route("/console/plugins/{name}", get(plugin))
         .route("/console/plugins/{name}/log", get(log::show))

@@ -24,8 +24,8 @@ impl Refusal {
     pub fn unknown() -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,
-            "this needs the token in the file that api.http_token_file names, as \
-             `Authorization: Bearer TOKEN`",
+            "this needs a token, as `Authorization: Bearer TOKEN`: that in the file that \
+             api.http_token_file names, or one of api.http_tokens_file",
         )
     }
 
@@ -33,8 +33,9 @@ impl Refusal {
     pub fn only_reads() -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
-            "this needs the token in the file that api.http_admin_token_file names; the one that was \
-             given, or none, may only look",
+            "this needs a token that may act: that in the file that api.http_admin_token_file names, or \
+             one of api.http_tokens_file with the scope `act`; the one that was given, or none, may \
+             only look",
         )
     }
 }

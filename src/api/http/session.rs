@@ -2,14 +2,16 @@
 //! that it was begun with.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::header;
 use axum::http::request::Parts;
 use guest_agent_console_kit::{assets, session};
 
-use crate::api::http::access::{self, Access};
+use crate::api::http::access::{self, Access, Grant};
 use crate::api::http::refusal::Refusal;
+use crate::api::principal::Principal;
 
 /// The path of the page on which people log in.
 pub(crate) const LOGIN: &str = "/console/login";
@@ -29,6 +31,8 @@ pub(crate) type Sessions = session::Sessions<[u8; 32]>;
 pub(crate) struct Visitor {
     /// What they may do.
     pub(crate) access: Access,
+    /// The name of their token; `None` where reading needs no token.
+    pub(crate) token: Option<Arc<str>>,
     /// What they are shown.
     pub(crate) sight: Sight,
     /// Their session. A program sends a token instead; reading may need neither.
@@ -53,10 +57,10 @@ impl<S: Sync> OptionalFromRequestParts<S> for Visitor {
 
 fn visitor(parts: &Parts) -> Option<Visitor> {
     let session = parts.extensions.get::<Session>().cloned();
-    let access = access::granted(parts)?;
+    let Grant { access, token } = access::granted(parts)?;
     let is_known = session.is_some() || parts.headers.contains_key(header::AUTHORIZATION);
     let sight = if is_known { Sight::All } else { Sight::WithoutOutput };
-    Some(Visitor { access, sight, session })
+    Some(Visitor { access, token, sight, session })
 }
 
 /// What a visitor is shown. Logs are files that not everybody on the machine may read, and pages on
@@ -76,5 +80,15 @@ impl Visitor {
     /// token itself, has no such page.
     pub(crate) fn has_sent(&self, csrf: &str) -> bool {
         self.session.as_ref().is_none_or(|session| session.has_sent(csrf))
+    }
+
+    /// A call of the local API on behalf of this visitor: what it changes is recorded under the name
+    /// of their token.
+    pub(crate) fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        if let Some(token) = &self.token {
+            request.extensions_mut().insert(Principal::of_token(token));
+        }
+        request
     }
 }

@@ -39,7 +39,7 @@ pub(super) enum Needs {
 }
 
 /// What each call of both services needs. A test compares this with the protocol.
-const NEEDS: [(&str, &str, Needs); 21] = [
+const NEEDS: [(&str, &str, Needs); 22] = [
     (LOCAL, "GetStatus", Needs::Look),
     (LOCAL, "WatchStatus", Needs::Look),
     (LOCAL, "Explain", Needs::LookUnless("config")),
@@ -53,6 +53,8 @@ const NEEDS: [(&str, &str, Needs); 21] = [
     (LOCAL, "Ask", Needs::Act),
     (LOCAL, "NotifyVmEvent", Needs::Act),
     (LOCAL, "StreamEvents", Needs::Look),
+    // Who stopped or held a plugin, and why, is in the status as well.
+    (LOCAL, "ListAudit", Needs::Look),
     // A plugin may print secrets.
     (LOCAL, "StreamLogs", Needs::Act),
     (LOCAL, "Examine", Needs::Look),

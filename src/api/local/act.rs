@@ -4,33 +4,37 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use guest_agent_actors::messages::{Listed, Submission};
-use guest_agent_actors::model::act::{Act, BY_MAX, Hold};
+use guest_agent_actors::model::act::{Act, Hold};
+use guest_agent_actors::model::audit::{AuditAct, Target};
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::model::view::PluginView;
 use guest_agent_proto::local;
-use tonic::{Extensions, Request, Status};
+use tonic::{Request, Status};
 use tracing::info;
 
 use super::orders::submit;
 use super::reach::{LocalApi, parse_name, unknown};
-use crate::display::one_line;
-use crate::net::vetted::Caller;
+use crate::api::principal::Principal;
+use crate::display::{one_line, rfc3339};
 
 pub(super) async fn act(
     api: &LocalApi,
     request: Request<local::ActRequest>,
 ) -> Result<local::ActResponse, Status> {
     let (metadata, extensions, request) = request.into_parts();
-    let by = by(&extensions, &request.reason).await;
-    let submission = if request.all {
-        of_all(&request, by.clone())?
+    let principal = Principal::of(&extensions).await;
+    let by = principal.by(&request.reason);
+    let (plugin, target) = if request.all {
+        ("all", Target::AllPlugins)
     } else {
-        let name = parse_name(&request.name)?;
-        submission(&find(api, &name).await?.view, &request, by.clone())?
+        (&*request.name, Target::Plugin(request.name.as_str().into()))
     };
-    let plugin = if request.all { "all" } else { &request.name };
     info!(plugin, act = ?request.act(), by = &*by, "a person acts");
-    let results = submit(api, submission, &metadata).await?;
+    let asker = principal.asker(&detail(&request));
+    let judged = judge(api, &request, by).await;
+    let what = what(request.act());
+    let submission = api.audit.or_refused(&asker, what, target, judged).await?;
+    let results = submit(api, submission, asker, &metadata).await?;
     let generation = results.first().map(|result| result.generation).unwrap_or_default();
     Ok(local::ActResponse { generation })
 }
@@ -39,12 +43,56 @@ pub(super) async fn restart(
     api: &LocalApi,
     request: Request<local::RestartRequest>,
 ) -> Result<local::RestartResponse, Status> {
-    let (metadata, _, request) = request.into_parts();
-    let name = parse_name(&request.name)?;
-    startable(&find(api, &name).await?.view)?;
-    let results = submit(api, Submission::Restart(name), &metadata).await?;
+    let (metadata, extensions, request) = request.into_parts();
+    let asker = Principal::of(&extensions).await.asker("");
+    let judged = async {
+        let name = parse_name(&request.name)?;
+        startable(&find(api, &name).await?.view)?;
+        Ok(Submission::Restart(name))
+    };
+    let (judged, target) = (judged.await, Target::Plugin(request.name.as_str().into()));
+    let submission = api.audit.or_refused(&asker, AuditAct::Restart, target, judged).await?;
+    let results = submit(api, submission, asker, &metadata).await?;
     let generation = results.first().map(|result| result.generation).unwrap_or_default();
     Ok(local::RestartResponse { generation })
+}
+
+/// The order, or why there can be none.
+async fn judge(
+    api: &LocalApi,
+    request: &local::ActRequest,
+    by: Arc<str>,
+) -> Result<Submission, Status> {
+    if request.all {
+        return of_all(request, by);
+    }
+    let name = parse_name(&request.name)?;
+    submission(&find(api, &name).await?.view, request, by)
+}
+
+/// What the audit record calls it.
+const fn what(act: local::Act) -> AuditAct {
+    match act {
+        local::Act::Stop => AuditAct::Stop,
+        local::Act::Start => AuditAct::Start,
+        local::Act::Rollback => AuditAct::Rollback,
+        local::Act::Release => AuditAct::Release,
+        local::Act::Run => AuditAct::Run,
+        local::Act::Hold => AuditAct::Hold,
+        // It is refused.
+        local::Act::Unspecified => AuditAct::Orders,
+    }
+}
+
+/// What the audit record says about it: the revision, the end of a hold, the reason.
+fn detail(request: &local::ActRequest) -> String {
+    let revision = Some(&request.revision).filter(|revision| !revision.is_empty());
+    let parts = [
+        revision.map(|revision| format!("to {revision}")),
+        rfc3339(request.until.as_ref()).map(|until| format!("until {until}")),
+        Some(request.reason.clone()).filter(|reason| !reason.is_empty()),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
 }
 
 /// A plugin, if there is one of this name.
@@ -135,7 +183,7 @@ fn submission(
         }
         local::Act::Run => {
             startable(view)?;
-            Submission::Restart(name)
+            Submission::Run(name)
         }
     })
 }
@@ -153,26 +201,6 @@ fn startable(view: &PluginView) -> Result<(), Status> {
     Err(Status::failed_precondition(format!(
         "{name} is to stay stopped ({why}); let it run with `guest-agent start {name}`"
     )))
-}
-
-/// Who asks, and why: `alice as root: the disk is full`.
-async fn by(extensions: &Extensions, reason: &str) -> Arc<str> {
-    let caller = extensions.get::<Caller>().cloned();
-    let who = match caller {
-        None => "the web console".to_owned(),
-        // Names may come from a database on a network.
-        Some(caller) => {
-            let uid = caller.uid;
-            let named = tokio::task::spawn_blocking(move || caller.name()).await;
-            named.unwrap_or_else(|_| format!("uid {uid}"))
-        }
-    };
-    let mut text = match one_line(reason) {
-        reason if reason.is_empty() => who,
-        reason => format!("{who}: {reason}"),
-    };
-    text.truncate(text.floor_char_boundary(BY_MAX));
-    text.into()
 }
 
 #[cfg(test)]
@@ -219,6 +247,18 @@ mod tests {
         assert!(status.message().contains("guest-agent start web"), "{status:?}");
         let status = asked(&view, local::Act::Unspecified, "").expect_err("nothing");
         assert_eq!(status.code(), Code::InvalidArgument);
+    }
+
+    #[test]
+    fn the_record_has_what_was_asked_in_words() {
+        let until = Some(prost_types::Timestamp { seconds: 1_900_000_000, nanos: 0 });
+        let reason = "freeze".to_owned();
+        let hold = local::ActRequest { until, reason, ..local::ActRequest::default() };
+        assert_eq!(detail(&hold), "until 2030-03-17T17:46:40Z: freeze");
+        let revision = "3".to_owned();
+        let rollback = local::ActRequest { revision, ..local::ActRequest::default() };
+        assert_eq!(detail(&rollback), "to 3");
+        assert_eq!(detail(&local::ActRequest::default()), "");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use guest_agent_actors::control_plane::TRACEPARENT;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::{Submission, Submit, SubmitError};
+use guest_agent_actors::model::audit::Asker;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Plugin,
 };
@@ -15,6 +16,7 @@ use tonic::{Request, Status, Streaming};
 
 use super::reach::LocalApi;
 use super::{admission, archives};
+use crate::api::principal::Principal;
 
 /// The order to remove a plugin.
 pub(crate) fn remove_order(name: &str) -> ConfigurePlugin {
@@ -28,9 +30,10 @@ pub(super) async fn configure(
     api: &LocalApi,
     request: Request<local::ConfigureRequest>,
 ) -> Result<local::ConfigureResponse, Status> {
-    let (metadata, _, request) = request.into_parts();
+    let (metadata, extensions, request) = request.into_parts();
+    let asker = Principal::of(&extensions).await.asker("");
     let orders = request.orders.unwrap_or_default().encode_to_vec();
-    let results = submit(api, Submission::Configure(orders), &metadata).await?;
+    let results = submit(api, Submission::Configure(orders), asker, &metadata).await?;
     Ok(local::ConfigureResponse { results })
 }
 
@@ -67,15 +70,17 @@ pub(super) async fn place_archive(
     Ok(ReceiverStream::new(receiver))
 }
 
+/// Hands orders over. What becomes of them is in the audit record when this answers.
 pub(super) async fn submit(
     api: &LocalApi,
     submission: Submission,
+    asker: Asker,
     metadata: &MetadataMap,
 ) -> Result<Vec<local::ConfigureResult>, Status> {
     let traceparent = metadata.get(TRACEPARENT).and_then(|text| Some(text.to_str().ok()?.into()));
     let verdicts = api
         .control_plane
-        .send(Submit(submission, traceparent))
+        .send(Submit { submission, asker: Some(asker), traceparent })
         .await
         .map_err(|_| Status::unavailable("the agent is stopping"))?
         .map_err(|error| not_taken(&error))?;

@@ -25,6 +25,7 @@ use super::events::Older;
 use super::health::HttpHealth;
 use super::refused::{self, Refused};
 use super::{events, health, show};
+use crate::api::audit::{self, AuditLog, Wanted};
 use crate::api::host::RegistryService;
 use crate::install::cache::spool::Spool;
 use crate::link::LinkState;
@@ -45,6 +46,8 @@ pub struct LocalApi {
     pub outbox: OutboxView,
     /// Recorded events.
     pub storage: Arc<dyn Storage>,
+    /// What people asked.
+    pub audit: AuditLog,
     /// Deletes files that nothing refers to.
     pub sweep: Addr<SweepActor>,
     /// Decides which deployments are admitted.
@@ -162,6 +165,21 @@ impl LocalApi {
     ) -> Result<Older, Status> {
         let read = events::older(&*self.storage, before, most, wanted).await;
         read.map_err(|error| Status::internal(Chain(&error).to_string()))
+    }
+
+    /// What people asked of a plugin, or of everything where the name is empty: the newest entries, at most
+    /// so many, oldest first.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) async fn audit(
+        &self,
+        name: &str,
+        limit: usize,
+    ) -> Result<Vec<local::AuditEntry>, Status> {
+        let wanted = Wanted { name, limit, ..Wanted::default() };
+        let page = self.audit.page(wanted).await.map_err(|error| audit::unreadable(&error))?;
+        Ok(page.entries)
     }
 
     /// The health of the agent itself.

@@ -6,7 +6,7 @@ use guest_agent_proto::local::{ExplainRequest, StreamEventsRequest, StreamLogsRe
 
 use super::super::client::{self, Client, Patience};
 use super::super::context::{Context, JsonForm};
-use super::super::{config_verb, doctor, events, explain, failure::Failure, status};
+use super::super::{audit, config_verb, doctor, events, explain, failure::Failure, status};
 use super::archive::File;
 use super::manifest::{Made, Manifest};
 use super::scrub::{Known, Scrub};
@@ -148,6 +148,9 @@ async fn ask(
         into.add(&format!("explain/{name}.txt"), text);
         into.add(&format!("logs/{name}.log"), log(client, name).await);
     }
+    let asked = audit::newest(client, audit::Wanted::everything()).await;
+    let lines = asked.map(|entries| entries.iter().map(audit::as_json).collect::<String>());
+    into.add("audit.jsonl", lines.map_err(|failure| failure.reason));
     into.add("events.jsonl", history(client).await.map_err(|failure| failure.reason));
 }
 

@@ -138,6 +138,9 @@ catalogue! {
     INBOX_ORDERS = "guest_agent_inbox_orders" Gauge Number []
         "Orders that are kept because their plugins have not taken them up."
         "It rises for a moment with every order. If it stays, plugins cannot save their states: see guest_agent_store_up.";
+    TOKEN_EXPIRY = "guest_agent_http_token_expiry_timestamp" Gauge Seconds ["name"]
+        "When a token of api.http_tokens_file ends; absent for tokens that do not."
+        "Before that time make another one with `guest-agent http-token new`, and revoke this one: its clients are refused from then on.";
     ORDERS = "guest_agent_orders" Counter Number ["kind" "outcome"]
         "Orders by their kind and by whether they were accepted."
         "Orders with the outcome refused are not valid; each has an event with the reason.";
@@ -150,6 +153,9 @@ catalogue! {
     SAVE_DURATION = "guest_agent_save_duration" Histogram Seconds []
         "How long a commit of the store takes until it is on the disk itself."
         "Above some 100 ms the disk is slow or busy; orders are acknowledged that much later.";
+    AUDIT_FAILURES = "guest_agent_audit_failures" Counter Number []
+        "Entries of the audit record that could not be written when they were made."
+        "What people asked is written when the store works again, and is lost if the agent ends before: see guest_agent_store_up.";
     ADMISSIONS = "guest_agent_admissions" Counter Number ["outcome"]
         "Deployments that were admitted or denied; without an admission plugin all are admitted."
         "Each denial has an event with the reason. If all are denied, the admission plugin may not run: see the log.";

@@ -100,7 +100,9 @@ fn agent<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Resul
         writer.gauge(&of::OUTBOX_BYTES, Some(number(backlog.bytes)))?;
         writer.gauge(&of::OUTBOX_LAG, Some(lag.unwrap_or_default().as_secs_f64()))?;
     }
-    writer.gauge(&of::INBOX_ORDERS, snapshot.inbox.map(number))
+    writer.gauge(&of::INBOX_ORDERS, snapshot.inbox.map(number))?;
+    let ends = snapshot.token_expiries.iter();
+    writer.gauges(&of::TOKEN_EXPIRY, ends.map(|(name, at)| (vec![&**name], moment(*at))))
 }
 
 /// What the agent has done.
@@ -127,6 +129,7 @@ fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result
     writer.gauge(&of::STORE_UP, Some(truth(snapshot.store_works)))?;
     writer.counters(&of::SAVES, outcomes(counted.saves, ["saved", "failed"]))?;
     writer.histogram(&of::SAVE_DURATION, &counted.save_time)?;
+    writer.counter(&of::AUDIT_FAILURES, counted.not_audited)?;
     writer.counters(&of::ADMISSIONS, outcomes(counted.judged, ["admitted", "denied"]))?;
     writer.counters(&of::INSTALLS, outcomes(counted.installs, ["installed", "failed"]))?;
     writer.histogram(&of::INSTALL_DURATION, &counted.install_time)?;

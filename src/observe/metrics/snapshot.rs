@@ -7,9 +7,9 @@ use guest_agent_actors::messages::{CountInbox, ListPlugins, Listed, RefusedManif
 use guest_agent_actors::outbox::{WeighBacklog, Weight};
 use guest_agent_actors::registry::catalogue::Filter;
 
-use super::Sources;
 use super::counters::Counted;
 use super::own::Own;
+use super::{Sources, TokenExpiries};
 use crate::link::LinkState;
 
 /// Longest wait for the answer of an actor. Actors answer from memory.
@@ -32,6 +32,7 @@ pub(crate) struct Snapshot {
     pub(super) backlog: Option<Weight>,
     pub(super) inbox: Option<usize>,
     pub(super) offers: usize,
+    pub(super) token_expiries: TokenExpiries,
     pub(super) counted: Counted,
     pub(super) own: Own,
 }
@@ -70,6 +71,7 @@ impl Snapshot {
             backlog: backlog.ok().and_then(Result::ok),
             inbox: inbox.ok().and_then(Result::ok),
             offers: sources.offers.look(|offers| offers.current(&Filter::default()).count()),
+            token_expiries: sources.token_expiries.borrow().clone(),
             counted,
             refused,
             plugins,

@@ -46,6 +46,7 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
         backlog: Some(Weight { events: 7, bytes: 512, oldest: Some(now - Duration::from_secs(9)) }),
         inbox: Some(1),
         offers: 2,
+        token_expiries: vec![("grafana".into(), now + Duration::from_secs(86_400))],
         counted,
         own: Own {
             process: Some(Process {

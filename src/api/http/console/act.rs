@@ -19,7 +19,7 @@ use guest_agent_proto::local::{self, ActRequest, ConfigureRequest, PluginStatus,
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::Deserialize;
-use tonic::{Request, Status};
+use tonic::Status;
 
 use super::login::{forged, redirect};
 use super::page::{Page, csrf_field, failed, notice, unknown};
@@ -289,7 +289,7 @@ pub(super) async fn act(
     if !matches!(console.source.find(&name).await, Ok(Some(_))) {
         return Ok(unknown(machine, &visitor));
     }
-    Ok(match carry_out(&console, deed, &name, &fields).await {
+    Ok(match carry_out(&console, &visitor, deed, (&name, &fields)).await {
         Ok(()) => redirect(&format!("{}?done={}", page_of(name.as_str()), deed.word()), None),
         Err(status) => failed(machine, &visitor, &status),
     })
@@ -297,22 +297,22 @@ pub(super) async fn act(
 
 async fn carry_out(
     console: &Console,
+    visitor: &Visitor,
     deed: Deed,
-    name: &PluginName,
-    fields: &Fields,
+    (name, fields): (&PluginName, &Fields),
 ) -> Result<(), Status> {
     let api = &console.site.api;
     let act = match deed {
         Deed::Restart => {
             let request = RestartRequest { name: name.to_string() };
-            api.restart(Request::new(request)).await?;
+            api.restart(visitor.request(request)).await?;
             return Ok(());
         }
         Deed::Remove => {
             let orders =
                 ConfigurePluginStates { configure_plugins: vec![remove_order(name.as_str())] };
             let request = ConfigureRequest { orders: Some(orders) };
-            let results = api.configure(Request::new(request)).await?.into_inner().results;
+            let results = api.configure(visitor.request(request)).await?.into_inner().results;
             let refused = results.into_iter().find(|result| !result.error.is_empty());
             return refused
                 .map_or(Ok(()), |refused| Err(Status::failed_precondition(refused.error)));
@@ -332,7 +332,7 @@ async fn carry_out(
         until: until.filter(|_| deed == Deed::Hold).map(Into::into),
         ..ActRequest::default()
     };
-    api.act(Request::new(request)).await?;
+    api.act(visitor.request(request)).await?;
     Ok(())
 }
 

@@ -38,7 +38,8 @@ pub(super) async fn login_page(
     visitor: Option<Visitor>,
 ) -> Response {
     let can_act = console.site.tokens.watch().borrow().may_anybody_act();
-    let hint = "No token allows actions here: api.http_admin_token_file names no usable token.";
+    let hint = "No token allows actions here: neither api.http_admin_token_file nor \
+                api.http_tokens_file has a usable one.";
     login_form(&console, visitor, StatusCode::OK, (!can_act).then_some(hint))
 }
 
@@ -49,7 +50,7 @@ pub(super) async fn login(
     Form(form): Form<Login>,
 ) -> Response {
     let digest = access::digest(form.token.trim());
-    if console.site.tokens.access_of_digest(&digest).is_none() {
+    if console.site.tokens.grant_of_digest(&digest).is_none() {
         let _turn = console.wrong_tokens.lock().await;
         tokio::time::sleep(WRONG_TOKEN_COSTS).await;
         let why = "That is no token of this agent.";
@@ -85,6 +86,7 @@ fn login_form(
 ) -> Response {
     let visitor = visitor.unwrap_or(Visitor {
         access: Access::Read,
+        token: None,
         sight: Sight::WithoutOutput,
         session: None,
     });
@@ -92,8 +94,9 @@ fn login_form(
         section class="notice" {
             h1 { "Log in" }
             p {
-                "The token in the file that " code { "api.http_token_file" } " names allows looking; that of "
-                code { "api.http_admin_token_file" } " also allows acting: restarting, stopping, holding and removing plugins."
+                "A token allows looking, or acting as well. Whose it is stands in "
+                code { "api.http_tokens_file" } "; the tokens of " code { "api.http_token_file" }
+                " (looking) and " code { "api.http_admin_token_file" } " (acting) have files of their own."
             }
             @if let Some(error) = error { p class="error" role="alert" { (error) } }
             form method="post" action=(LOGIN) {

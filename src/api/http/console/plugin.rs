@@ -9,14 +9,14 @@ use guest_agent_console_kit::live::Parts;
 use guest_agent_console_kit::pieces::pill;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::host::Entry;
-use guest_agent_proto::local::ExplainResponse;
+use guest_agent_proto::local::{AuditEntry, ExplainResponse};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::events::{self, Line, Names};
 use super::overview::Row;
 use super::pieces::{Ages, ago, attention, class, fact, page_of, some, state};
-use super::{act, log};
+use super::{act, audit, log};
 use crate::api::http::session::Visitor;
 use crate::display::values::Named;
 use crate::display::{self, Tone, not_enforced, one_line};
@@ -36,6 +36,8 @@ pub(super) struct Plugin {
     pub(super) events: Vec<Line>,
     /// The end of its log; `None` for a visitor who may not see it.
     pub(super) log: Option<log::Part>,
+    /// What people asked of it lately, the oldest first; `None` for a visitor who may not see it.
+    pub(super) audit: Option<Vec<AuditEntry>>,
     /// When all this was so.
     pub(super) now: Timestamp,
 }
@@ -54,6 +56,7 @@ impl Plugin {
             ("offers", self.offers(ages)),
             ("order", self.order()),
             ("events", events::list(&self.events, ages, Names::Left)),
+            ("audit", self.audited(ages)),
             ("log", log::end(self.log.as_ref())),
             ("said", events::said(self.events.first())),
         ]
@@ -91,6 +94,7 @@ impl Plugin {
                 (section("order", "What it is run with"))
                 (section("offers", "What it offers"))
             }
+            (section("audit", "Who acted"))
             section aria-labelledby="log-title" {
                 div class="title" {
                     h2 id="log-title" { "Log" }
@@ -229,6 +233,13 @@ impl Plugin {
             } @else {
                 p class="quiet" { "It has no configuration." }
             }
+        }
+    }
+
+    fn audited(&self, ages: Ages) -> Markup {
+        match &self.audit {
+            Some(entries) => audit::table(entries, ages),
+            None => log::with_token("Who acted is shown with a token only."),
         }
     }
 

@@ -31,6 +31,9 @@ use crate::link::LinkState;
 /// How many events are on the first page, and on that of a plugin.
 const EVENTS: usize = 25;
 
+/// How many entries of the audit record are on the page of a plugin.
+const AUDITED: usize = 10;
+
 /// Longest that a page waits for a plugin to explain itself.
 const EXPLAIN_WAIT: Duration = Duration::from_secs(2);
 
@@ -131,6 +134,11 @@ impl Source {
             Sight::All => Some(self.log(name, Wanted::Last(log::TAIL)).await),
             Sight::WithoutOutput => None,
         };
+        let audit = match sight {
+            // A page without it is worth more than none.
+            Sight::All => Some(self.api.audit(name.as_str(), AUDITED).await.unwrap_or_default()),
+            Sight::WithoutOutput => None,
+        };
         if let (Sight::WithoutOutput, Some(why)) = (sight, &mut why) {
             hidden::of_answer(why);
         }
@@ -141,6 +149,7 @@ impl Source {
             offers,
             events: self.lately(Some(name.as_str()), sight),
             log,
+            audit,
             now: Timestamp::now(),
         }))
     }
@@ -155,6 +164,7 @@ impl Source {
             offers: Vec::new(),
             events: self.lately(Some(name.as_str()), sight),
             log: None,
+            audit: None,
             now: Timestamp::now(),
         })
     }

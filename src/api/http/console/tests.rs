@@ -8,9 +8,9 @@ use guest_agent_actors::messages::Point;
 use guest_agent_actors::model::spec::Limits;
 use guest_agent_proto::host::{Entry, Offer};
 use guest_agent_proto::local::{
-    AgentStatus, Event, ExplainResponse, Health, Hold, LastExit, NotEnforced, Pending, PluginMove,
-    PluginOrder, PluginStatus, PluginTrouble, PluginWait, RuleVerdict, RulesVerdict, TriggerPlan,
-    Verdict, VerdictLevel,
+    AgentStatus, AuditEntry, Event, ExplainResponse, Health, Hold, LastExit, ListAuditResponse,
+    NotEnforced, Pending, PluginMove, PluginOrder, PluginStatus, PluginTrouble, PluginWait,
+    RuleVerdict, RulesVerdict, TriggerPlan, Verdict, VerdictLevel,
 };
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ use crate::display;
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn visitor(access: Access) -> Visitor {
-    Visitor { access, sight: Sight::All, session: None }
+    Visitor { access, token: None, sight: Sight::All, session: None }
 }
 
 /// A plugin in whose every text there is this one.
@@ -123,6 +123,12 @@ fn events_of(text: &str) -> events::Events {
     events::Events { wanted, events, older: Some(1) }
 }
 
+fn audited(text: &str) -> Vec<AuditEntry> {
+    let own = || text.to_owned();
+    let entry = AuditEntry { who: own(), detail: own(), refused: own(), ..AuditEntry::default() };
+    vec![entry.clone(), AuditEntry { plugin: own(), ..entry }]
+}
+
 fn plugin_of(text: &str) -> Plugin {
     let own = || text.to_owned();
     let at = || Some(prost_types::Timestamp::default());
@@ -179,6 +185,7 @@ fn plugin_of(text: &str) -> Plugin {
         offers: vec![Entry { offer: Some(offer), ..Entry::default() }],
         events: lines_of(text),
         log: Some(Part { text: own(), from: 3, next: 10, end: 20, ..Part::default() }),
+        audit: Some(audited(text)),
         now: NOW,
     }
 }
@@ -204,6 +211,7 @@ fn all_pages(text: &str) -> String {
         events_of(text).page(Ages::Left),
         log::page("web", plugin.log.as_ref().unwrap(), &asked),
         doctor::page(&[finding]),
+        audit::page(&ListAuditResponse { entries: audited(text), more: true }, text, Ages::Left),
     ];
     pages.into_iter().chain(questions).map(maud::Markup::into_string).collect()
 }
