@@ -24,6 +24,9 @@ use super::site::{Reach, Site};
 /// longer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
+/// Longest path that the log shows, in characters.
+const PATH_MAX: usize = 200;
+
 /// The headers of every response, unless its page sets them itself.
 const HEADERS: [(HeaderName, &str); 7] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -39,8 +42,11 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// Lets a request through, or not, and completes the response.
 pub(crate) async fn check(State(site): State<Site>, mut request: Request, next: Next) -> Response {
+    let changes = (!request.method().is_safe()).then(|| shown(request.uri().path()));
+    let mut token = None;
     let mut response = match admit(&site, &request) {
         Ok((grant, session)) => {
+            token = grant.as_ref().and_then(|grant| grant.token.clone());
             request.extensions_mut().insert(Granted(grant));
             if let Some(session) = session {
                 request.extensions_mut().insert(session);
@@ -52,6 +58,12 @@ pub(crate) async fn check(State(site): State<Site>, mut request: Request, next: 
         }
         Err(refusal) => to_login(refusal, &request),
     };
+    if let Some(path) = changes
+        && [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status())
+    {
+        let status = response.status().as_u16();
+        tracing::warn!(token = token.as_deref(), path, status, "refuses an action over HTTP");
+    }
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
@@ -67,6 +79,11 @@ fn to_login(refusal: Refusal, request: &Request) -> Response {
         return refusal.into_response();
     }
     (StatusCode::SEE_OTHER, [(header::LOCATION, LOGIN)]).into_response()
+}
+
+/// The beginning of a path, for the log.
+fn shown(path: &str) -> String {
+    path.chars().take(PATH_MAX).collect()
 }
 
 /// What a request may do, and as part of which session; nothing, on a path that is open.
