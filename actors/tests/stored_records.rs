@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::keys::number_key;
 use guest_agent_actors::model::act::{Act, HeldOrder, Hold, Left, Person};
-use guest_agent_actors::model::audit::{Asker, AuditAct, AuditEntry, AuditVerdict, Target, Via};
+use guest_agent_actors::model::audit::{self, Asker, AuditAct, AuditEntry, AuditVerdict, Via};
 use guest_agent_actors::model::event::{NewEvent, StoredEvent};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::{Number, Scope, Value};
@@ -189,20 +189,20 @@ fn registry() -> [(&'static str, Write); 4] {
 }
 
 /// Entries of the audit record.
-fn audit() -> [(&'static str, AuditEntry); 4] {
+fn audited() -> [(&'static str, AuditEntry); 4] {
     let asker =
         |who: &str, via, detail: &str| Asker { who: who.into(), via, detail: detail.into() };
     let alice = asker("alice as root (uid 0)", Via::AgentSocket, "3");
     let token = asker("token ci", Via::Http, "until 2030-01-31T12:00:00Z: freeze");
     let script = asker("root (uid 0)", Via::CommandSocket, "shutdown");
-    let web = || Target::Plugin("web".into());
+    let web = || audit::Target::Plugin("web".into());
     let (at, order) = (at(1_700_000_000, 5), AuditVerdict::Accepted(Some(Generation(9))));
     let done = AuditVerdict::Accepted(None);
     let refused = AuditVerdict::Refused("no plugin has the name \"web\"".into());
     [
         ("order", AuditEntry::new(at, &alice, AuditAct::Install, web(), order.clone())),
-        ("all", AuditEntry::new(at, &token, AuditAct::Hold, Target::AllPlugins, order)),
-        ("event", AuditEntry::new(at, &script, AuditAct::VmEvent, Target::AllPlugins, done)),
+        ("all", AuditEntry::new(at, &token, AuditAct::Hold, audit::Target::AllPlugins, order)),
+        ("event", AuditEntry::new(at, &script, AuditAct::VmEvent, audit::Target::AllPlugins, done)),
         ("refused", AuditEntry::new(at, &token, AuditAct::Restart, web(), refused)),
     ]
 }
@@ -350,7 +350,7 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
         trace: Some(trace),
         refused: Vec::new(),
     };
-    for (name, entry) in audit() {
+    for (name, entry) in audited() {
         add(format!("audit-{name}"), entry.encode());
     }
     add("inbox-traced".to_owned(), traced.encode());

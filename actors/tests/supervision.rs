@@ -7,6 +7,7 @@ mod supervision {
 
     mod admission;
     mod agent_crashes;
+    mod audit;
     mod conversation;
     mod first_list;
     mod health;

@@ -150,7 +150,7 @@ impl CommandSocket {
         }
     }
 
-    /// The reply with the answers of all plugins, or why there are none.
+    /// The reply with the answers of all plugins, or why no plugin was asked.
     async fn notify(
         &self,
         event: VmEvent,

@@ -121,7 +121,7 @@ pub(super) fn as_json(entry: &AuditEntry) -> String {
     line + "\n"
 }
 
-/// `time  what  plugin  by who via which way: detail`, and why it was refused.
+/// `time  what  plugin by who via which way: detail`, and why it was refused.
 fn line(entry: &AuditEntry, console: &Console<'_>) -> String {
     let at = timestamp(entry.at.as_ref()).map_or_else(
         || "-".repeat(20),
@@ -134,7 +134,7 @@ fn line(entry: &AuditEntry, console: &Console<'_>) -> String {
     };
     let colon = if entry.detail.is_empty() { "" } else { ": " };
     let who =
-        format!("{target}  by {} via {}{colon}{}", entry.who, entry.via().name(), entry.detail);
+        format!("{target} by {} via {}{colon}{}", entry.who, entry.via().name(), entry.detail);
     let what = format!("{:<16}", entry.what().name());
     let line = format!("{}  {what}  {}", console.paint(Tone::Quiet, &at), one_line(&who));
     if entry.refused.is_empty() {

@@ -28,7 +28,7 @@ Examples:
   guest-agent http-token new grafana --scope read --expires 90d
   guest-agent http-token new alice --scope act --file /etc/guest-agent/http-tokens
   guest-agent http-token list
-  guest-agent http-token revoke grafana && systemctl reload guest-agent")]
+  guest-agent http-token revoke grafana")]
 pub(super) struct Flags {
     #[command(subcommand)]
     action: Action,
@@ -312,7 +312,7 @@ impl Place {
 // === impl Scope ===
 
 impl Scope {
-    /// Who acts looks as well, and a line that says so keeps others from looking.
+    /// The scopes of its line.
     const fn scopes(self) -> Scopes {
         match self {
             Self::Read => Scopes::Read,

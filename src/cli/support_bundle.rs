@@ -1,9 +1,9 @@
 //! `support-bundle`: one archive with what somebody else needs to find out what is wrong here.
 //!
 //! ```text
-//!  agent: status, doctor, explain, events, logs ─┐
-//!  configuration, as it is in effect             ├─► Scrub ─► tar.gz
-//!  machine: kernel, memory, disk, units, OOM     ┘  secrets, and with --redact names
+//!  agent: status, doctor, explain, events, audit, logs ─┐
+//!  configuration, as it is in effect                    ├─► Scrub ─► tar.gz
+//!  machine: kernel, memory, disk, units, OOM            ┘  secrets, and with --redact names
 //! ```
 //!
 //! Everything passes through the one filter in `scrub.rs`. What cannot be had is named in `INDEX`, and

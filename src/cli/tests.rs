@@ -25,6 +25,7 @@ use crate::install::pack::{Compression, Packed};
 use crate::process::logs::keeper::KeeperArgs;
 
 mod act;
+mod audit;
 mod basics;
 mod doctor;
 mod explain;

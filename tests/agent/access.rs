@@ -108,6 +108,7 @@ async fn members_of_one_group_look_and_those_of_the_other_act() {
             &["registry", "list", "--json"],
             &["doctor", "--sweep", "--json"],
             &["wait", "t", "--json"],
+            &["audit", "--json"],
         ] {
             let said = bed.cli_as(looker, verb).await.ok();
             assert!(!said.contains("s3cr3t") && !said.contains("hunter2"), "{verb:?}: {said}");
@@ -148,6 +149,9 @@ async fn members_of_one_group_look_and_those_of_the_other_act() {
     let reason = bed.status("t").await.unwrap().reason;
     assert!(reason.contains("uid 12347"), "who acted is known: {reason}");
     bed.cli_as(OPERATOR, &["start", "t", "--wait"]).await.ok();
+    let asked = bed.cli_as(LOOKER, &["audit", "t"]).await.ok();
+    assert!(asked.contains("stop") && asked.contains("by uid 12347 via agent.sock"), "{asked}");
+    assert!(!asked.contains("uid 12345"), "who may not act has no entry: {asked}");
 
     for verb in [&["status"][..], &["events"], &["registry", "list"], &["stop", "t"]] {
         let said = bed.cli_as(STRANGER, verb).await;

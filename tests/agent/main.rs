@@ -66,3 +66,4 @@ mod upgrade;
 mod vm;
 mod vm_events;
 mod waiting;
+mod who;

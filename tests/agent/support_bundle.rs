@@ -101,6 +101,7 @@ async fn a_support_bundle_has_what_helps_and_no_secret_that_was_planted() {
         ("explain/leaky.txt", "level = info"),
         ("logs/leaky.log", "api_token: ***"),
         ("events.jsonl", "PLUGIN_CRASHED"),
+        ("audit.jsonl", ""),
         ("config.toml", "http_token_file"),
         ("machine/meminfo", "MemTotal"),
         ("machine/mounts", "/proc"),

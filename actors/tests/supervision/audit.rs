@@ -1,11 +1,13 @@
 //! What people ask is recorded with their orders, once, and stays.
 
+use guest_agent_actors::fakes::Harness;
 use guest_agent_actors::keys::key_number;
 use guest_agent_actors::messages::Submission;
 use guest_agent_actors::model::act::Act;
 use guest_agent_actors::model::audit::{
     AUDIT_MAX, Asker, AuditAct, AuditEntry, AuditVerdict, Target, Via,
 };
+use guest_agent_actors::ports::Table;
 
 use super::support::*;
 
@@ -93,7 +95,10 @@ async fn one_message_leaves_the_rest_of_the_record_alone_and_the_record_is_bound
     let entries = recorded(&agent);
     assert_eq!(entries.len(), 65);
     let (_, rest) = entries.last().unwrap();
-    assert_eq!((rest.what, &*rest.detail), (AuditAct::Orders, "136 more orders, 0 of them refused"));
+    assert_eq!(
+        (rest.what, &*rest.detail),
+        (AuditAct::Orders, "136 more orders, 0 of them refused")
+    );
     for _ in 0..AUDIT_MAX {
         agent.submit_as(alice(), Submission::AskedOfAll(Act::Release)).await.unwrap();
     }
