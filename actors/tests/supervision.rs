@@ -8,6 +8,7 @@ mod supervision {
     mod admission;
     mod agent_crashes;
     mod conversation;
+    mod counts;
     mod first_list;
     mod health;
     mod installs;
