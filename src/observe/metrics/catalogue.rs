@@ -186,6 +186,9 @@ catalogue! {
     PLUGIN_VERDICT = "guest_agent_plugin_verdict" Gauge Number ["plugin" "verdict" "cause"]
         "1 for the verdict about a plugin: failing, degraded, held, busy or ok, with what it is about as in `guest-agent status --json`; absent for all others."
         "`guest-agent doctor` names each plugin that is failing or degraded, with the reason and the command that helps.";
+    PLUGIN_HELD = "guest_agent_plugin_held" Gauge Number ["plugin" "how"]
+        "1 for each way in which a person keeps a plugin as it is: stopped, held (its orders wait) or rolled_back, whatever its verdict is; absent for all others."
+        "`guest-agent status NAME` says who and why. `guest-agent start NAME` ends a stop, `guest-agent release NAME` the others.";
     PLUGIN_PENDING = "guest_agent_plugin_pending" Gauge Number ["plugin" "revision" "state"]
         "1 for a revision that is being prepared, or that failed last while another one runs. One that a person rolled back is not among them."
         "INSTALL_FAILED: it could not be installed. CRASHED: it failed while on probation, and the one before it came back. `guest-agent status NAME` says why.";

@@ -190,6 +190,18 @@ fn each_plugin<S: Sink>(
             .map(|(name, level, cause)| (vec![name, level.name(), cause.name()], 1.0)),
     )?;
     writer.gauges(
+        &of::PLUGIN_HELD,
+        shown().flat_map(|(view, _)| {
+            let ways = [
+                (view.stopped, "stopped"),
+                (view.held.is_some(), "held"),
+                (view.left.is_some(), "rolled_back"),
+            ];
+            let ways = ways.into_iter().filter(|(is_so, _)| *is_so);
+            ways.map(|(_, how)| (vec![view.name.as_str(), how], 1.0))
+        }),
+    )?;
+    writer.gauges(
         &of::PLUGIN_PENDING,
         shown().filter_map(|(view, _)| {
             // What a person rolled back did not fail; its verdict says who did it.

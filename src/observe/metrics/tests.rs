@@ -74,6 +74,7 @@ fn plugin(name: &str, revision: &str) -> Listed {
     view.state = Reported::Running;
     let limits = &mut Arc::make_mut(&mut view.spec).limits;
     (limits.memory_bytes, limits.cpu_percent) = (Some(64 << 20), Some(150));
+    view.stopped = true;
     view.restarts = 4;
     view.last_exit = Some((ExitCause::Signaled(9), Some(at)));
     view.started_at = Some(at + Duration::from_secs(1));
@@ -178,6 +179,7 @@ fn numbers_are_those_of_the_snapshot() {
     assert_eq!(of("guest_agent_plugin_cpu_limit_cores", &[web]), 1.5);
     let verdict = [web, ("verdict", "failing"), ("cause", "unhealthy")];
     assert_eq!(of("guest_agent_plugin_verdict", &verdict), 1.0);
+    assert_eq!(of("guest_agent_plugin_held", &[web, ("how", "stopped")]), 1.0);
     assert_eq!(of("guest_agent_store_set_aside", &[("what", "store")]), 1.0);
     assert_eq!(of("guest_agent_store_set_aside", &[("what", "record")]), 2.0);
     assert_eq!(of("guest_agent_plugin_cpu_seconds_total", &[web]), 2.5);

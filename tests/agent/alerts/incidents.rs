@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use super::proof::{Fires, Moment, Story};
 use super::recording::{Pace, Recorder};
 use crate::harness::{Archive, ArchiveSpec, Bed, Builder, orders, plugins, signal};
+use crate::limits::can_limit;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -24,9 +25,14 @@ const TIMES: [&str; 4] = [
     "plugins.health_interval=167ms",
 ];
 
-/// A bed with the agent's times in the pace of minutes.
+/// A bed with HTTP, and without a limit that every machine would have to be able to enforce.
+fn plain_bed() -> Builder {
+    Bed::builder().set("api.http_listen=127.0.0.1:0").set("plugins.max_tasks=0")
+}
+
+/// The same with the agent's times in the pace of minutes.
 fn bed() -> Builder {
-    TIMES.into_iter().fold(Bed::builder().set("api.http_listen=127.0.0.1:0"), Builder::set)
+    TIMES.into_iter().fold(plain_bed(), Builder::set)
 }
 
 fn fires(alert: &'static str, labels: &[(&'static str, &'static str)]) -> Fires {
@@ -58,11 +64,14 @@ pub(super) async fn a_calm_day() -> Story {
     let mut bed = bed().start().await;
     let recorder = Recorder::start(&bed, "calm", Pace::MINUTES);
     let echo = bed.echo().await;
+    let has_limits = can_limit("memory") && can_limit("cpu");
     let web = |revision: &str| {
         let install = orders::install("web", revision, &echo);
         install.manifest(|it| {
-            it.max_memory_usage_bytes = 512 << 20;
-            it.max_cpu_usage_percentage = 90;
+            if has_limits {
+                it.max_memory_usage_bytes = 512 << 20;
+                it.max_cpu_usage_percentage = 90;
+            }
         })
     };
     let plain = |name: &str, revision: &str| orders::install(name, revision, &echo).order();
@@ -103,17 +112,16 @@ pub(super) async fn a_calm_day() -> Story {
     Story { recording, moments: vec![Moment { at, fires: Vec::new() }] }
 }
 
-/// Plugins that a person stopped or holds for more than a day, and one whose limits do not hold: none
-/// of that has a pace of its own.
+/// For more than a day, a plugin that a person stopped, and one whose orders a person makes wait and
+/// whose limits do not hold: none of that has a pace of its own.
 pub(super) async fn plugins_are_held() -> Story {
-    let bed =
-        Bed::builder().set("api.http_listen=127.0.0.1:0").set("plugins.cgroups=off").start().await;
+    let bed = plain_bed().set("plugins.cgroups=off").start().await;
     let echo = bed.echo().await;
     let limited =
         orders::install("limited", "1", &echo).manifest(|it| it.max_memory_usage_bytes = 512 << 20);
     let plain = |name: &str| orders::install(name, "1", &echo).order();
-    bed.configure(vec![plain("stopped"), plain("held"), limited.order()]).await;
-    for name in ["stopped", "held", "limited"] {
+    bed.configure(vec![plain("stopped"), plain("fine"), limited.order()]).await;
+    for name in ["stopped", "fine", "limited"] {
         bed.running(name, "1").await;
     }
     let recorder = Recorder::start(&bed, "held", Pace::DAYS);
@@ -121,13 +129,13 @@ pub(super) async fn plugins_are_held() -> Story {
         judged("GuestAgentPluginNotEnforced", "limited", ["degraded", "not_enforced"]);
     let at = recorder.pass(3 * HOUR).await;
     let before = Moment { at, fires: vec![not_enforced.clone()] };
-    bed.cli(&["hold", "held", "--reason", "freeze"]).await.ok();
+    bed.cli(&["hold", "limited", "--reason", "freeze"]).await.ok();
     bed.cli(&["stop", "stopped", "--reason", "maintenance", "--wait"]).await.ok();
     let at = recorder.pass(20 * HOUR).await;
     let not_yet = Moment { at, fires: vec![not_enforced.clone()] };
     let at = recorder.pass(8 * HOUR).await;
-    let held = |plugin, cause| judged("GuestAgentPluginHeld", plugin, ["held", cause]);
-    let fires = vec![held("held", "held"), held("stopped", "stopped"), not_enforced.clone()];
+    let held = |plugin, how| fires("GuestAgentPluginHeld", &[("plugin", plugin), ("how", how)]);
+    let fires = vec![held("limited", "held"), held("stopped", "stopped"), not_enforced.clone()];
     let after = Moment { at, fires };
     bed.cli(&["release", "--all"]).await.ok();
     bed.cli(&["start", "stopped", "--wait"]).await.ok();
@@ -246,8 +254,11 @@ async fn come_near_its_limit(bed: &Bed, trouble: &Archive) {
     let status = bed.status_where("near", "it is measured", |it| is_measured(it.memory_bytes));
     let used = status.await.memory_bytes.unwrap();
     let limit = i64::try_from(used + used / 16).unwrap();
-    let order = orders::install("near", "1", trouble).arg("--allocate-mb=40");
-    bed.configure(vec![order.manifest(|it| it.max_memory_usage_bytes = limit).order()]).await;
+    let order = orders::install("near", "1", trouble).arg("--allocate-mb=40").manifest(|it| {
+        it.max_memory_usage_bytes = limit;
+        it.max_cpu_usage_percentage = 90;
+    });
+    bed.configure(vec![order.order()]).await;
 }
 
 /// Has the plugin `hungry` use more than it may, in its first life only.
