@@ -21,17 +21,17 @@ use crate::messages::{
     UsePolicy,
 };
 use crate::model::event::NewEvent;
-use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Process};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
-use crate::ports::{Count, LAST_OUTPUT, Ports};
+use crate::ports::{LAST_OUTPUT, Ports};
 use crate::records;
 use crate::trace::{self, Outcome, Trace};
 use crate::wire;
 
 mod adoption;
+mod crash_count;
 mod deadlines;
 pub mod describe;
 pub mod event;
@@ -233,6 +233,7 @@ impl PluginActor {
         if is_idle_talk && transition.next == self.state && transition.effects.is_empty() {
             return;
         }
+        self.count_crash(&event, &transition);
         self.carry_out(transition, &describe::event(&event), taken, ctx);
     }
 
@@ -311,7 +312,6 @@ impl PluginActor {
         let unchanged = next == self.state;
         let (before, after) = (self.state.phase.clone(), next.phase.clone());
         let in_words = describe::state(&self.state);
-        self.count_crash(&next, &events);
         self.shown.note_crashes(&self.state, &next, now);
         self.state = next;
         self.shown.note_times(&before, &self.state, now);
@@ -404,21 +404,6 @@ impl PluginActor {
                 details.push_str("; ");
             }
             details.push_str(&shortfall.to_string());
-        }
-    }
-
-    /// Counts the crash, if this step is one. A crash while on probation is not among the restarts
-    /// of the state, and one of very many has no event.
-    fn count_crash(&self, next: &State, events: &[NewEvent]) {
-        let had_process = self.state.process().is_some();
-        let says = |kind| events.iter().any(|event| event.kind == kind);
-        let crashed = next.restarts.total > self.state.restarts.total
-            || says(PluginEventKind::Crashed)
-            || had_process && says(PluginEventKind::ExecutionFailed);
-        if crashed {
-            let cause = next.last_exit.unwrap_or(ExitCause::Unknown);
-            let plugin = next.name.clone();
-            self.ports.counters.note(Count::Crashed { plugin, cause });
         }
     }
 

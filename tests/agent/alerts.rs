@@ -31,17 +31,18 @@ async fn every_alert_fires_in_its_incident_and_every_panel_has_data() {
     }
     // Building them takes longer than everything else.
     plugins::program("trouble_plugin");
-    let (calm, held, plugins, link, outbox, agent, store, disk) = tokio::join!(
+    let (calm, held, plugins, memory, link, outbox, agent, store, disk) = tokio::join!(
         Box::pin(incidents::a_calm_day()),
         Box::pin(incidents::plugins_are_held()),
         Box::pin(incidents::plugins_fail()),
+        Box::pin(incidents::memory_runs_out_before_the_agent_ends()),
         Box::pin(incidents::the_link_is_down()),
         Box::pin(incidents::events_are_not_acknowledged()),
         Box::pin(incidents::the_agent_is_gone_and_comes_again()),
         Box::pin(incidents::the_store_is_damaged()),
         Box::pin(incidents::the_state_directory_cannot_be_used()),
     );
-    let stories = [calm, held, plugins, link, outbox, agent, store, disk];
+    let stories = [calm, held, plugins, memory, link, outbox, agent, store, disk];
     proof::of_alerts(&stories);
     proof::of_dashboard(&stories, &dashboard::queries());
 }

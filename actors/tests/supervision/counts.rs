@@ -66,19 +66,24 @@ async fn a_crash_on_probation_and_one_while_no_agent_ran_are_counted() {
     assert_eq!(crashes(&agent.world), [ExitCause::Signaled(11), ExitCause::Unknown]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_run_that_fails_is_counted_and_one_that_ends_well_is_not() {
+/// An agent whose plugin `a` runs for each boot.
+async fn agent_with_run() -> Harness {
     let once = em::OneShot {
         triggers: Some(em::Triggers { startup: true, ..em::Triggers::default() }),
         ..em::OneShot::default()
     };
+    let model = pb::ExecutionModel { r#type: Some(em::Type::OneShot(once)), ..Default::default() };
+    let install = install_with("a", "1", |manifest| manifest.execution_model = Some(model));
+    let agent = Harness::awake().await;
+    order(&agent, "1", &[install]).await;
+    until_runs(&agent, "a", "1").await;
+    agent
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_fails_is_counted_and_one_that_ends_well_is_not() {
     for code in [0, 4] {
-        let agent = Harness::awake().await;
-        let model =
-            pb::ExecutionModel { r#type: Some(em::Type::OneShot(once)), ..Default::default() };
-        let order_of = install_with("a", "1", |manifest| manifest.execution_model = Some(model));
-        order(&agent, "1", &[order_of]).await;
-        until_runs(&agent, "a", "1").await;
+        let agent = agent_with_run().await;
         assert!(agent.world.launcher.exit("a", ExitCause::Exited(code)));
         let state =
             if code == 0 { Reported::ExecutionCompleted } else { Reported::ExecutionFailed };
@@ -86,4 +91,25 @@ async fn a_run_that_fails_is_counted_and_one_that_ends_well_is_not() {
         let expected: &[ExitCause] = if code == 0 { &[] } else { &[ExitCause::Exited(4)] };
         assert_eq!(crashes(&agent.world), expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_a_reboot_cuts_short_is_not_counted_as_the_end_before_it() {
+    let mut agent = agent_with_run().await;
+    for (boot, runs_before) in [("boot-2", 1), ("boot-3", 2)] {
+        if runs_before == 1 {
+            agent.world.launcher.exit("a", ExitCause::OutOfMemory);
+            agent.until("it is counted", SOON, |world, _| crashes(world).len() == 1).await;
+        }
+        agent.crash();
+        agent.world.machine.reboot(boot);
+        agent.wake().await;
+        agent.connect().await;
+        agent
+            .until("it runs for the new boot", HOUR, move |world, listed| {
+                world.launcher.launched("a").len() > runs_before && runs(listed, "a", "1")
+            })
+            .await;
+    }
+    assert_eq!(crashes(&agent.world), [ExitCause::OutOfMemory]);
 }

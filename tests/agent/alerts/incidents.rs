@@ -279,6 +279,21 @@ async fn run_out_of_memory(bed: &Bed) {
     bed.running("hungry", "1").await;
 }
 
+/// The memory of a plugin runs out, and then the agent ends: no counter of the next one says so.
+pub(super) async fn memory_runs_out_before_the_agent_ends() -> Story {
+    let mut bed = bed().start().await;
+    run_out_of_memory(&bed).await;
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    bed.running("hungry", "1").await;
+    let recorder = Recorder::start(&bed, "memory", Pace::MINUTES);
+    let at = recorder.pass(2 * MINUTE).await;
+    let fires = vec![fires("GuestAgentPluginOutOfMemory", &[("plugin", "hungry")])];
+    let recording = recorder.stop();
+    bed.finish().await;
+    Story { recording, moments: vec![Moment { at, fires }] }
+}
+
 /// No control plane for a while.
 pub(super) async fn the_link_is_down() -> Story {
     let mut bed = bed().start().await;
