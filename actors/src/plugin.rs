@@ -31,6 +31,7 @@ use crate::trace::{self, Outcome, Trace};
 use crate::wire;
 
 mod adoption;
+mod crash_count;
 mod deadlines;
 pub mod describe;
 pub mod event;
@@ -232,6 +233,7 @@ impl PluginActor {
         if is_idle_talk && transition.next == self.state && transition.effects.is_empty() {
             return;
         }
+        self.count_crash(&event, &transition);
         self.carry_out(transition, &describe::event(&event), taken, ctx);
     }
 

@@ -9,6 +9,7 @@ mod supervision {
     mod agent_crashes;
     mod audit;
     mod conversation;
+    mod counts;
     mod first_list;
     mod health;
     mod installs;

@@ -15,7 +15,7 @@
 //! What is in `harness/`: `archive` makes archives, good and bad; `contract` holds JSON to its schemas; `http` asks for pages; `orders`
 //! writes orders; `observe` gives them and watches what becomes of them; `inspect` looks behind the
 //! agent's doors; `plugins` finds the programs of the plugin SDK's examples; `processes` finds what
-//! runs. Kinds of events are the contract's numbers: 1 install ordered, 2 remove ordered, 3
+//! runs; `promtool` is Prometheus' own tool. Kinds of events are the contract's numbers: 1 install ordered, 2 remove ordered, 3
 //! installed, 4 started, 5 removed, 6 stopped, 7 crashed, 8 install failed, 9 start failed, 10
 //! remove failed, 11 apply ordered, 12 applied, 13 apply failed.
 
@@ -27,6 +27,7 @@ pub(crate) mod observe;
 pub(crate) mod orders;
 pub(crate) mod plugins;
 pub(crate) mod processes;
+pub(crate) mod promtool;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
 
 use guest_agent_proto::agent_controlplane::ExecutionModel;
 use nix::sys::signal::Signal;
@@ -10,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::harness::http::ask;
-use crate::harness::{Bed, orders, signal};
+use crate::harness::{Bed, orders, promtool, signal};
 
 const TOKEN: &str = "0123456789abcdef-read";
 const ADMIN: &str = "0123456789abcdef-admin";
@@ -248,27 +247,6 @@ async fn each_scraper_gets_the_format_that_it_reads() {
     let open = bed.get_with("/metrics", &accept).await;
     assert!(open.header("content-type").starts_with("application/openmetrics-text; version=1.0.0"));
     assert!(open.body.ends_with("# EOF\n"));
-    check_with_promtool(&["check", "metrics"], &plain.body);
-    let rules =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus-alerts.yml");
-    check_with_promtool(&["check", "rules", &rules.display().to_string()], "");
+    promtool::check(&["check", "metrics"], &plain.body);
     bed.finish().await;
-}
-
-/// Has Prometheus' own tool look, where it is installed.
-fn check_with_promtool(arguments: &[&str], input: &str) {
-    let spawned = Command::new("promtool")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let Ok(mut tool) = spawned else {
-        println!("SKIPPED: promtool is not installed, so {arguments:?} is not checked with it");
-        return;
-    };
-    tool.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let said = tool.wait_with_output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-    assert!(said.status.success(), "promtool {arguments:?}: {out}{err}");
 }

@@ -328,8 +328,9 @@ async fn every_problem_is_named_with_its_reason_and_the_next_command_wherever_on
         let explained = bed.cli(&["explain", plugin]).await.ok();
         says.iter().for_each(|part| assert!(explained.contains(part), "{part}: {explained}"));
         assert!(explained.contains(help), "{explained}");
-        let sample =
-            format!("guest_agent_plugin_verdict{{plugin=\"{plugin}\",verdict=\"{verdict}\"}} 1");
+        let sample = format!(
+            "guest_agent_plugin_verdict{{plugin=\"{plugin}\",verdict=\"{verdict}\",cause=\"{cause}\"}} 1"
+        );
         assert!(metrics.contains(&sample), "{sample}: {metrics}");
         if let Some((level, sentence)) = logged {
             let is_it = |line: &&str| {

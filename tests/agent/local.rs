@@ -324,7 +324,7 @@ async fn a_refused_manifest_is_a_row_until_it_is_mended_or_removed() {
     assert!(problems.contains("echo") && !problems.contains('\u{1b}'), "{problems}");
     let metrics = bed.get("/metrics").await.body;
     assert!(
-        metrics.contains("guest_agent_plugin_verdict{plugin=\"echo\",verdict=\"failing\"} 1"),
+        metrics.contains("guest_agent_plugin_verdict{plugin=\"echo\",verdict=\"failing\",cause=\"manifest_refused\"} 1"),
         "{metrics}"
     );
     assert!(metrics.contains("guest_agent_plugins{state=\"INSTALL_FAILED\"} 2"), "{metrics}");

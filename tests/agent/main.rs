@@ -8,6 +8,7 @@
 mod access;
 mod admission;
 mod again;
+mod alerts;
 mod bundle;
 mod cache;
 mod cgroup_parent;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::model::exit::ExitCause;
 use crate::model::id::PluginName;
 
 /// Counts what happens. Called in the middle of everything else: it never waits and cannot fail.
@@ -37,6 +38,14 @@ pub enum Count {
         took: Duration,
         /// Whether its revision can be run.
         outcome: Outcome,
+    },
+    /// A plugin crashed: its process ended, or had to be ended, though nobody asked for it. A run
+    /// that failed is one, too.
+    Crashed {
+        /// This plugin.
+        plugin: PluginName,
+        /// How its process ended.
+        cause: ExitCause,
     },
     /// A plugin is removed, and nothing is to be shown of it any more.
     Gone(PluginName),

@@ -147,6 +147,9 @@ catalogue! {
     STORE_UP = "guest_agent_store_up" Gauge Number []
         "1 while the store works, else 0."
         "Nothing new is durable: make room on the disk of agent.state_dir, or replace it. The agent still supervises its plugins.";
+    STORE_SET_ASIDE = "guest_agent_store_set_aside" Gauge Number ["what"]
+        "What the agent could not use of its store and set aside: a store that was damaged or lost, or a record."
+        "`guest-agent doctor` names each, what was lost, and how to clear it.";
     SAVES = "guest_agent_saves" Counter Number ["outcome"]
         "Commits of the store that a caller waited for."
         "Failed ones are tried again: see guest_agent_store_up.";
@@ -186,15 +189,21 @@ catalogue! {
     PLUGIN_STATE = "guest_agent_plugin_state" Gauge Number ["plugin" "state"]
         "1 for the state that a plugin is in; absent for all others."
         "`guest-agent explain NAME` says why it is in it, and what happens next.";
-    PLUGIN_VERDICT = "guest_agent_plugin_verdict" Gauge Number ["plugin" "verdict"]
-        "1 for the verdict about a plugin: failing, degraded, held, busy or ok; absent for all others."
+    PLUGIN_VERDICT = "guest_agent_plugin_verdict" Gauge Number ["plugin" "verdict" "cause"]
+        "1 for the verdict about a plugin: failing, degraded, held, busy or ok, with what it is about as in `guest-agent status --json`; absent for all others."
         "`guest-agent doctor` names each plugin that is failing or degraded, with the reason and the command that helps.";
+    PLUGIN_HELD = "guest_agent_plugin_held" Gauge Number ["plugin" "how"]
+        "1 for each way in which a person keeps a plugin as it is: stopped, held (its orders wait) or rolled_back, whatever its verdict is; absent for all others."
+        "`guest-agent status NAME` says who and why. `guest-agent start NAME` ends a stop, `guest-agent release NAME` the others.";
     PLUGIN_PENDING = "guest_agent_plugin_pending" Gauge Number ["plugin" "revision" "state"]
-        "1 for a revision that is being prepared, or that failed last while another one runs."
-        "In INSTALL_FAILED or CRASHED the new revision was given up: `guest-agent status NAME` says why.";
+        "1 for a revision that is being prepared, or that failed last while another one runs. One that a person rolled back is not among them."
+        "INSTALL_FAILED: it could not be installed. CRASHED: it failed while on probation, and the one before it came back. `guest-agent status NAME` says why.";
     PLUGIN_RESTARTS = "guest_agent_plugin_restarts" Counter Number ["plugin"]
         "Crashes of a plugin since its revision was installed."
         "`guest-agent explain NAME` shows the last exits with their causes, `guest-agent logs NAME` what it printed.";
+    PLUGIN_CRASHES = "guest_agent_plugin_crashes" Counter Number ["plugin" "cause"]
+        "Crashes and failed runs of a plugin since the agent was started, by how its process ended: exited, signaled, oom, or unknown where it hung or nobody saw it."
+        "oom: raise its memory limit or find its leak. For all others `guest-agent logs NAME` shows what it printed last.";
     PLUGIN_START_TIME = "guest_agent_plugin_start_time" Gauge Seconds ["plugin"]
         "When the process of a plugin was started."
         "A time that keeps moving is a plugin that does not stay up.";
@@ -204,6 +213,9 @@ catalogue! {
     PLUGIN_CPU = "guest_agent_plugin_cpu" Counter Seconds ["plugin"]
         "CPU time of a plugin's process tree since it was started, as it was last sampled."
         "Its rate is in cores. Limit it with max_cpu_usage_percentage in its order.";
+    PLUGIN_CPU_LIMIT = "guest_agent_plugin_cpu_limit_cores" Gauge Number ["plugin"]
+        "Most CPU time that a plugin's processes may use together, in cores, as ordered; absent without a limit."
+        "Compare it with the rate of guest_agent_plugin_cpu_seconds_total; a plugin at its limit is slowed down and not ended.";
     PLUGIN_MEMORY_LIMIT = "guest_agent_plugin_memory_limit" Gauge Bytes ["plugin"]
         "Most memory that a plugin's processes may use together, as ordered; absent without a limit."
         "Compare it with guest_agent_plugin_memory_bytes; raise it with max_memory_usage_bytes in the order, which takes effect while the plugin runs.";

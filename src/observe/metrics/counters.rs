@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_actors::ports::{Count, Counters, OrderKind, Outcome};
 
@@ -15,7 +16,7 @@ const SAVE_BOUNDS: &[f64] =
 /// The same for installations: from a cached archive to a large one over a slow connection.
 const INSTALL_BOUNDS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
-/// Most plugins whose last installation is remembered.
+/// Most plugins whose last installation and whose crashes are remembered.
 const PLUGINS_MAX: usize = 4096;
 
 /// The counts so far.
@@ -41,6 +42,8 @@ pub struct Counted {
     pub install_time: Histogram<InstallBounds>,
     /// Duration of the last successful installation of each plugin.
     pub last_install: BTreeMap<PluginName, Duration>,
+    /// Crashes of each plugin that had any, in the order of [`CrashCause::ALL`].
+    pub crashes: BTreeMap<PluginName, [u64; 4]>,
     /// Sweeps that deleted entries.
     pub sweeps: u64,
     /// Entries that were deleted, and those that could not be.
@@ -54,6 +57,19 @@ pub struct ByOutcome {
     pub succeeded: u64,
     /// For failure.
     pub failed: u64,
+}
+
+/// How the process of a plugin that crashed ended, without the details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashCause {
+    /// It exited by itself.
+    Exited,
+    /// A signal ended it.
+    Signaled,
+    /// It used more memory than there was, or than it may.
+    OutOfMemory,
+    /// It hung, or nobody saw how it ended.
+    Unknown,
 }
 
 /// How many durations were in each range.
@@ -89,10 +105,14 @@ impl Bounds for InstallBounds {
 // === impl Counts ===
 
 impl Counts {
-    /// The counts until now. Plugins that are not among these are forgotten.
-    pub fn now(&self, plugins: &BTreeSet<&PluginName>) -> Counted {
+    /// The counts until now. Plugins that are not among these are forgotten; none is while it is
+    /// not known which there are.
+    pub fn now(&self, plugins: Option<&BTreeSet<&PluginName>>) -> Counted {
         let mut counted = self.counted();
-        counted.last_install.retain(|name, _| plugins.contains(name));
+        if let Some(plugins) = plugins {
+            counted.last_install.retain(|name, _| plugins.contains(name));
+            counted.crashes.retain(|name, _| plugins.contains(name));
+        }
         counted.clone()
     }
 
@@ -127,12 +147,63 @@ impl Counters for Counts {
                     }
                 }
             }
-            Count::Gone(plugin) => drop(counted.last_install.remove(&plugin)),
+            Count::Crashed { plugin, cause } => {
+                let place = CrashCause::of(cause).place();
+                if let Some(count) = counted.crashes.entry(plugin).or_default().get_mut(place) {
+                    *count = count.saturating_add(1);
+                }
+                if counted.crashes.len() > PLUGINS_MAX {
+                    counted.crashes.pop_first();
+                }
+            }
+            Count::Gone(plugin) => {
+                counted.last_install.remove(&plugin);
+                counted.crashes.remove(&plugin);
+            }
             Count::Swept { deleted, failed } => {
                 counted.sweeps += 1;
                 counted.swept.add(Outcome::Succeeded, deleted);
                 counted.swept.add(Outcome::Failed, failed);
             }
+        }
+    }
+}
+
+// === impl CrashCause ===
+
+impl CrashCause {
+    /// Every cause.
+    pub const ALL: [Self; 4] = [Self::Exited, Self::Signaled, Self::OutOfMemory, Self::Unknown];
+
+    /// The cause of an end.
+    #[must_use]
+    pub const fn of(cause: ExitCause) -> Self {
+        match cause {
+            ExitCause::Exited(_) => Self::Exited,
+            ExitCause::Signaled(_) => Self::Signaled,
+            ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => Self::OutOfMemory,
+            ExitCause::Unknown => Self::Unknown,
+        }
+    }
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Signaled => "signaled",
+            Self::OutOfMemory => "oom",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Its place in [`Self::ALL`].
+    const fn place(self) -> usize {
+        match self {
+            Self::Exited => 0,
+            Self::Signaled => 1,
+            Self::OutOfMemory => 2,
+            Self::Unknown => 3,
         }
     }
 }
@@ -222,9 +293,32 @@ mod tests {
         counts.note(Count::Gone(name(5)));
         assert_eq!(counts.counted().last_install.len(), PLUGINS_MAX - 1);
         let stays = name(PLUGINS_MAX);
-        let counted = counts.now(&BTreeSet::from([&stays]));
+        assert_eq!(counts.now(None).last_install.len(), PLUGINS_MAX - 1, "who is there is unknown");
+        let counted = counts.now(Some(&BTreeSet::from([&stays])));
         assert_eq!(counted.last_install.keys().collect::<Vec<_>>(), [&stays]);
         assert_eq!(counts.counted().last_install.len(), 1);
         assert_eq!(counted.installs.succeeded, u64::try_from(PLUGINS_MAX + 10).expect("it fits"));
+    }
+
+    #[test]
+    fn crashes_are_counted_by_their_cause_until_the_plugin_is_gone() {
+        let counts = Counts::default();
+        let plugin: PluginName = "web".parse().expect("a name");
+        for cause in [
+            ExitCause::Exited(0),
+            ExitCause::Exited(70),
+            ExitCause::OutOfMemory,
+            ExitCause::OverMemoryLimit,
+            ExitCause::OutOfMemory,
+            ExitCause::Unknown,
+        ] {
+            counts.note(Count::Crashed { plugin: plugin.clone(), cause });
+        }
+        assert_eq!(counts.counted().crashes[&plugin], [2, 0, 3, 1]);
+        for (place, cause) in CrashCause::ALL.into_iter().enumerate() {
+            assert_eq!(cause.place(), place);
+        }
+        counts.note(Count::Gone(plugin));
+        assert!(counts.counted().crashes.is_empty());
     }
 }

@@ -6,14 +6,14 @@ use std::time::SystemTime;
 use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::spec::Kind as PluginKind;
-use guest_agent_actors::model::verdict::Level;
-use guest_agent_actors::model::view::Reported;
+use guest_agent_actors::model::verdict::{Cause, Level};
+use guest_agent_actors::model::view::{Pending, Reported};
 use guest_agent_actors::ports::{OrderKind, Outcome};
 use guest_agent_actors::wire;
 
 use super::catalogue::{self as of, Kind, Metric};
-use super::counters::{Bounds, ByOutcome, Histogram};
-use super::snapshot::Snapshot;
+use super::counters::{Bounds, ByOutcome, CrashCause, Histogram};
+use super::snapshot::{SetAside, Snapshot};
 
 /// Most plugins that have samples.
 pub(crate) const PLUGINS_MAX: usize = 2000;
@@ -127,6 +127,9 @@ fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result
     });
     writer.counters(&of::ORDERS, orders)?;
     writer.gauge(&of::STORE_UP, Some(truth(snapshot.store_works)))?;
+    let SetAside { stores, records } = snapshot.set_aside;
+    let set_aside = [(vec!["store"], number(stores)), (vec!["record"], number(records))];
+    writer.gauges(&of::STORE_SET_ASIDE, set_aside)?;
     writer.counters(&of::SAVES, outcomes(counted.saves, ["saved", "failed"]))?;
     writer.histogram(&of::SAVE_DURATION, &counted.save_time)?;
     writer.counter(&of::AUDIT_FAILURES, counted.not_audited)?;
@@ -177,18 +180,36 @@ fn each_plugin<S: Sink>(
         &of::PLUGIN_STATE,
         shown().map(|(view, _)| (vec![view.name.as_str(), wire::state_name(view.state)], 1.0)),
     )?;
-    let verdicts =
-        shown().map(|(view, listed)| (view.name.as_str(), listed.verdict(all.now).level));
+    let verdicts = shown().map(|(view, listed)| {
+        let verdict = listed.verdict(all.now);
+        (view.name.as_str(), verdict.level, verdict.cause)
+    });
     let refused = all.refused.iter().take(REFUSED_MAX);
-    let refused = refused.map(|name| (name.as_str(), Level::Failing));
+    let refused = refused.map(|name| (name.as_str(), Level::Failing, Cause::ManifestRefused));
     writer.gauges(
         &of::PLUGIN_VERDICT,
-        verdicts.chain(refused).map(|(name, level)| (vec![name, level.name()], 1.0)),
+        verdicts
+            .chain(refused)
+            .map(|(name, level, cause)| (vec![name, level.name(), cause.name()], 1.0)),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_HELD,
+        shown().flat_map(|(view, _)| {
+            let ways = [
+                (view.stopped, "stopped"),
+                (view.held.is_some(), "held"),
+                (view.left.is_some(), "rolled_back"),
+            ];
+            let ways = ways.into_iter().filter(|(is_so, _)| *is_so);
+            ways.map(|(_, how)| (vec![view.name.as_str(), how], 1.0))
+        }),
     )?;
     writer.gauges(
         &of::PLUGIN_PENDING,
         shown().filter_map(|(view, _)| {
-            let pending = view.pending.as_ref()?;
+            // What a person rolled back did not fail; its verdict says who did it.
+            let is_meant = |it: &&Pending| view.left.as_ref() != Some(&it.revision);
+            let pending = view.pending.as_ref().filter(is_meant)?;
             let state = wire::state_name(pending.state);
             Some((vec![view.name.as_str(), pending.revision.as_str(), state], 1.0))
         }),
@@ -196,6 +217,15 @@ fn each_plugin<S: Sink>(
     writer.counters(
         &of::PLUGIN_RESTARTS,
         shown().map(|(view, _)| (vec![view.name.as_str()], u64::from(view.restarts))),
+    )?;
+    // With a 0 for each cause from the beginning on, so that the first crash is an increase.
+    writer.counters(
+        &of::PLUGIN_CRASHES,
+        shown().flat_map(|(view, _)| {
+            let counts = all.counted.crashes.get(&view.name).copied().unwrap_or_default();
+            let causes = CrashCause::ALL.into_iter().zip(counts);
+            causes.map(|(cause, count)| (vec![view.name.as_str(), cause.name()], count))
+        }),
     )?;
     writer.gauges(
         &of::PLUGIN_START_TIME,
@@ -215,6 +245,13 @@ fn each_plugin<S: Sink>(
         &of::PLUGIN_CPU,
         shown().filter_map(|(view, listed)| {
             Some((vec![view.name.as_str()], listed.newest?.cpu_time.as_secs_f64()))
+        }),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_CPU_LIMIT,
+        shown().filter_map(|(view, _)| {
+            let percent = view.spec.limits.cpu_percent?;
+            Some((vec![view.name.as_str()], f64::from(percent) / 100.0))
         }),
     )?;
     writer.gauges(
@@ -289,12 +326,12 @@ fn outcomes(counts: ByOutcome, [good, bad]: [&str; 2]) -> [(Values<'_>, u64); 2]
 }
 
 fn exit(cause: ExitCause) -> (&'static str, String) {
-    match cause {
-        ExitCause::Exited(code) => ("exited", code.to_string()),
-        ExitCause::Signaled(signal) => ("signaled", signal.to_string()),
-        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => ("oom", String::new()),
-        ExitCause::Unknown => ("unknown", String::new()),
-    }
+    let detail = match cause {
+        ExitCause::Exited(code) => code.to_string(),
+        ExitCause::Signaled(signal) => signal.to_string(),
+        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit | ExitCause::Unknown => String::new(),
+    };
+    (CrashCause::of(cause).name(), detail)
 }
 
 fn truth(is_so: bool) -> f64 {

@@ -25,6 +25,7 @@ pub(crate) struct Snapshot {
     pub(super) link_is_up: Option<bool>,
     pub(super) connections: u64,
     pub(super) store_works: bool,
+    pub(super) set_aside: SetAside,
     /// `None` when the manager did not answer in time.
     pub(super) plugins: Option<Vec<Listed>>,
     /// Folders of the machine's own plugins whose manifest is refused, and that are no plugins.
@@ -35,6 +36,15 @@ pub(crate) struct Snapshot {
     pub(super) token_expiries: TokenExpiries,
     pub(super) counted: Counted,
     pub(super) own: Own,
+}
+
+/// What the store could not use and keeps for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SetAside {
+    /// Whole stores.
+    pub(super) stores: usize,
+    /// Single records.
+    pub(super) records: usize,
 }
 
 // === impl Snapshot ===
@@ -53,7 +63,8 @@ impl Snapshot {
         );
         let plugins = plugins.ok().and_then(Result::ok);
         let names: BTreeSet<_> = plugins.iter().flatten().map(|listed| &listed.view.name).collect();
-        let counted = sources.counts.now(&names);
+        let counted = sources.counts.now(plugins.is_some().then_some(&names));
+        let store = sources.store.borrow().clone();
         let refused = refused.ok().and_then(Result::ok).unwrap_or_default().into_keys();
         let is_plugin = |name: &str| names.iter().any(|plugin| plugin.as_str() == name);
         let refused = refused.filter(|name| !is_plugin(name)).collect();
@@ -67,7 +78,8 @@ impl Snapshot {
                 LinkState::Disabled => None,
             },
             connections: sources.link.connections(),
-            store_works: sources.store.borrow().trouble.is_none(),
+            store_works: store.trouble.is_none(),
+            set_aside: SetAside { stores: store.stores, records: store.records },
             backlog: backlog.ok().and_then(Result::ok),
             inbox: inbox.ok().and_then(Result::ok),
             offers: sources.offers.look(|offers| offers.current(&Filter::default()).count()),

@@ -23,7 +23,7 @@ use super::counters::Counted;
 use super::open_metrics::OpenMetrics;
 use super::own::{Machine, Own, Process};
 use super::page::Format;
-use super::snapshot::Snapshot;
+use super::snapshot::{SetAside, Snapshot};
 use super::*;
 
 mod files;
@@ -41,6 +41,7 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
         link_is_up: Some(false),
         connections: 3,
         store_works: true,
+        set_aside: SetAside { stores: 1, records: 2 },
         plugins: Some(plugins),
         refused: Vec::new(),
         backlog: Some(Weight { events: 7, bytes: 512, oldest: Some(now - Duration::from_secs(9)) }),
@@ -72,7 +73,9 @@ fn plugin(name: &str, revision: &str) -> Listed {
     let mut view = sample_view(name, revision);
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     view.state = Reported::Running;
-    Arc::make_mut(&mut view.spec).limits.memory_bytes = Some(64 << 20);
+    let limits = &mut Arc::make_mut(&mut view.spec).limits;
+    (limits.memory_bytes, limits.cpu_percent) = (Some(64 << 20), Some(150));
+    view.stopped = true;
     view.restarts = 4;
     view.last_exit = Some((ExitCause::Signaled(9), Some(at)));
     view.started_at = Some(at + Duration::from_secs(1));
@@ -98,7 +101,8 @@ fn counted(plugin: &str) -> Counted {
     let outcome = Outcome::Succeeded;
     counts.note(Count::Installed { plugin: plugin.clone(), took, outcome });
     counts.note(Count::Swept { deleted: 2, failed: 1 });
-    counts.now(&BTreeSet::from([&plugin]))
+    counts.note(Count::Crashed { plugin: plugin.clone(), cause: ExitCause::OverMemoryLimit });
+    counts.now(Some(&BTreeSet::from([&plugin])))
 }
 
 fn page(plugins: Vec<Listed>, counted: Counted) -> BTreeMap<String, Family> {
@@ -169,6 +173,16 @@ fn numbers_are_those_of_the_snapshot() {
     assert_eq!(of("guest_agent_plugins", &[("state", "CRASHED")]), 0.0);
     assert_eq!(of("guest_agent_plugin_state", &[web, ("state", "RUNNING")]), 1.0);
     assert_eq!(of("guest_agent_plugin_restarts_total", &[web]), 4.0);
+    assert_eq!(of("guest_agent_plugin_crashes_total", &[web, ("cause", "oom")]), 1.0);
+    assert_eq!(of("guest_agent_plugin_crashes_total", &[web, ("cause", "signaled")]), 0.0);
+    let db = ("plugin", "db");
+    assert_eq!(of("guest_agent_plugin_crashes_total", &[db, ("cause", "oom")]), 0.0);
+    assert_eq!(of("guest_agent_plugin_cpu_limit_cores", &[web]), 1.5);
+    let verdict = [web, ("verdict", "failing"), ("cause", "unhealthy")];
+    assert_eq!(of("guest_agent_plugin_verdict", &verdict), 1.0);
+    assert_eq!(of("guest_agent_plugin_held", &[web, ("how", "stopped")]), 1.0);
+    assert_eq!(of("guest_agent_store_set_aside", &[("what", "store")]), 1.0);
+    assert_eq!(of("guest_agent_store_set_aside", &[("what", "record")]), 2.0);
     assert_eq!(of("guest_agent_plugin_cpu_seconds_total", &[web]), 2.5);
     assert_eq!(of("guest_agent_plugin_memory_bytes", &[web]), 1234.0);
     assert_eq!(of("guest_agent_plugin_health_code", &[web]), -2.0);
@@ -176,6 +190,20 @@ fn numbers_are_those_of_the_snapshot() {
     assert_eq!(of("guest_agent_plugin_last_exit_timestamp_seconds", &exit), 1_700_000_000.0);
     assert_eq!(of("guest_agent_plugin_last_install_seconds", &[web]), 0.03);
     assert_eq!(of("process_cpu_seconds_total", &[]), 1.5);
+}
+
+#[test]
+fn a_revision_that_failed_is_pending_and_one_that_a_person_rolled_back_is_not() {
+    let failed = plugin("web", "r1");
+    let mut rolled = plugin("db", "r2");
+    Arc::make_mut(&mut rolled.view).left = Some("r2".parse().expect("a revision"));
+    let families = page(vec![failed, rolled], Counted::default());
+    let pending = &families["guest_agent_plugin_pending"].samples;
+    assert_eq!(pending.len(), 1);
+    assert_eq!(
+        (&*pending[0].labels["plugin"], &*pending[0].labels["state"]),
+        ("web", "INSTALL_FAILED")
+    );
 }
 
 #[test]
