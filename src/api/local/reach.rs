@@ -26,6 +26,7 @@ use super::{events, health, show};
 use crate::api::host::RegistryService;
 use crate::install::cache::spool::Spool;
 use crate::link::LinkState;
+use crate::observe::forwarding::Forwarding;
 use crate::process::logs::PluginLogs;
 
 /// What the local API reaches.
@@ -59,6 +60,8 @@ pub struct LocalApi {
     pub registry: RegistryService,
     /// How the HTTP server fares.
     pub http: watch::Receiver<HttpHealth>,
+    /// How the forwarding of plugins' logs fares.
+    pub forwarding: Forwarding,
     /// Whether the agent counts as ready.
     pub readiness: watch::Receiver<Readiness>,
     /// Where plugins' output is.
@@ -167,6 +170,7 @@ impl LocalApi {
                 &self.readiness.borrow(),
                 refused,
                 &http,
+                &self.forwarding,
             ),
             http: http.at.map(|at| at.to_string()).unwrap_or_default(),
             hold: hold.map(|hold| show::hold(&hold, None)),
