@@ -4,6 +4,7 @@
 //! `UPDATE_GENERATED=1 cargo test --test documentation` writes the pages that are made from the
 //! code.
 
+mod collectors;
 mod contract;
 mod getting_started;
 mod invariants;
