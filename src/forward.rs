@@ -8,8 +8,8 @@
 //!
 //! The file remains the log: plugins write into it whether or not an agent runs, and nothing is kept
 //! here but the lines of one message. A destination that is away costs only that its position in
-//! the files falls behind. When the oldest lines are cut before it took them, it is told how many
-//! bytes that were. Positions are recorded when the destination has taken a message, so a line comes
+//! the files falls behind. When the oldest lines are cut before it took them, it gets a record of how
+//! many bytes that were. Positions are recorded when the destination has taken a message, so a line comes
 //! at least once, and after the death of an agent at most one message comes again
 //! (`docs/decisions/0063-plugin-logs-elsewhere.md`).
 //!

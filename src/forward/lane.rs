@@ -56,7 +56,7 @@ struct Reading {
     order: VecDeque<PluginName>,
     /// Whose logs there were at the last look; `None` before the first one.
     known: Option<BTreeSet<PluginName>>,
-    /// Logs that could not be read, each of which is told of once.
+    /// Why logs could not be read, which the agent's log says once.
     unreadable: BTreeMap<PluginName, String>,
 }
 

@@ -26,6 +26,12 @@ use crate::harness::{Archive, ArchiveSpec, Bed, orders, plugins, signal};
 /// Most lines that come again after an agent was killed, as `docs/operations.md` states.
 const REPEATED_MAX: usize = 512;
 
+/// The fields of an entry of the journal.
+type Entry = BTreeMap<String, Vec<u8>>;
+
+/// The attributes of a record or of its sender.
+type Attributes = BTreeMap<String, String>;
+
 /// A script that ends as the echo plugin. It may `await` a file.
 async fn talker(bed: &Bed, archive: &str, script: &str) -> Archive {
     let echo = plugins::program("echo_plugin");
@@ -44,7 +50,7 @@ fn go_on(bed: &Bed, plugin: &str, file: &str) {
 
 /// A journal: the fields of each entry.
 struct Journal {
-    entries: Arc<Mutex<Vec<BTreeMap<String, Vec<u8>>>>>,
+    entries: Arc<Mutex<Vec<Entry>>>,
     reader: JoinHandle<()>,
 }
 
@@ -66,12 +72,12 @@ impl Journal {
         Self { entries, reader }
     }
 
-    fn all(&self) -> Vec<BTreeMap<String, Vec<u8>>> {
+    fn all(&self) -> Vec<Entry> {
         self.entries.lock().unwrap().clone()
     }
 
     /// Waits for the entry with a message.
-    async fn entry(&self, bed: &Bed, message: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    async fn entry(&self, bed: &Bed, message: &[u8]) -> Entry {
         let what = format!("the entry {:?}", String::from_utf8_lossy(message));
         bed.until(&what, async || self.all().into_iter().find(|it| it["MESSAGE"] == message)).await
     }
@@ -84,7 +90,7 @@ impl Drop for Journal {
 }
 
 /// The fields of an entry, by the protocol as systemd documents it.
-fn fields(mut entry: &[u8]) -> BTreeMap<String, Vec<u8>> {
+fn fields(mut entry: &[u8]) -> Entry {
     let mut fields = BTreeMap::new();
     while !entry.is_empty() {
         let end = entry.iter().position(|byte| *byte == b'\n').expect("a whole line");
@@ -109,7 +115,7 @@ fn fields(mut entry: &[u8]) -> BTreeMap<String, Vec<u8>> {
     fields
 }
 
-fn text(entry: &BTreeMap<String, Vec<u8>>, field: &str) -> String {
+fn text(entry: &Entry, field: &str) -> String {
     entry.get(field).map(|it| String::from_utf8_lossy(it).into_owned()).unwrap_or_default()
 }
 
@@ -117,7 +123,7 @@ fn text(entry: &BTreeMap<String, Vec<u8>>, field: &str) -> String {
 #[derive(Clone, Default)]
 struct Collector {
     /// The attributes of the sender, and the record.
-    records: Arc<Mutex<Vec<(BTreeMap<String, String>, LogRecord)>>>,
+    records: Arc<Mutex<Vec<(Attributes, LogRecord)>>>,
     /// How many records of the next message it rejects.
     rejects: Arc<Mutex<i64>>,
 }
@@ -156,7 +162,7 @@ fn shown(value: Option<&AnyValue>) -> String {
     }
 }
 
-fn plain(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+fn plain(attributes: &[KeyValue]) -> Attributes {
     attributes.iter().map(|it| (it.key.clone(), shown(it.value.as_ref()))).collect()
 }
 
@@ -172,7 +178,7 @@ impl Collector {
     }
 
     /// The lines of a plugin, with their attributes.
-    fn lines(&self, plugin: &str) -> Vec<(String, BTreeMap<String, String>)> {
+    fn lines(&self, plugin: &str) -> Vec<(String, Attributes)> {
         let records = self.records.lock().unwrap();
         let all = records
             .iter()
@@ -180,7 +186,7 @@ impl Collector {
         all.filter(|(_, attributes)| attributes["guest_agent.plugin"] == plugin).collect()
     }
 
-    async fn line(&self, bed: &Bed, plugin: &str, text: &str) -> BTreeMap<String, String> {
+    async fn line(&self, bed: &Bed, plugin: &str, text: &str) -> Attributes {
         let found = async || {
             let lines = self.lines(plugin).into_iter();
             lines.rev().find(|(line, _)| line == text).map(|(_, attributes)| attributes)

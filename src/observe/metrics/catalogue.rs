@@ -175,7 +175,7 @@ catalogue! {
         "Bytes of those lines."
         "As for guest_agent_plugin_log_forwarded_lines_total.";
     LOG_MISSING = "guest_agent_plugin_log_forward_missing" Counter Bytes ["to"]
-        "Bytes that were gone from a plugin's log before a destination took them; each time the destination is told how many."
+        "Bytes that were gone from a plugin's log before a destination took them; the destination gets a record with each number."
         "A plugin logs faster than the destination takes it, or the destination was away for long: raise plugins.log_max_bytes, or log less.";
     LOG_REFUSED = "guest_agent_plugin_log_forward_refused_lines" Counter Number ["to"]
         "Lines that a destination refused for good."
