@@ -11,10 +11,10 @@
 //!  launcher, plugins' logs   link                    link,            host socket
 //!  link (not connected)      start report            another machine  local socket
 //!  keys, installer           attributes                               gate, admission
-//!  sweeper                   trimming of logs                         plugins, if they stop
+//!  sweeper                   forwarding and trimming of logs          plugins, if they stop
 //!                            service manager                          last lazy writes
-//!                            reports of losses                        command socket
-//!                            giving memory back
+//!                            reports of losses                        last lines of plugins
+//!                            giving memory back                       command socket
 //!                            log line: ready                          socket files
 //!                                                                     control groups
 //!                                                                     log, traces

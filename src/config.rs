@@ -12,6 +12,7 @@
 //! default, and a test compares the two. This module opens no socket and creates no directory.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,6 +51,9 @@ pub use show::{Entry, differences, entries, value};
 
 /// The value of `instance.metadata_url` that means no metadata server.
 pub const NO_METADATA: &str = "none";
+
+/// The socket on which systemd's journal takes entries.
+pub const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 
 /// All settings, checked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -193,6 +197,10 @@ pub struct PluginsConfig {
     pub restart_max_backoff: Duration,
     /// Most bytes of a plugin's log.
     pub log_max_bytes: u64,
+    /// Where the lines of plugins' logs go besides their files.
+    pub log_to: Vec<LogDestination>,
+    /// The socket on which the journal takes entries. Absolute.
+    pub log_journal_socket: PathBuf,
     /// Whether plugins have control groups.
     pub cgroups: CgroupUse,
     /// The control group below which plugins have theirs, as a path from the top of the hierarchy;
@@ -215,6 +223,18 @@ pub enum CgroupUse {
     Auto,
     /// Never.
     Off,
+}
+
+/// Where the lines of plugins' logs go besides their files.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogDestination {
+    /// The journal of this machine.
+    Journald,
+    /// The collector of `[telemetry]`.
+    Otlp,
 }
 
 /// What plugins listen on.
@@ -443,12 +463,33 @@ impl Default for PluginsConfig {
             restart_initial_backoff: Duration::from_millis(100),
             restart_max_backoff: Duration::from_secs(300),
             log_max_bytes: 10 << 20,
+            log_to: Vec::new(),
+            log_journal_socket: JOURNAL_SOCKET.into(),
             cgroups: CgroupUse::Auto,
             cgroup_parent: String::new(),
             max_tasks: 4096,
             total_memory_bytes: 0,
             total_cpu_percent: 0,
         }
+    }
+}
+
+// === impl LogDestination ===
+
+impl LogDestination {
+    /// As the configuration and the labels of metrics name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Journald => "journald",
+            Self::Otlp => "otlp",
+        }
+    }
+}
+
+impl fmt::Display for LogDestination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -15,6 +15,7 @@ mod agent;
 mod check;
 mod clock;
 mod disk;
+mod forwarding;
 mod http;
 mod leftovers;
 mod limits;
@@ -42,6 +43,7 @@ pub const CHECKS: &[Check] = &[
     Check { about: "admission", run: admission::check },
     Check { about: "local plugins", run: local::check },
     Check { about: "http", run: http::check },
+    Check { about: "forwarding", run: forwarding::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "security", run: security::check },

@@ -7,7 +7,7 @@
 use crate::config::{self, Config};
 
 /// Settings that are applied without a restart. All others wait for a restart.
-pub const AT_ONCE: [&str; 21] = [
+pub const AT_ONCE: [&str; 23] = [
     "admission.command",
     "admission.timeout",
     "api.command_timeout",
@@ -22,6 +22,8 @@ pub const AT_ONCE: [&str; 21] = [
     "plugins.health_failures",
     "plugins.health_interval",
     "plugins.health_timeout",
+    "plugins.log_journal_socket",
+    "plugins.log_to",
     "plugins.probation",
     "plugins.restart_initial_backoff",
     "plugins.restart_max_backoff",
@@ -70,6 +72,8 @@ impl Change {
         plugins.health_failures = new.health_failures;
         plugins.health_interval = new.health_interval;
         plugins.health_timeout = new.health_timeout;
+        plugins.log_to.clone_from(&new.log_to);
+        plugins.log_journal_socket.clone_from(&new.log_journal_socket);
         plugins.probation = new.probation;
         plugins.restart_initial_backoff = new.restart_initial_backoff;
         plugins.restart_max_backoff = new.restart_max_backoff;
@@ -95,7 +99,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Binding, Loaded, LogFormat, entries};
+    use crate::config::{Binding, Loaded, LogDestination, LogFormat, entries};
 
     #[test]
     fn nothing_changes_by_reading_the_same_again() {
@@ -179,6 +183,8 @@ mod tests {
         wanted.plugins.health_failures = 9;
         wanted.plugins.health_interval = second;
         wanted.plugins.health_timeout = second;
+        wanted.plugins.log_to = vec![LogDestination::Journald];
+        wanted.plugins.log_journal_socket = "/run/journal".into();
         wanted.plugins.probation = second;
         wanted.plugins.restart_initial_backoff = second;
         wanted.plugins.restart_max_backoff = second;

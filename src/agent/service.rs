@@ -33,10 +33,12 @@ use crate::api::http::Http;
 use crate::api::local::LocalApi;
 use crate::api::peers;
 use crate::config::{Config, ProcessEnvironment};
+use crate::forward::Forwarder;
 use crate::hostinfo::machine::MachineFacts;
 use crate::install::Pipeline;
 use crate::link::Link;
 use crate::net::socket::{self, Access};
+use crate::observe::forwarding::Forwarding;
 use crate::observe::log;
 use crate::observe::metrics::{Sources, TokenExpiries};
 use crate::observe::otlp::Telemetry;
@@ -70,6 +72,8 @@ pub(super) struct Service {
     stop_api: oneshot::Sender<()>,
     /// Cancelled at the end, so that streams of pages and of offers end.
     ending: CancellationToken,
+    /// Cancelled when nothing prints any more, so that the last lines of plugins are forwarded.
+    last_lines: CancellationToken,
     /// Dropped last: after that, another agent may take the state directory.
     _lock: StateLock,
 }
@@ -96,6 +100,7 @@ impl Service {
 
         let mut tasks = Tasks::default();
         let (link, logs) = (adapters.link, adapters.logs);
+        let (instance_id, boot) = (adapters.machine.instance_id(), adapters.machine.boot_id());
         let ending = CancellationToken::new();
         let registry = host::registry_service(system.offers.clone(), ending.clone());
         let host = HostApi {
@@ -109,6 +114,7 @@ impl Service {
         let audit =
             AuditLog { store: system.store.clone().recipient(), storage: adapters.storage.clone() };
         let (expiries, token_expiries) = watch::channel(TokenExpiries::default());
+        let forwarding = Forwarding::default();
         let api = LocalApi {
             registry,
             manager: system.manager.clone(),
@@ -126,6 +132,7 @@ impl Service {
             rpc: adapters.rpc,
             link: link.watch_state(),
             http: http_health.subscribe(),
+            forwarding: forwarding.clone(),
             logs: logs.clone(),
             plugins_dir: adapters.places.plugins,
             local_plugin_dir: config.agent.local_plugin_dir.clone(),
@@ -139,6 +146,7 @@ impl Service {
             manager: system.manager.clone(),
             backlog: system.backlog.clone(),
             counts: adapters.counts,
+            forwarding: forwarding.clone(),
             offers: system.offers.clone(),
             link: link.clone(),
             link_state: link.watch_state(),
@@ -183,6 +191,16 @@ impl Service {
         tasks.start(Task::StartReport, report::send(link.clone(), attributes.state(), modules));
         let following = attributes.follow(adapters.facts, adapters.memory, adapters.machine);
         tasks.start(Task::Attributes, following);
+        let last_lines = CancellationToken::new();
+        let forwarder = Forwarder {
+            logs: logs.clone(),
+            config: effective.subscribe(),
+            figures: forwarding,
+            instance_id,
+            boot,
+            ending: last_lines.clone(),
+        };
+        tasks.start(Task::LogForwarding, forwarder.run());
         let keeping = Keeping::ByThisProgram { cgroups: adapters.cgroups.clone() };
         tasks.start(Task::LogTrimming, logs.watch(keeping));
         let notifier = Notifier::from_environment(&ProcessEnvironment);
@@ -223,6 +241,7 @@ impl Service {
             local_socket,
             stop_api,
             ending,
+            last_lines,
             _lock: adapters.lock,
         }
     }
@@ -293,6 +312,8 @@ impl Service {
             goodbye::stop_plugins(&self.system, &*self.launcher).await;
         }
         goodbye::flush(&self.system, &*self.storage).await;
+        self.last_lines.cancel();
+        self.tasks.end(Task::LogForwarding).await;
         if self.tasks.end(Task::CommandSocket).await {
             drop(std::fs::remove_file(self.args.config.agent.command_socket()));
         }

@@ -25,6 +25,8 @@ pub(super) enum Task {
     Attributes,
     /// Cuts the logs of plugins.
     LogTrimming,
+    /// Forwards the logs of plugins.
+    LogForwarding,
     /// Keeps the service manager informed.
     ServiceManager,
     /// Reports what the store lost.
@@ -72,6 +74,7 @@ impl Task {
             | Self::Http
             | Self::StartReport
             | Self::LogTrimming
+            | Self::LogForwarding
             | Self::ServiceManager
             | Self::LossReport
             | Self::LogLossReport
@@ -82,6 +85,7 @@ impl Task {
     fn ending(self) -> Ending {
         match self {
             Self::Link => Ending::Wait(Some(Duration::from_secs(3))),
+            Self::LogForwarding => Ending::Wait(Some(Duration::from_secs(1))),
             Self::Http => Ending::Wait(None),
             Self::LocalApi
             | Self::CommandSocket

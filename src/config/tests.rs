@@ -266,6 +266,22 @@ fn a_listener_beyond_loopback_must_be_allowed() {
 }
 
 #[test]
+fn logs_go_to_destinations_that_there_are() {
+    let list = |list: &str| format!("plugins.log_to={list}");
+    let otlp = Fixture::new().set(&list("[\"otlp\"]"));
+    let problem = otlp.problem();
+    assert_eq!(problem.key, "plugins.log_to");
+    assert!(problem.reason.contains("set that, or leave \"otlp\" out"), "{problem:?}");
+    otlp.set("telemetry.otlp_endpoint=http://127.0.0.1:4317").load().expect("good");
+    let twice = Fixture::new().set(&list("[\"journald\", \"journald\"]")).problem();
+    assert!(twice.reason.contains("\"journald\" twice"), "{twice:?}");
+    let unknown = Fixture::new().set(&list("[\"syslog\"]")).problem();
+    assert!(unknown.reason.contains("`journald`"), "{unknown:?}");
+    let socket = Fixture::new().set("plugins.log_journal_socket=journal.sock").problem();
+    assert!(socket.reason.contains("start it with a slash"), "{socket:?}");
+}
+
+#[test]
 fn a_runtime_directory_too_long_for_sockets_is_refused() {
     check(&format!("agent.runtime_dir=/{}", "x".repeat(61)), "choose a shorter path");
     let longest = Fixture::new().set(&format!("agent.runtime_dir=/{}", "x".repeat(60)));

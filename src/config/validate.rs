@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{
-    ApiConfig, Auth, Config, NO_METADATA, Problem, format_duration, log_filter, trust_key,
+    ApiConfig, Auth, Config, LogDestination, NO_METADATA, Problem, format_duration, log_filter,
+    trust_key,
 };
 use crate::net::endpoint::Endpoint;
 use crate::net::metadata_address::MetadataAddress;
@@ -183,6 +184,7 @@ fn plugins(config: &Config, rules: &mut Rules<'_>) {
         )
     });
     rules.number("plugins.log_max_bytes", plugins.log_max_bytes, 4096, 1 << 40);
+    log_destinations(config, rules);
     let parent = &plugins.cgroup_parent;
     rules.text("plugins.cgroup_parent", parent, 0, 1024);
     let is_path = parent.is_empty() || parent.starts_with('/');
@@ -202,6 +204,31 @@ fn plugins(config: &Config, rules: &mut Rules<'_>) {
         )
     });
     rules.number("plugins.total_cpu_percent", plugins.total_cpu_percent.into(), 0, 1_000_000);
+}
+
+fn log_destinations(config: &Config, rules: &mut Rules<'_>) {
+    let (plugins, telemetry) = (&config.plugins, &config.telemetry);
+    let all = &plugins.log_to;
+    let twice = all.iter().enumerate().find(|(at, to)| all[..*at].contains(to));
+    rules.require("plugins.log_to", twice.is_none(), || {
+        let name = twice.map_or("", |(_, to)| to.name());
+        format!("it names {name:?} twice; name each destination once")
+    });
+    let has_collector = telemetry.otlp_endpoint.is_some();
+    rules.require("plugins.log_to", has_collector || !all.contains(&LogDestination::Otlp), || {
+        "it names \"otlp\", and telemetry.otlp_endpoint names no collector; set that, or leave \
+             \"otlp\" out"
+            .to_owned()
+    });
+    let socket = &plugins.log_journal_socket;
+    rules.absolute("plugins.log_journal_socket", socket);
+    let length = socket.as_os_str().len();
+    rules.require("plugins.log_journal_socket", length <= SOCKET_PATH_MAX, || {
+        format!(
+            "it is {length} bytes long, but the kernel takes at most {SOCKET_PATH_MAX}; choose a \
+             shorter path"
+        )
+    });
 }
 
 fn install(config: &Config, rules: &mut Rules<'_>) {

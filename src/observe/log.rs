@@ -20,7 +20,7 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry};
 
-use crate::config::{LogConfig, LogFormat, log_filter};
+use crate::config::{JOURNAL_SOCKET, LogConfig, LogFormat, log_filter};
 use crate::observe::otlp::queue::Queue;
 use crate::observe::otlp::spans::{Destination, Spans, Wanted};
 
@@ -55,7 +55,7 @@ type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 /// Starts the log as configured, and logs panics from then on. A second call changes nothing.
 pub fn start(log: &LogConfig) {
     let (lines, journal, trouble) =
-        match wants_journal(log.format).then(|| Journal::at(Path::new(journal::SOCKET))) {
+        match wants_journal(log.format).then(|| Journal::at(Path::new(JOURNAL_SOCKET))) {
             Some(Ok(journal)) => {
                 (entries(journal.clone(), journal::Entries::of_this_process()), Some(journal), None)
             }

@@ -21,6 +21,7 @@ use guest_agent_actors::registry::view::RegistryView;
 use tokio::sync::watch;
 
 use crate::link::{Link, LinkState};
+use crate::observe::forwarding::Forwarding;
 
 pub mod catalogue;
 pub mod counters;
@@ -46,6 +47,8 @@ pub struct Sources {
     pub backlog: Recipient<WeighBacklog>,
     /// Counts the actions of the actors.
     pub counts: Arc<Counts>,
+    /// What became of the lines of plugins' logs.
+    pub forwarding: Forwarding,
     /// The registry of dynamic plugins.
     pub offers: RegistryView,
     /// Counts connections of the link.

@@ -1,8 +1,9 @@
-//! Sends traces and metrics to a collector, where one is configured: OTLP over gRPC.
+//! Sends traces, metrics and the logs of plugins to a collector, where one is configured: OTLP over gRPC.
 //!
 //! ```text
 //!   span ends ─► spans (a layer of the log) ─► bounded queue ─► export (one task) ──┬─► collector
-//!   the figures that `/metrics` shows ─► metrics (one task, every now and then) ────┘
+//!   the figures that `/metrics` shows ─► metrics (one task, every now and then) ────┤
+//!   lines of plugins' logs ─► `crate::forward` ─► logs ─────────────────────────────┘
 //! ```
 //!
 //! No part of the agent waits for the collector. While it does not answer, spans wait in a bounded
@@ -23,6 +24,7 @@ mod attribute;
 mod collector;
 mod export;
 mod headers;
+pub(crate) mod logs;
 mod metrics;
 pub(super) mod queue;
 pub(super) mod spans;
@@ -54,16 +56,10 @@ impl Telemetry {
         export_spans: impl FnOnce(Queue),
     ) -> Option<Self> {
         let wanted = &config.telemetry;
-        let endpoint = wanted.otlp_endpoint.clone()?;
+        let collector = Collector::configured(wanted)?;
         if !wanted.traces && !wanted.metrics {
             return None;
         }
-        let collector = Collector {
-            endpoint,
-            headers_file: wanted.otlp_headers_file.clone(),
-            authorities: wanted.otlp_ca_file.clone(),
-            timeout: wanted.timeout,
-        };
         let resource = resource(&config.agent.name, instance_id, boot);
         let ending = Ending::default();
         let traces = wanted.traces.then(|| {

@@ -7,6 +7,7 @@
 //!                              └ cut: the agent, as soon as one grows (watch);
 //!                                     while there is no agent, its keeper (keeper);
 //!                                     notes when it grew (times)
+//!                              beside it: who wrote what (revisions), how far it was forwarded
 //! ```
 //!
 //! A plugin writes straight into its file. No process has to read it, so a plugin never blocks and
@@ -25,10 +26,12 @@
 mod beat;
 mod cut;
 mod file;
+pub(crate) mod forwarded;
 mod inotify;
 pub mod keeper;
 mod mark;
 pub(crate) mod read;
+pub(crate) mod revisions;
 mod tail;
 mod times;
 mod watch;
@@ -39,14 +42,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::model::id::{PluginName, RevisionId};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation};
 use tokio::sync::Notify;
 
 use cut::Bound;
+use forwarded::Forwarded;
 use mark::Mark;
+use revisions::Revisions;
 use times::{Clocks, Look, Paths, Times};
 pub use watch::Keeping;
+
+use crate::config::LogDestination;
 
 /// The error log of a plugin, in its own folder.
 pub const ERROR_LOG: &str = "plugin.log";
@@ -109,12 +116,12 @@ impl PluginLogs {
         &self.shared.dir
     }
 
-    /// Begins a launch: opens the file for the plugin's output, and records the offset where that
-    /// output begins. A file in its place that is not a log is deleted.
+    /// Begins a launch of a revision: opens the file for the plugin's output, and records the offset
+    /// where that output begins. A file in its place that is not a log is deleted.
     ///
     /// # Errors
     /// The file cannot be made.
-    pub(crate) fn begin(&self, name: &PluginName) -> io::Result<File> {
+    pub(crate) fn begin(&self, name: &PluginName, revision: &RevisionId) -> io::Result<File> {
         let _nothing_is_cut = self.shared.gate.read().unwrap_or_else(PoisonError::into_inner);
         let file = file::open_to_append(&self.path(name))?;
         claim(&file);
@@ -129,6 +136,12 @@ impl PluginLogs {
                 plugin = %name,
                 %error,
                 "the offset where the output of a launch begins is not saved"
+            );
+        }
+        let noted = Revisions::note(&self.revisions_path(name), mark.launch, cut, revision);
+        if let Err(error) = noted {
+            tracing::warn!(
+                plugin = %name, %error, "which revision writes the log from here on is not saved"
             );
         }
         // What the launch prints is newer than this.
@@ -304,6 +317,54 @@ impl PluginLogs {
 
     fn times_path(&self, name: &PluginName) -> PathBuf {
         self.shared.dir.join(format!("{name}.log.times"))
+    }
+
+    fn revisions_path(&self, name: &PluginName) -> PathBuf {
+        self.shared.dir.join(format!("{name}.log.revisions"))
+    }
+
+    fn forwarded_path(&self, name: &PluginName) -> PathBuf {
+        self.shared.dir.join(format!("{name}.log.forwarded"))
+    }
+
+    /// Which revisions wrote the parts of a log.
+    pub(crate) fn revisions(&self, name: &PluginName) -> Revisions {
+        Revisions::read(&self.revisions_path(name))
+    }
+
+    /// How far a log was forwarded; `None` where nothing of it was.
+    pub(crate) fn forwarded(&self, name: &PluginName, to: LogDestination) -> Option<Forwarded> {
+        Forwarded::read(&self.forwarded_path(name), to)
+    }
+
+    /// Records how far a log was forwarded. Nothing is recorded of a log that is gone.
+    ///
+    /// # Errors
+    /// It cannot be recorded.
+    pub(crate) fn note_forwarded(
+        &self,
+        name: &PluginName,
+        to: LogDestination,
+        forwarded: Forwarded,
+    ) -> io::Result<()> {
+        let (log, path) = (self.path(name), self.forwarded_path(name));
+        if log.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        forwarded.write(&path, to)?;
+        // The plugin may have been removed, with its files, while this one was made.
+        match log.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::remove_file(path),
+            Err(_) | Ok(_) => Ok(()),
+        }
+    }
+
+    /// Deletes the record of how far a log was forwarded, where the log is gone.
+    pub(crate) fn forget_forwarded(&self, name: &PluginName) {
+        if self.path(name).symlink_metadata().is_err() {
+            // It is gone already, or a sweep deletes it.
+            drop(std::fs::remove_file(self.forwarded_path(name)));
+        }
     }
 
     /// When the parts of a log were written.

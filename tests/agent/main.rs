@@ -26,6 +26,7 @@ mod download;
 mod escape;
 mod examples;
 mod fleet;
+mod forwarding;
 mod harness;
 mod holds;
 mod hostile;

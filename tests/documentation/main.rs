@@ -5,6 +5,7 @@
 //! code.
 
 mod alerts;
+mod collectors;
 mod contract;
 mod getting_started;
 mod invariants;

@@ -14,6 +14,7 @@ use guest_agent_proto::local;
 use super::refused::Refused;
 use super::values;
 use crate::display::values::Named;
+use crate::observe::forwarding::Forwarding;
 use crate::store::adoption::Adoption;
 use crate::store::loss_reporter::{shown_key, table_name};
 
@@ -32,8 +33,10 @@ pub(super) fn troubles(
     readiness: &Readiness,
     refused: &Refused,
     http: &HttpHealth,
+    forwarding: &Forwarding,
 ) -> Vec<String> {
     let mut troubles = http.troubles.clone();
+    troubles.extend(forwarding.troubles());
     let names = |plugins: &[PluginName]| {
         plugins.iter().map(PluginName::as_str).collect::<Vec<_>>().join(", ")
     };

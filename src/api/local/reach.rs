@@ -29,6 +29,7 @@ use crate::api::audit::{self, AuditLog, Wanted};
 use crate::api::host::RegistryService;
 use crate::install::cache::spool::Spool;
 use crate::link::LinkState;
+use crate::observe::forwarding::Forwarding;
 use crate::process::logs::PluginLogs;
 
 /// What the local API reaches.
@@ -64,6 +65,8 @@ pub struct LocalApi {
     pub registry: RegistryService,
     /// How the HTTP server fares.
     pub http: watch::Receiver<HttpHealth>,
+    /// How the forwarding of plugins' logs fares.
+    pub forwarding: Forwarding,
     /// Whether the agent counts as ready.
     pub readiness: watch::Receiver<Readiness>,
     /// Where plugins' output is.
@@ -204,6 +207,7 @@ impl LocalApi {
                 &self.readiness.borrow(),
                 refused,
                 &http,
+                &self.forwarding,
             ),
             http: http.at.map(|at| at.to_string()).unwrap_or_default(),
             hold: hold.map(|hold| show::hold(&hold, None)),

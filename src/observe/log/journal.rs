@@ -28,9 +28,6 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::json;
 
-/// The socket on which systemd takes entries.
-pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
-
 /// Longest value of a field, in bytes; the rest is cut off.
 const VALUE_MAX: usize = 8 << 10;
 

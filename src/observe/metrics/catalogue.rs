@@ -177,6 +177,21 @@ catalogue! {
     SWEPT = "guest_agent_swept" Counter Number ["outcome"]
         "Leftovers that were deleted, and that could not be."
         "Those with the outcome failed are named in the log with the reason.";
+    LOG_LINES = "guest_agent_plugin_log_forwarded_lines" Counter Number ["to"]
+        "Lines of plugins' logs that a destination of plugins.log_to took."
+        "If it stands still while guest_agent_plugin_log_forward_lag_bytes rises, the destination takes nothing: `guest-agent doctor` says why.";
+    LOG_BYTES = "guest_agent_plugin_log_forwarded" Counter Bytes ["to"]
+        "Bytes of those lines."
+        "As for guest_agent_plugin_log_forwarded_lines_total.";
+    LOG_MISSING = "guest_agent_plugin_log_forward_missing" Counter Bytes ["to"]
+        "Bytes that were gone from a plugin's log before a destination took them; the destination gets a record with each number."
+        "A plugin logs faster than the destination takes it, or the destination was away for long: raise plugins.log_max_bytes, or log less.";
+    LOG_REFUSED = "guest_agent_plugin_log_forward_refused_lines" Counter Number ["to"]
+        "Lines that a destination refused for good."
+        "The agent's log has the reason in the destination's words. The lines are in the plugin's log as long as that is not cut.";
+    LOG_FAILURES = "guest_agent_plugin_log_forward_failures" Counter Number ["to"]
+        "Messages with lines that failed; each is tried again."
+        "`guest-agent doctor` says why the destination does not take them. The lines wait in the plugins' logs.";
     PLUGINS = "guest_agent_plugins" Gauge Number ["state"]
         "Plugins by their state."
         "`guest-agent status` names those in CRASHED or INSTALL_FAILED, `guest-agent explain NAME` says why.";
@@ -234,6 +249,9 @@ catalogue! {
     PLUGIN_LAST_INSTALL = "guest_agent_plugin_last_install" Gauge Seconds ["plugin"]
         "How long the last installation of a plugin took; absent when there was none since the agent started."
         "As for guest_agent_install_duration_seconds.";
+    PLUGIN_LOG_LAG = "guest_agent_plugin_log_forward_lag" Gauge Bytes ["plugin" "to"]
+        "Bytes in the log of a plugin that a destination of plugins.log_to has not taken."
+        "Near plugins.log_max_bytes the oldest lines are cut before they are forwarded: see guest_agent_plugin_log_forward_failures_total.";
     PROCESS_CPU = "process_cpu" Counter Seconds []
         "CPU time of the agent itself."
         "An idle agent uses next to none: see with `guest-agent events --follow` what keeps it busy.";

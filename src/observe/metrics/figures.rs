@@ -14,6 +14,7 @@ use guest_agent_actors::wire;
 use super::catalogue::{self as of, Kind, Metric};
 use super::counters::{Bounds, ByOutcome, CrashCause, Histogram};
 use super::snapshot::{SetAside, Snapshot};
+use crate::observe::forwarding::Figures;
 
 /// Most plugins that have samples.
 pub(crate) const PLUGINS_MAX: usize = 2000;
@@ -81,6 +82,7 @@ pub(crate) fn write(snapshot: &Snapshot, sink: &mut impl Sink) -> fmt::Result {
     let mut writer = Writer(sink);
     agent(snapshot, &mut writer)?;
     work(snapshot, &mut writer)?;
+    forwarding(snapshot, &mut writer)?;
     if let Some(plugins) = &snapshot.plugins {
         all_plugins(plugins, snapshot.refused.len(), &mut writer)?;
         each_plugin(plugins, snapshot, &mut writer)?;
@@ -139,6 +141,18 @@ fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result
     writer.gauge(&of::REGISTRY_ENTRIES, Some(number(snapshot.offers)))?;
     writer.counter(&of::SWEEPS, counted.sweeps)?;
     writer.counters(&of::SWEPT, outcomes(counted.swept, ["deleted", "failed"]))
+}
+
+/// What became of the lines of plugins' logs.
+fn forwarding<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
+    let of = |count: fn(&Figures) -> u64| {
+        snapshot.forwarding.iter().map(move |(to, figures)| (vec![to.name()], count(figures)))
+    };
+    writer.counters(&of::LOG_LINES, of(|it| it.lines))?;
+    writer.counters(&of::LOG_BYTES, of(|it| it.bytes))?;
+    writer.counters(&of::LOG_MISSING, of(|it| it.missing_bytes))?;
+    writer.counters(&of::LOG_REFUSED, of(|it| it.refused))?;
+    writer.counters(&of::LOG_FAILURES, of(|it| it.failures))
 }
 
 /// A folder whose manifest is refused counts as a plugin that could not be installed, as it does in
@@ -286,7 +300,14 @@ fn each_plugin<S: Sink>(
             let took = all.counted.last_install.get(&view.name)?;
             Some((vec![view.name.as_str()], took.as_secs_f64()))
         }),
-    )
+    )?;
+    let lags = all.forwarding.iter().flat_map(|(to, figures)| {
+        shown().filter_map(|(view, _)| {
+            let lag = *figures.lag.get(&view.name)?;
+            Some((vec![view.name.as_str(), to.name()], whole(lag)))
+        })
+    });
+    writer.gauges(&of::PLUGIN_LOG_LAG, lags)
 }
 
 /// The agent's own process, and the machine.

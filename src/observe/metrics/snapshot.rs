@@ -1,6 +1,6 @@
 //! The values at one moment, from state that other parts keep anyway. No plugin is called.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::messages::{CountInbox, ListPlugins, Listed, RefusedManifests};
@@ -10,7 +10,9 @@ use guest_agent_actors::registry::catalogue::Filter;
 use super::counters::Counted;
 use super::own::Own;
 use super::{Sources, TokenExpiries};
+use crate::config::LogDestination;
 use crate::link::LinkState;
+use crate::observe::forwarding::Figures;
 
 /// Longest wait for the answer of an actor. Actors answer from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
@@ -35,6 +37,7 @@ pub(crate) struct Snapshot {
     pub(super) offers: usize,
     pub(super) token_expiries: TokenExpiries,
     pub(super) counted: Counted,
+    pub(super) forwarding: BTreeMap<LogDestination, Figures>,
     pub(super) own: Own,
 }
 
@@ -85,6 +88,7 @@ impl Snapshot {
             offers: sources.offers.look(|offers| offers.current(&Filter::default()).count()),
             token_expiries: sources.token_expiries.borrow().clone(),
             counted,
+            forwarding: sources.forwarding.now(),
             refused,
             plugins,
             own: own.unwrap_or_default(),

@@ -25,6 +25,8 @@ use super::own::{Machine, Own, Process};
 use super::page::Format;
 use super::snapshot::{SetAside, Snapshot};
 use super::*;
+use crate::config::LogDestination;
+use crate::observe::forwarding::Figures;
 
 mod files;
 pub(crate) mod golden;
@@ -42,13 +44,14 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
         connections: 3,
         store_works: true,
         set_aside: SetAside { stores: 1, records: 2 },
-        plugins: Some(plugins),
         refused: Vec::new(),
         backlog: Some(Weight { events: 7, bytes: 512, oldest: Some(now - Duration::from_secs(9)) }),
         inbox: Some(1),
         offers: 2,
         token_expiries: vec![("grafana".into(), now + Duration::from_secs(86_400))],
+        forwarding: forwarded(plugins.first()),
         counted,
+        plugins: Some(plugins),
         own: Own {
             process: Some(Process {
                 cpu_time: Duration::from_millis(1500),
@@ -60,6 +63,18 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
             load: Some(0.5),
         },
     }
+}
+
+/// Both destinations, one of which has taken lines of this plugin and has some to take.
+fn forwarded(plugin: Option<&Listed>) -> BTreeMap<LogDestination, Figures> {
+    let lag = plugin.map(|listed| (listed.view.name.clone(), 77)).into_iter().collect();
+    let trouble = Some("it does not answer".to_owned());
+    let figures =
+        Figures { lines: 12, bytes: 345, missing_bytes: 6, refused: 7, failures: 8, lag, trouble };
+    BTreeMap::from([
+        (LogDestination::Journald, Figures::default()),
+        (LogDestination::Otlp, figures),
+    ])
 }
 
 /// A snapshot of so many plugins, with a sample of every metric.

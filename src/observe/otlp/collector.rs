@@ -12,6 +12,7 @@ use tonic::{Code, Request, Status};
 use tracing::{info, warn};
 
 use super::headers;
+use crate::config::TelemetryConfig;
 use crate::net::backoff::{Jitter, Schedule};
 use crate::net::connection::Connection;
 use crate::net::dial;
@@ -89,6 +90,16 @@ impl Ending {
 // === impl Collector ===
 
 impl Collector {
+    /// The collector that is configured, if one is.
+    pub(super) fn configured(telemetry: &TelemetryConfig) -> Option<Self> {
+        Some(Self {
+            endpoint: telemetry.otlp_endpoint.clone()?,
+            headers_file: telemetry.otlp_headers_file.clone(),
+            authorities: telemetry.otlp_ca_file.clone(),
+            timeout: telemetry.timeout,
+        })
+    }
+
     /// Calls the collector over the existing connection, or a new one. A connection that failed is
     /// not used again, so that headers and certificates are read again.
     pub(super) async fn call<T, F>(

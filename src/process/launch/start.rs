@@ -275,7 +275,8 @@ impl ProcessLauncher {
         };
         let (program, install) = (program.to_owned(), install.to_owned());
         let config = spec.execution.one_shot().map(|_| spec.config.clone());
-        let (name, limits) = (spec.name.clone(), spec.limits);
+        let (name, revision) = (spec.name.clone(), spec.revision.clone());
+        let limits = spec.limits;
         let group = self.shared.config.cgroups.group(&name);
         let work = move || -> Result<Prepared, Cause> {
             exec_error::check(&program)?;
@@ -311,18 +312,19 @@ impl ProcessLauncher {
                 sandbox::make_in_given(&state_dir, OWN_TMP, owner)?;
                 variables.push((TMP_VARIABLE.into(), state_dir.join(OWN_TMP).into()));
             }
-            let output = match make_dir(logs.dir(), 0o750).and_then(|()| logs.begin(&name)) {
-                Ok(file) => {
-                    if given {
-                        // The plugin may open its output once more, by its name in /dev.
-                        let changed = sandbox::give_file(&file, owner);
-                        let path = logs.path(&name);
-                        changed.map_err(|error| PrepareError::Make { path, error })?;
+            let output =
+                match make_dir(logs.dir(), 0o750).and_then(|()| logs.begin(&name, &revision)) {
+                    Ok(file) => {
+                        if given {
+                            // The plugin may open its output once more, by its name in /dev.
+                            let changed = sandbox::give_file(&file, owner);
+                            let path = logs.path(&name);
+                            changed.map_err(|error| PrepareError::Make { path, error })?;
+                        }
+                        file
                     }
-                    file
-                }
-                Err(error) => nowhere(&name, &logs.path(&name), &error)?,
-            };
+                    Err(error) => nowhere(&name, &logs.path(&name), &error)?,
+                };
             let address = match transport {
                 Transport::Tcp => Address::Tcp(address::free_port().map_err(PrepareError::NoPort)?),
                 Transport::Unix => unix_or_loopback(&name, &sockets, socket)?,

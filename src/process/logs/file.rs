@@ -3,8 +3,8 @@
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use nix::libc;
 use rustix::fs::{Mode, OFlags};
@@ -84,6 +84,17 @@ pub(super) fn open_own(path: &Path) -> io::Result<File> {
         clear_away(path).map_err(|_| first)?;
         options.open(path).and_then(plain)
     })
+}
+
+/// Replaces all of a small file of the agent's own at once.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let file = open_own(&new)?;
+    file.set_len(0)?;
+    file.write_all_at(bytes, 0)?;
+    std::fs::rename(&new, path)
 }
 
 /// A second hard link may belong to a file that is not a log.

@@ -14,6 +14,7 @@ use guest_agent_actors::model::id::PluginName;
 
 use super::PluginLogs;
 use super::file;
+use super::forwarded::FileId;
 use super::mark::Mark;
 use super::times::Times;
 
@@ -28,6 +29,8 @@ const LOOKED_AT_MAX: u64 = 64 * 1024 * 1024;
 pub(crate) enum Begin {
     /// So many lines before the end.
     LastLines(u32),
+    /// With the first byte that was not cut.
+    First,
     /// At the position where an earlier reader stopped.
     At(u64),
     /// With the lines that may have been written at or after this time, of them at most the last
@@ -74,7 +77,7 @@ impl Reader {
         reader.open()?;
         reader.at = match (begin, &reader.file) {
             (Begin::At(position), _) => position,
-            (Begin::LastLines(_), None) => reader.cut,
+            (Begin::LastLines(_), None) | (Begin::First, _) => reader.cut,
             (Begin::LastLines(lines), Some(file)) => reader.cut + last_lines(file, lines)?,
             (Begin::Since { .. }, None) => reader.cut,
             (Begin::Since { at, lines }, Some(file)) => {
@@ -104,6 +107,16 @@ impl Reader {
     /// The position up to which was read.
     pub(crate) fn at(&self) -> u64 {
         self.at
+    }
+
+    /// Goes to a position of the log that is open.
+    pub(crate) fn seek(&mut self, at: u64) {
+        self.at = at;
+    }
+
+    /// The file that the reader is in; `None` while there is no log.
+    pub(crate) fn file(&self) -> Option<FileId> {
+        self.file.as_ref()?.metadata().ok().as_ref().map(FileId::of)
     }
 
     /// The position after everything that is in the log now.
@@ -238,7 +251,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let logs = PluginLogs::new(dir.path().to_owned(), None, max);
             let name: PluginName = "p".parse().unwrap();
-            let writer = logs.begin(&name).unwrap();
+            let writer = logs.begin(&name, &revision()).unwrap();
             Self { _dir: dir, logs, name, writer }
         }
 
@@ -249,6 +262,10 @@ mod tests {
         fn reader(&self, begin: Begin) -> Reader {
             Reader::new(self.logs.clone(), self.name.clone(), begin).unwrap()
         }
+    }
+
+    fn revision() -> guest_agent_actors::model::id::RevisionId {
+        "1".parse().unwrap()
     }
 
     fn all(reader: &mut Reader) -> (String, u64) {
@@ -322,7 +339,7 @@ mod tests {
         std::fs::remove_file(bed.logs.path(&bed.name)).unwrap();
         std::fs::remove_file(bed.logs.mark_path(&bed.name)).unwrap();
         assert_eq!(all(&mut reader).0, "last words\n");
-        bed.writer = bed.logs.begin(&bed.name).unwrap();
+        bed.writer = bed.logs.begin(&bed.name, &revision()).unwrap();
         bed.write("again\n");
         assert_eq!(all(&mut reader), ("again\n".to_owned(), 0));
     }

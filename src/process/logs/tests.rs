@@ -27,7 +27,7 @@ impl Bed {
     }
 
     fn begin(&self) -> File {
-        self.logs.begin(&self.name).unwrap()
+        self.logs.begin(&self.name, &"1".parse().unwrap()).unwrap()
     }
 
     fn path(&self) -> PathBuf {

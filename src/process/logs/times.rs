@@ -297,13 +297,7 @@ fn append(paths: &Paths, span: Span, cut: u64) -> io::Result<()> {
 
 /// Replaces all times at once.
 fn replace(path: &Path, times: &Times) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    let file = file::open_own(&new)?;
-    file.set_len(0)?;
-    file.write_all_at(&times.bytes(), 0)?;
-    std::fs::rename(&new, path)
+    file::replace(path, &times.bytes())
 }
 
 #[cfg(test)]
