@@ -12,6 +12,7 @@
 mod access;
 mod admission;
 mod agent;
+mod certificates;
 mod check;
 mod clock;
 mod disk;
@@ -42,6 +43,7 @@ pub const CHECKS: &[Check] = &[
     Check { about: "admission", run: admission::check },
     Check { about: "local plugins", run: local::check },
     Check { about: "http", run: http::check },
+    Check { about: "certificates", run: certificates::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "security", run: security::check },

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
@@ -30,9 +30,10 @@ use crate::api::host::{self, HostApi};
 use crate::api::http::Http;
 use crate::api::local::LocalApi;
 use crate::api::peers;
-use crate::config::{Config, ProcessEnvironment};
+use crate::config::{Auth, Config, ProcessEnvironment};
 use crate::install::Pipeline;
 use crate::link::Link;
+use crate::net::certificates::{Certificates, Use};
 use crate::net::socket::{self, Access};
 use crate::observe::log;
 use crate::observe::metrics::Sources;
@@ -44,6 +45,9 @@ use crate::process::launch::ProcessLauncher;
 use crate::process::logs::Keeping;
 use crate::store::StateLock;
 use crate::store::loss_reporter::LossReporter;
+
+/// The time after which the client certificate is read again, in case that it was renewed.
+const CERTIFICATE_PAUSE: Duration = Duration::from_secs(60);
 
 /// A service that runs.
 pub(super) struct Service {
@@ -100,9 +104,11 @@ impl Service {
             registry: system.registry.clone(),
             service: registry.clone(),
             prober: adapters.prober,
+            counters: adapters.counters.clone(),
         };
         let host = serve_host(host, config, ending.clone()).await;
         let http_health = watch::Sender::default();
+        let certificates = Certificates::default();
         let api = LocalApi {
             registry,
             manager: system.manager.clone(),
@@ -119,6 +125,7 @@ impl Service {
             rpc: adapters.rpc,
             link: link.watch_state(),
             http: http_health.subscribe(),
+            certificates: certificates.clone(),
             logs: logs.clone(),
             plugins_dir: adapters.places.plugins,
             local_plugin_dir: config.agent.local_plugin_dir.clone(),
@@ -136,6 +143,8 @@ impl Service {
             link_state: link.watch_state(),
             store: adapters.storage.health(),
             readiness: system.readiness.clone(),
+            connections: adapters.counters.clone(),
+            certificates: certificates.clone(),
             started_at,
         };
         let mut telemetry = adapters.telemetry;
@@ -147,18 +156,28 @@ impl Service {
             sources,
             config: in_effect.clone(),
             health: http_health,
+            launcher: adapters.launcher.clone(),
+            levels: adapters.levels.clone(),
+            counters: adapters.counters.clone(),
+            certificates: certificates.clone(),
             ending: ending.clone(),
         };
         tasks.start(Task::Http, http.serve());
+        follow_client_certificate(config, certificates, &mut tasks);
         let (stop_api, api_stopped) = oneshot::channel::<()>();
-        let serving =
-            api.serve(adapters.listening, adapters.launcher.clone(), adapters.levels, async {
+        let counters = adapters.counters;
+        let (launcher, counted) = (adapters.launcher.clone(), counters.clone());
+        tasks.start(Task::LocalApi, async move {
+            let stop = async {
                 // A dropped sender means the same as a sent one: stop.
                 drop(api_stopped.await);
-            });
-        tasks.start(Task::LocalApi, async { drop(serving.await) });
-        let launcher = adapters.launcher.clone();
-        serve_commands(config, &system, in_effect, launcher, &mut modules, &mut tasks).await;
+            };
+            drop(api.serve(adapters.listening, launcher, adapters.levels, &counted, stop).await);
+        });
+        let vet = peers::judge("command.sock", adapters.launcher.clone());
+        let vm_events = system.vm_events.clone();
+        let commands = CommandSocket { vm_events, config: in_effect, counters, vet };
+        serve_commands(config, commands, &mut modules, &mut tasks).await;
         if let Some(link_task) = adapters.link_task {
             tasks.start(Task::Link, link_task);
         }
@@ -258,6 +277,7 @@ impl Service {
             Task::LogLossReport,
             Task::GivingMemoryBack,
             Task::StateDirectory,
+            Task::ClientCertificate,
         ] {
             self.tasks.end(task).await;
         }
@@ -324,13 +344,23 @@ fn inform(
     });
 }
 
+/// Follows when the certificate ends that the agent shows to its control plane, if it has one.
+fn follow_client_certificate(config: &Config, certificates: Certificates, tasks: &mut Tasks) {
+    let control = &config.control_plane;
+    if control.enabled && control.auth == Auth::Mtls {
+        let file = control.client_cert.clone().into();
+        let following = certificates.follow(Use::ControlPlane, file, CERTIFICATE_PAUSE);
+        tasks.start(Task::ClientCertificate, async {
+            following.await;
+        });
+    }
+}
+
 /// Serves the JSON command socket, where it is wanted. The agent does its work without it: a
 /// failure to make it is logged as an error and ends nothing.
 async fn serve_commands(
     config: &Config,
-    system: &System,
-    in_effect: watch::Receiver<Arc<Config>>,
-    launcher: Arc<ProcessLauncher>,
+    commands: CommandSocket,
     modules: &mut Modules,
     tasks: &mut Tasks,
 ) {
@@ -353,8 +383,6 @@ async fn serve_commands(
         }
     };
     modules.succeeded(Module::Commands, begun_at);
-    let vet = peers::judge("command.sock", launcher);
-    let commands = CommandSocket { vm_events: system.vm_events.clone(), config: in_effect, vet };
     tasks.start(Task::CommandSocket, commands.serve(listener));
 }
 

@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::api::peers::judge_levels;
 use crate::net::accept::Acceptor;
+use crate::net::connection_counters::ConnectionCounters;
 use crate::net::levels::{Level, Levels};
 use crate::net::pools::{PoolSizes, Pools};
 use crate::net::shares::Most;
@@ -74,12 +75,14 @@ impl LocalApi {
         listener: UnixListener,
         launcher: Arc<ProcessLauncher>,
         levels: Arc<Levels>,
+        counters: &ConnectionCounters,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), tonic::transport::Error> {
         let registry = RegistryServer::new(self.registry.clone());
         let service = LocalAgentServer::new(self).max_decoding_message_size(REQUEST_MAX);
         let own_uid = rustix::process::geteuid().as_raw();
         let places = Pools::new("the local socket", CONNECTIONS, own_uid);
+        let places = places.counted(counters, "agent");
         let vet = judge_levels("agent.sock", launcher, Arc::clone(&levels));
         let listener = VettingListener::new(listener, vet);
         let acceptor = Acceptor::new(listener, places, |error| {

@@ -27,6 +27,10 @@ pub(crate) struct Agent<'a> {
     hold: Option<Hold<'a>>,
     /// Address of the HTTP listener; empty without one.
     http: &'a str,
+    /// Path of the unix socket on which HTTP is served too; empty without one.
+    http_socket: &'a str,
+    /// Whether connections to the address in `http` have TLS.
+    http_tls: bool,
     /// The id of this machine.
     instance_id: &'a str,
     /// The link to the control plane in words; `link_connected` is the value for programs.
@@ -113,6 +117,8 @@ impl<'a> From<&'a local::AgentStatus> for Agent<'a> {
         Self {
             hold: agent.hold.as_ref().map(Hold::from),
             http: &agent.http,
+            http_socket: &agent.http_socket,
+            http_tls: agent.http_tls,
             instance_id: &agent.instance_id,
             link: &agent.link,
             link_connected: agent.link_connected,

@@ -18,6 +18,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let tokens = tokens.into_iter().filter(|(_, file)| !file.is_empty());
     let mut findings: Vec<Finding> = tokens.filter_map(|(key, file)| token(key, file)).collect();
     findings.extend(listener(host));
+    findings.extend(socket(host));
+    findings.extend(unencrypted(host));
     findings
 }
 
@@ -50,6 +52,41 @@ fn listener(host: &Host<'_>) -> Option<Finding> {
             ))
         }
     }
+}
+
+/// Whether the socket is served that the configuration names.
+fn socket(host: &Host<'_>) -> Option<Finding> {
+    let wanted = &host.config.api.http_socket;
+    let Agent::Answers { itself, .. } = host.agent else { return None };
+    let agent = itself.agent.as_ref()?;
+    if wanted.is_empty() || agent.http_socket == *wanted {
+        return None;
+    }
+    let mut troubles = agent.troubles.iter();
+    let trouble = troubles.find(|trouble| trouble.contains("the HTTP socket is off"));
+    let why = trouble.map_or("the running agent has another configuration", |why| why);
+    Some(Finding::new(
+        Severity::Error,
+        format!("the agent does not listen on {wanted}, which api.http_socket names"),
+        why,
+        "correct that; the agent tries again by itself, and takes another path at `systemctl reload \
+         guest-agent`",
+    ))
+}
+
+/// Whether tokens cross a network that everybody may read.
+fn unencrypted(host: &Host<'_>) -> Option<Finding> {
+    let api = &host.config.api;
+    let address = api.http_listen.filter(|address| !address.ip().is_loopback())?;
+    if !api.http_tls_cert.is_empty() {
+        return None;
+    }
+    Some(Finding::new(
+        Severity::Warning,
+        format!("HTTP on {address} is not encrypted, and other machines reach it"),
+        "a token that crosses the network can be read on the way",
+        "set api.http_tls_cert and api.http_tls_key, unless the network encrypts",
+    ))
 }
 
 /// What is wrong with the file of a token.
@@ -86,6 +123,22 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn an_address_that_other_machines_reach_is_to_have_tls() {
+        let mut config = crate::config::Config::default();
+        let agent = Agent::Hidden { reason: String::new() };
+        let look = |config| {
+            let now = std::time::SystemTime::now();
+            unencrypted(&Host { config, agent: &agent, now }).map(|found| found.severity)
+        };
+        config.api.http_listen = Some(([127, 0, 0, 1], 9464).into());
+        assert_eq!(look(&config), None);
+        config.api.http_listen = Some(([0, 0, 0, 0], 9464).into());
+        assert_eq!(look(&config), Some(Severity::Warning));
+        config.api.http_tls_cert = "/etc/tls.crt".to_owned();
+        assert_eq!(look(&config), None);
+    }
 
     #[test]
     fn a_token_is_its_owners_only() {

@@ -150,6 +150,11 @@ impl Vetted {
     pub(crate) fn result(&self) -> &PeerResult {
         &self.result
     }
+
+    /// Its peer; `None` when the kernel does not say.
+    pub(crate) fn caller(&self) -> Option<&Caller> {
+        self.caller.as_ref()
+    }
 }
 
 impl HasPeer for Vetted {

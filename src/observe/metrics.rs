@@ -21,6 +21,8 @@ use guest_agent_actors::registry::view::RegistryView;
 use tokio::sync::watch;
 
 use crate::link::{Link, LinkState};
+use crate::net::certificates::Certificates;
+use crate::net::connection_counters::ConnectionCounters;
 
 pub mod catalogue;
 pub mod counters;
@@ -53,6 +55,10 @@ pub struct Sources {
     pub store: watch::Receiver<StoreHealth>,
     /// Whether the agent is ready.
     pub readiness: watch::Receiver<Readiness>,
+    /// Counts the connections of all listeners.
+    pub connections: ConnectionCounters,
+    /// Knows when certificates end.
+    pub certificates: Certificates,
     /// When this agent was started.
     pub started_at: SystemTime,
 }

@@ -43,6 +43,12 @@ pub struct AgentStatus {
     /// Set while all plugins are held, those that come later included.
     #[prost(message, optional, tag = "10")]
     pub hold: ::core::option::Option<Hold>,
+    /// Whether connections to that address have TLS.
+    #[prost(bool, tag = "11")]
+    pub http_tls: bool,
+    /// Path of the unix socket on which HTTP is served too; empty without one.
+    #[prost(string, tag = "12")]
+    pub http_socket: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PluginStatus {

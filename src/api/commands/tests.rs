@@ -38,6 +38,7 @@ impl Bench {
         let commands = CommandSocket {
             vm_events,
             config: in_effect,
+            counters: ConnectionCounters::default(),
             vet: Arc::new(|_| Box::pin(std::future::ready(Ok(())))),
         };
         tokio::spawn(commands.serve(listener));

@@ -17,6 +17,8 @@ use tokio::time::Instant;
 
 use crate::api::http::access::{self, Access, digest};
 use crate::api::http::refusal::Refusal;
+use crate::api::http::scheme::Scheme;
+use crate::api::http::socket_peer::SocketPeer;
 
 /// The path of the page on which people log in.
 pub(crate) const LOGIN: &str = "/console/login";
@@ -24,9 +26,6 @@ pub(crate) const LOGIN: &str = "/console/login";
 /// Paths that need neither a token nor a session: the page on which people log in, and what it
 /// loads.
 pub(crate) const WITHOUT_SESSION: [&str; 3] = [LOGIN, "/console/style.css", "/console/script.js"];
-
-/// The name of the cookie that holds a session.
-const COOKIE: &str = "guest-agent-session";
 
 /// How long a session lasts.
 const LASTS: Duration = Duration::from_secs(8 * 3600);
@@ -84,7 +83,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for Visitor {
 fn visitor(parts: &Parts) -> Option<Visitor> {
     let session = parts.extensions.get::<Session>().cloned();
     let access = access::granted(parts)?;
-    let is_known = session.is_some() || parts.headers.contains_key(header::AUTHORIZATION);
+    let acts = parts.extensions.get::<SocketPeer>().is_some_and(SocketPeer::acts);
+    let is_known = acts || session.is_some() || parts.headers.contains_key(header::AUTHORIZATION);
     let sight = if is_known { Sight::All } else { Sight::WithoutOutput };
     Some(Visitor { access, sight, session })
 }
@@ -133,8 +133,9 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// Begins a session with the access of the token with this digest; returns its cookie.
-    pub(crate) fn begin(&self, token: [u8; 32]) -> String {
+    /// Begins a session with the access of the token with this digest; returns its cookie for pages
+    /// of this scheme.
+    pub(crate) fn begin(&self, token: [u8; 32], scheme: Scheme) -> String {
         let (secret, csrf) = (random(), random());
         let until = Instant::now() + LASTS;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,28 +143,28 @@ impl Sessions {
             open.pop_front();
         }
         open.push_back(Session { id: digest(&secret), token, csrf, until });
-        cookie(&secret, LASTS)
+        scheme.cookie(&secret, LASTS)
     }
 
-    /// The session whose cookie a request has.
-    pub(crate) fn find(&self, headers: &HeaderMap) -> Option<Session> {
+    /// The session whose cookie a request has, which came over this scheme.
+    pub(crate) fn find(&self, headers: &HeaderMap, scheme: Scheme) -> Option<Session> {
         let now = Instant::now();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.is_empty() {
             return None;
         }
         open.retain(|session| session.until > now);
-        let ids: Vec<_> = secrets(headers).take(4).map(digest).collect();
+        let ids: Vec<_> = secrets(headers, scheme.cookie_name()).take(4).map(digest).collect();
         open.iter().find(|session| ids.contains(&session.id)).cloned()
     }
 
     /// Ends a session; returns the cookie that replaces its own.
-    pub(crate) fn end(&self, session: &Session) -> String {
+    pub(crate) fn end(&self, session: &Session, scheme: Scheme) -> String {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|other| other.id != session.id);
         drop(open);
         self.ended.send_replace(());
-        cookie("", Duration::ZERO)
+        scheme.cookie("", Duration::ZERO)
     }
 
     /// Changes whenever a session was ended, so that streams check again who reads them.
@@ -172,14 +173,10 @@ impl Sessions {
     }
 }
 
-fn cookie(value: &str, lasts: Duration) -> String {
-    format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}", lasts.as_secs())
-}
-
-fn secrets(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+fn secrets<'a>(headers: &'a HeaderMap, name: &'static str) -> impl Iterator<Item = &'a str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = cookies.flat_map(|value| value.split(';'));
-    pairs.filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+    pairs.filter_map(move |pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 /// 256 random bits as text.
@@ -200,28 +197,44 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_is_found_by_its_cookie_until_it_ends() {
-        let sessions = Sessions::default();
-        assert_eq!(sessions.find(&HeaderMap::new()), None);
-        let cookie = sessions.begin([7; 32]);
+        let (sessions, name) = (Sessions::default(), Scheme::Http.cookie_name());
+        assert_eq!(sessions.find(&HeaderMap::new(), Scheme::Http), None);
+        let cookie = sessions.begin([7; 32], Scheme::Http);
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"));
-        let session = sessions.find(&with(&cookie)).expect("a session");
+        let session = sessions.find(&with(&cookie), Scheme::Http).expect("a session");
         assert_eq!(session.token, [7; 32]);
         assert!(session.has_sent(&session.csrf) && !session.has_sent(""));
         assert!(!format!("{sessions:?}").contains(&session.csrf), "no secret is shown");
-        assert_eq!(sessions.find(&with(&format!("{COOKIE}=wrong"))), None);
-        let gone = sessions.end(&session);
+        assert_eq!(sessions.find(&with(&format!("{name}=wrong")), Scheme::Http), None);
+        let gone = sessions.end(&session, Scheme::Http);
         assert!(gone.contains("Max-Age=0"));
-        assert_eq!(sessions.find(&with(&cookie)), None);
-        let cookie = sessions.begin([7; 32]);
+        assert_eq!(sessions.find(&with(&cookie), Scheme::Http), None);
+        let cookie = sessions.begin([7; 32], Scheme::Http);
         tokio::time::advance(LASTS).await;
-        assert_eq!(sessions.find(&with(&cookie)), None, "its time is over");
+        assert_eq!(sessions.find(&with(&cookie), Scheme::Http), None, "its time is over");
+    }
+
+    #[tokio::test]
+    async fn a_session_of_https_is_found_by_its_own_cookie_only() {
+        let sessions = Sessions::default();
+        let cookie = sessions.begin([7; 32], Scheme::Https);
+        assert!(cookie.starts_with("__Host-guest-agent-session="), "{cookie}");
+        assert!(cookie.contains("; Secure") && cookie.contains("; Path=/;"), "{cookie}");
+        assert!(sessions.find(&with(&cookie), Scheme::Https).is_some());
+        assert_eq!(sessions.find(&with(&cookie), Scheme::Http), None);
+        // A page of another port of this host could have set that.
+        let planted = cookie.replace("__Host-", "");
+        assert_eq!(sessions.find(&with(&planted), Scheme::Https), None);
     }
 
     #[tokio::test]
     async fn one_session_too_many_ends_the_oldest() {
         let sessions = Sessions::default();
-        let cookies: Vec<_> = (0..=SESSIONS_MAX).map(|_| sessions.begin([1; 32])).collect();
-        assert_eq!(sessions.find(&with(&cookies[0])), None);
-        assert!(cookies[1..].iter().all(|cookie| sessions.find(&with(cookie)).is_some()));
+        let cookies: Vec<_> =
+            (0..=SESSIONS_MAX).map(|_| sessions.begin([1; 32], Scheme::Http)).collect();
+        assert_eq!(sessions.find(&with(&cookies[0]), Scheme::Http), None);
+        assert!(
+            cookies[1..].iter().all(|cookie| sessions.find(&with(cookie), Scheme::Http).is_some())
+        );
     }
 }

@@ -26,6 +26,7 @@ use super::{events, health, show};
 use crate::api::host::RegistryService;
 use crate::install::cache::spool::Spool;
 use crate::link::LinkState;
+use crate::net::certificates::Certificates;
 use crate::process::logs::PluginLogs;
 
 /// What the local API reaches.
@@ -59,6 +60,8 @@ pub struct LocalApi {
     pub registry: RegistryService,
     /// How the HTTP server fares.
     pub http: watch::Receiver<HttpHealth>,
+    /// The certificates that the agent shows.
+    pub certificates: Certificates,
     /// Whether the agent counts as ready.
     pub readiness: watch::Receiver<Readiness>,
     /// Where plugins' output is.
@@ -166,9 +169,11 @@ impl LocalApi {
                 &self.storage.health().borrow(),
                 &self.readiness.borrow(),
                 refused,
-                &http,
+                http.troubles().chain(self.certificates.troubles(SystemTime::now())),
             ),
             http: http.at.map(|at| at.to_string()).unwrap_or_default(),
+            http_tls: http.is_encrypted,
+            http_socket: http.socket.map(|at| at.display().to_string()).unwrap_or_default(),
             hold: hold.map(|hold| show::hold(&hold, None)),
         }
     }

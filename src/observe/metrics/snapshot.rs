@@ -11,6 +11,8 @@ use super::Sources;
 use super::counters::Counted;
 use super::own::Own;
 use crate::link::LinkState;
+use crate::net::certificates::Use;
+use crate::net::connection_counters;
 
 /// Longest wait for the answer of an actor. Actors answer from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
@@ -32,6 +34,10 @@ pub(crate) struct Snapshot {
     pub(super) backlog: Option<Weight>,
     pub(super) inbox: Option<usize>,
     pub(super) offers: usize,
+    /// Connections of all listeners.
+    pub(super) listeners: Vec<connection_counters::Counted>,
+    /// When certificates end.
+    pub(super) certificates: Vec<(Use, SystemTime)>,
     pub(super) counted: Counted,
     pub(super) own: Own,
 }
@@ -70,6 +76,8 @@ impl Snapshot {
             backlog: backlog.ok().and_then(Result::ok),
             inbox: inbox.ok().and_then(Result::ok),
             offers: sources.offers.look(|offers| offers.current(&Filter::default()).count()),
+            listeners: sources.connections.now(),
+            certificates: sources.certificates.ends(),
             counted,
             refused,
             plugins,

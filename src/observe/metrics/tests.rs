@@ -25,6 +25,8 @@ use super::own::{Machine, Own, Process};
 use super::page::Format;
 use super::snapshot::Snapshot;
 use super::*;
+use crate::net::certificates::Use;
+use crate::net::connection_counters;
 
 mod files;
 pub(crate) mod golden;
@@ -46,6 +48,14 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
         backlog: Some(Weight { events: 7, bytes: 512, oldest: Some(now - Duration::from_secs(9)) }),
         inbox: Some(1),
         offers: 2,
+        listeners: vec![connection_counters::Counted {
+            label: connection_counters::Label { listener: "http", places: "usual" },
+            open: 3,
+            limit: 96,
+            refused: 2,
+            shed: 5,
+        }],
+        certificates: vec![(Use::Http, now + Duration::from_secs(86400))],
         counted,
         own: Own {
             process: Some(Process {

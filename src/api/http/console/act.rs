@@ -131,7 +131,7 @@ pub(super) async fn login(
         let why = "That is no token of this agent.";
         return login_form(visitor, StatusCode::FORBIDDEN, Some(why));
     }
-    redirect("/", Some(&console.site.sessions.begin(digest)))
+    redirect("/", Some(&console.site.sessions.begin(digest, console.site.scheme)))
 }
 
 /// Ends the session.
@@ -143,7 +143,8 @@ pub(super) async fn logout(
     if !visitor.has_sent(&form.csrf) {
         return Err(forged());
     }
-    let cookie = visitor.session.as_ref().map(|session| console.site.sessions.end(session));
+    let site = &console.site;
+    let cookie = visitor.session.as_ref().map(|session| site.sessions.end(session, site.scheme));
     Ok(redirect("/", cookie.as_deref()))
 }
 
