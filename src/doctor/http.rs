@@ -128,7 +128,7 @@ mod tests {
     fn an_address_that_other_machines_reach_is_to_have_tls() {
         let mut config = crate::config::Config::default();
         let agent = Agent::Hidden { reason: String::new() };
-        let look = |config| {
+        let look = |config: &crate::config::Config| {
             let now = std::time::SystemTime::now();
             unencrypted(&Host { config, agent: &agent, now }).map(|found| found.severity)
         };

@@ -249,8 +249,7 @@ mod tests {
         let (mut keeper, certificates) = opened(&files).await;
         let config = keeper.config();
         let former = end(&certificates);
-        type Damage = Box<dyn Fn()>;
-        let cases: [(&str, Damage); 5] = [
+        let cases: [(&str, Box<dyn Fn() + '_>); 5] = [
             ("is valid from", Box::new(|| write(&files, PAST))),
             ("is valid from", Box::new(|| write(&files, FUTURE))),
             (

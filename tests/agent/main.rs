@@ -29,6 +29,8 @@ mod harness;
 mod holds;
 mod hostile;
 mod http;
+mod http_socket;
+mod https;
 
 mod incident;
 mod install;

@@ -74,3 +74,6 @@ async fn first_byte(stream: &Placed<TcpStream>) -> io::Result<u8> {
         _ => Ok(byte[0]),
     }
 }
+
+#[cfg(test)]
+mod tests;
