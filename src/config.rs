@@ -333,6 +333,17 @@ pub struct ApiConfig {
     pub http_listen: Option<SocketAddr>,
     /// Permits an `http_listen` that other machines can reach.
     pub http_allow_remote: bool,
+    /// PEM file with the certificate for `http_listen`; empty means without TLS.
+    pub http_tls_cert: String,
+    /// PEM file with the key of that certificate.
+    pub http_tls_key: String,
+    /// Path of a unix socket on which HTTP is served too; empty for none. Absolute.
+    pub http_socket: String,
+    /// Permissions of the HTTP socket.
+    #[schemars(with = "schema::ModeText")]
+    pub http_socket_mode: SocketMode,
+    /// Group of the HTTP socket; empty leaves it the agent's own.
+    pub http_socket_group: String,
     /// File with the token for reading; empty where `http_listen` is on loopback and needs none.
     pub http_token_file: String,
     /// File with the token for actions; empty permits none.
@@ -531,6 +542,11 @@ impl Default for ApiConfig {
             command_timeout: Duration::from_secs(10),
             http_listen: None,
             http_allow_remote: false,
+            http_tls_cert: String::new(),
+            http_tls_key: String::new(),
+            http_socket: String::new(),
+            http_socket_mode: SocketMode::READ_WRITE,
+            http_socket_group: String::new(),
             http_token_file: String::new(),
             http_admin_token_file: String::new(),
             http_tokens_file: String::new(),

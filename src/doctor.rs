@@ -12,6 +12,7 @@
 mod access;
 mod admission;
 mod agent;
+mod certificates;
 mod check;
 mod clock;
 mod disk;
@@ -44,6 +45,7 @@ pub const CHECKS: &[Check] = &[
     Check { about: "local plugins", run: local::check },
     Check { about: "http", run: http::check },
     Check { about: "forwarding", run: forwarding::check },
+    Check { about: "certificates", run: certificates::check },
     Check { about: "lock", run: lock::check },
     Check { about: "clock", run: clock::check },
     Check { about: "security", run: security::check },

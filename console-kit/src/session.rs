@@ -14,9 +14,6 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The name of the cookie that holds a session.
-const COOKIE: &str = "guest-agent-session";
-
 /// How long a session lasts.
 const LASTS: Duration = Duration::from_secs(8 * 3600);
 
@@ -41,6 +38,16 @@ pub struct Session<T> {
     /// What forms have to bring along, so that no other page can send them.
     csrf: String,
     until: Instant,
+}
+
+/// What a cookie is to hold, and for how long. The server gives it a name and attributes by the way
+/// that its pages are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cookie {
+    /// The secret of the session; empty for one that ended.
+    pub value: String,
+    /// How long a browser is to keep it.
+    pub lasts: Duration,
 }
 
 // === impl Session ===
@@ -75,7 +82,7 @@ impl<T> Default for Sessions<T> {
 
 impl<T: Clone> Sessions<T> {
     /// Begins a session; returns its cookie.
-    pub fn begin(&self, of: T) -> String {
+    pub fn begin(&self, of: T) -> Cookie {
         let (secret, csrf) = (random(), random());
         let until = Instant::now() + LASTS;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,28 +90,28 @@ impl<T: Clone> Sessions<T> {
             open.pop_front();
         }
         open.push_back(Session { id: digest(&secret), of, csrf, until });
-        cookie(&secret, LASTS)
+        Cookie { value: secret, lasts: LASTS }
     }
 
-    /// The session whose cookie a request has.
-    pub fn find(&self, headers: &HeaderMap) -> Option<Session<T>> {
+    /// The session whose cookie, of this name, a request has.
+    pub fn find(&self, headers: &HeaderMap, name: &str) -> Option<Session<T>> {
         let now = Instant::now();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.is_empty() {
             return None;
         }
         open.retain(|session| session.until > now);
-        let ids: Vec<_> = secrets(headers).take(4).map(digest).collect();
+        let ids: Vec<_> = secrets(headers, name).take(4).map(digest).collect();
         open.iter().find(|session| ids.contains(&session.id)).cloned()
     }
 
     /// Ends a session; returns the cookie that replaces its own.
-    pub fn end(&self, session: &Session<T>) -> String {
+    pub fn end(&self, session: &Session<T>) -> Cookie {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|other| other.id != session.id);
         drop(open);
         self.ended.send_replace(());
-        cookie("", Duration::ZERO)
+        Cookie { value: String::new(), lasts: Duration::ZERO }
     }
 
     /// Changes whenever a session was ended, so that streams check again who reads them.
@@ -113,14 +120,10 @@ impl<T: Clone> Sessions<T> {
     }
 }
 
-fn cookie(value: &str, lasts: Duration) -> String {
-    format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}", lasts.as_secs())
-}
-
-fn secrets(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+fn secrets<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = cookies.flat_map(|value| value.split(';'));
-    pairs.filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+    pairs.filter_map(move |pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 /// What secrets are kept and compared by.
@@ -139,35 +142,38 @@ fn random() -> String {
 mod tests {
     use super::*;
 
-    fn with(cookie: &str) -> HeaderMap {
-        let value = cookie.split(';').next().expect("a cookie").parse().expect("a header");
+    const NAME: &str = "session";
+
+    fn with(cookie: &Cookie) -> HeaderMap {
+        let value = format!("{NAME}={}", cookie.value).parse().expect("a header");
         [(header::COOKIE, value)].into_iter().collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_session_is_found_by_its_cookie_until_it_ends() {
         let sessions = Sessions::<[u8; 32]>::default();
-        assert_eq!(sessions.find(&HeaderMap::new()), None);
+        assert_eq!(sessions.find(&HeaderMap::new(), NAME), None);
         let cookie = sessions.begin([7; 32]);
-        assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"));
-        let session = sessions.find(&with(&cookie)).expect("a session");
+        let session = sessions.find(&with(&cookie), NAME).expect("a session");
         assert_eq!(session.of, [7; 32]);
         assert!(session.has_sent(&session.csrf) && !session.has_sent(""));
         assert!(!format!("{sessions:?}").contains(&session.csrf), "no secret is shown");
-        assert_eq!(sessions.find(&with(&format!("{COOKIE}=wrong"))), None);
+        let wrong = Cookie { value: "wrong".to_owned(), lasts: LASTS };
+        assert_eq!(sessions.find(&with(&wrong), NAME), None);
+        assert_eq!(sessions.find(&with(&cookie), "other"), None, "of another name");
         let gone = sessions.end(&session);
-        assert!(gone.contains("Max-Age=0"));
-        assert_eq!(sessions.find(&with(&cookie)), None);
+        assert_eq!((gone.value.as_str(), gone.lasts), ("", Duration::ZERO));
+        assert_eq!(sessions.find(&with(&cookie), NAME), None);
         let cookie = sessions.begin([7; 32]);
         tokio::time::advance(LASTS).await;
-        assert_eq!(sessions.find(&with(&cookie)), None, "its time is over");
+        assert_eq!(sessions.find(&with(&cookie), NAME), None, "its time is over");
     }
 
     #[tokio::test]
     async fn one_session_too_many_ends_the_oldest() {
         let sessions = Sessions::<[u8; 32]>::default();
         let cookies: Vec<_> = (0..=SESSIONS_MAX).map(|_| sessions.begin([1; 32])).collect();
-        assert_eq!(sessions.find(&with(&cookies[0])), None);
-        assert!(cookies[1..].iter().all(|cookie| sessions.find(&with(cookie)).is_some()));
+        assert_eq!(sessions.find(&with(&cookies[0]), NAME), None);
+        assert!(cookies[1..].iter().all(|it| sessions.find(&with(it), NAME).is_some()));
     }
 }

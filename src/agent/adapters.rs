@@ -31,6 +31,7 @@ use crate::install::local_manifests::PluginFolders;
 use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
 use crate::link::Link;
+use crate::net::connection_counters::ConnectionCounters;
 use crate::net::levels::Levels;
 use crate::net::metadata_address::MetadataAddress;
 use crate::net::socket::{self, Access, SocketError};
@@ -74,6 +75,8 @@ pub(super) struct Adapters {
     pub(super) prober: Arc<SocketProber>,
     pub(super) admission: PluginHost,
     pub(super) counts: Arc<Counts>,
+    /// Counts the connections of all listeners.
+    pub(super) counters: ConnectionCounters,
     pub(super) facts: Arc<LocalFacts>,
     pub(super) attributes: Attributes,
     pub(super) link: Link,
@@ -163,7 +166,8 @@ impl Adapters {
                 Arc::new(DiskSweeper::new(config, installer.clone()))
             }
         };
-        let admission = admission(&launcher, &service_url);
+        let counters = ConnectionCounters::default();
+        let admission = admission(&launcher, &service_url, &counters);
         let counts = Arc::new(Counts::default());
         let ports = Ports {
             installer: installer.clone(),
@@ -201,6 +205,7 @@ impl Adapters {
             prober,
             admission,
             counts,
+            counters,
             facts,
             attributes,
             link: opened.link,
@@ -227,13 +232,14 @@ fn destination(leads: Leads, memory: &Memory) -> Destination {
 fn admission(
     launcher: &Arc<ProcessLauncher>,
     service_url: &watch::Receiver<Arc<str>>,
+    counters: &ConnectionCounters,
 ) -> PluginHost {
     let launcher = launcher.clone();
     let owner = move |ticket: &str| match launcher.holder(ticket) {
         Holder::Plugin { name, .. } => Some(name),
         Holder::ComingBack(_) | Holder::Nobody => None,
     };
-    PluginHost::new(service_url.clone(), Arc::new(owner))
+    PluginHost::new(service_url.clone(), Arc::new(owner), counters.clone())
 }
 
 /// A client of the metadata server, unless it is turned off.

@@ -7,13 +7,18 @@
 use crate::config::{self, Config};
 
 /// Settings that are applied without a restart. All others wait for a restart.
-pub const AT_ONCE: [&str; 23] = [
+pub const AT_ONCE: [&str; 28] = [
     "admission.command",
     "admission.timeout",
     "api.command_timeout",
     "api.http_admin_token_file",
     "api.http_allow_remote",
     "api.http_listen",
+    "api.http_socket",
+    "api.http_socket_group",
+    "api.http_socket_mode",
+    "api.http_tls_cert",
+    "api.http_tls_key",
     "api.http_token_file",
     "api.http_tokens_file",
     "install.cache_max_bytes",
@@ -61,6 +66,11 @@ impl Change {
         api.command_timeout = new.command_timeout;
         api.http_listen = new.http_listen;
         api.http_allow_remote = new.http_allow_remote;
+        api.http_tls_cert.clone_from(&new.http_tls_cert);
+        api.http_tls_key.clone_from(&new.http_tls_key);
+        api.http_socket.clone_from(&new.http_socket);
+        api.http_socket_mode = new.http_socket_mode;
+        api.http_socket_group.clone_from(&new.http_socket_group);
         api.http_token_file.clone_from(&new.http_token_file);
         api.http_admin_token_file.clone_from(&new.http_admin_token_file);
         api.http_tokens_file.clone_from(&new.http_tokens_file);
@@ -99,7 +109,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Binding, Loaded, LogDestination, LogFormat, entries};
+    use crate::config::{Binding, Loaded, LogDestination, LogFormat, SocketMode, entries};
 
     #[test]
     fn nothing_changes_by_reading_the_same_again() {
@@ -174,6 +184,11 @@ mod tests {
         wanted.api.command_timeout = second;
         wanted.api.http_listen = Some(([127, 0, 0, 1], 9464).into());
         wanted.api.http_allow_remote = true;
+        wanted.api.http_tls_cert = "/etc/tls.crt".to_owned();
+        wanted.api.http_tls_key = "/etc/tls.key".to_owned();
+        wanted.api.http_socket = "/run/http.sock".to_owned();
+        wanted.api.http_socket_mode = SocketMode::GROUP;
+        wanted.api.http_socket_group = "scrapers".to_owned();
         wanted.api.http_token_file = "/etc/token".to_owned();
         wanted.api.http_admin_token_file = "/etc/admin-token".to_owned();
         wanted.api.http_tokens_file = "/etc/tokens".to_owned();

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
@@ -32,11 +32,12 @@ use crate::api::host::{self, HostApi};
 use crate::api::http::Http;
 use crate::api::local::LocalApi;
 use crate::api::peers;
-use crate::config::{Config, ProcessEnvironment};
+use crate::config::{Auth, Config, ProcessEnvironment};
 use crate::forward::Forwarder;
 use crate::hostinfo::machine::MachineFacts;
 use crate::install::Pipeline;
 use crate::link::Link;
+use crate::net::certificates::{Certificates, Use};
 use crate::net::socket::{self, Access};
 use crate::observe::forwarding::Forwarding;
 use crate::observe::log;
@@ -49,6 +50,9 @@ use crate::process::launch::ProcessLauncher;
 use crate::process::logs::Keeping;
 use crate::store::StateLock;
 use crate::store::loss_reporter::LossReporter;
+
+/// The time after which the client certificate is read again, in case that it was renewed.
+const CERTIFICATE_PAUSE: Duration = Duration::from_secs(60);
 
 /// A service that runs.
 pub(super) struct Service {
@@ -108,6 +112,7 @@ impl Service {
             registry: system.registry.clone(),
             service: registry.clone(),
             prober: adapters.prober,
+            counters: adapters.counters.clone(),
         };
         let host = serve_host(host, config, ending.clone()).await;
         let http_health = watch::Sender::default();
@@ -115,6 +120,7 @@ impl Service {
             AuditLog { store: system.store.clone().recipient(), storage: adapters.storage.clone() };
         let (expiries, token_expiries) = watch::channel(TokenExpiries::default());
         let forwarding = Forwarding::default();
+        let certificates = Certificates::default();
         let api = LocalApi {
             registry,
             manager: system.manager.clone(),
@@ -133,6 +139,7 @@ impl Service {
             link: link.watch_state(),
             http: http_health.subscribe(),
             forwarding: forwarding.clone(),
+            certificates: certificates.clone(),
             logs: logs.clone(),
             plugins_dir: adapters.places.plugins,
             local_plugin_dir: config.agent.local_plugin_dir.clone(),
@@ -153,6 +160,8 @@ impl Service {
             store: adapters.storage.health(),
             token_expiries,
             readiness: system.readiness.clone(),
+            connections: adapters.counters.clone(),
+            certificates: certificates.clone(),
             started_at,
         };
         let mut telemetry = adapters.telemetry;
@@ -165,22 +174,30 @@ impl Service {
             config: in_effect.clone(),
             health: http_health,
             expiries,
+            launcher: adapters.launcher.clone(),
+            levels: adapters.levels.clone(),
+            counters: adapters.counters.clone(),
+            certificates: certificates.clone(),
             ending: ending.clone(),
         };
         tasks.start(Task::Http, http.serve());
+        follow_client_certificate(config, certificates, &mut tasks);
         let (stop_api, api_stopped) = oneshot::channel::<()>();
-        let serving =
-            api.serve(adapters.listening, adapters.launcher.clone(), adapters.levels, async {
+        let counters = adapters.counters;
+        let (launcher, counted) = (adapters.launcher.clone(), counters.clone());
+        tasks.start(Task::LocalApi, async move {
+            let stop = async {
                 // A dropped sender means the same as a sent one: stop.
                 drop(api_stopped.await);
-            });
-        tasks.start(Task::LocalApi, async { drop(serving.await) });
-        let launcher = adapters.launcher.clone();
+            };
+            drop(api.serve(adapters.listening, launcher, adapters.levels, &counted, stop).await);
+        });
         let commands = CommandSocket {
             vm_events: system.vm_events.clone(),
             audit,
             config: in_effect,
-            vet: peers::judge("command.sock", launcher),
+            counters,
+            vet: peers::judge("command.sock", adapters.launcher.clone()),
         };
         serve_commands(config, commands, &mut modules, &mut tasks).await;
         if let Some(link_task) = adapters.link_task {
@@ -293,6 +310,7 @@ impl Service {
             Task::LogLossReport,
             Task::GivingMemoryBack,
             Task::StateDirectory,
+            Task::ClientCertificate,
         ] {
             self.tasks.end(task).await;
         }
@@ -359,6 +377,18 @@ fn inform(
             systemd::keep_informed(notifier, beat, watched).await;
         }
     });
+}
+
+/// Follows when the certificate ends that the agent shows to its control plane, if it has one.
+fn follow_client_certificate(config: &Config, certificates: Certificates, tasks: &mut Tasks) {
+    let control = &config.control_plane;
+    if control.enabled && control.auth == Auth::Mtls {
+        let file = control.client_cert.clone().into();
+        let following = certificates.follow(Use::ControlPlane, file, CERTIFICATE_PAUSE);
+        tasks.start(Task::ClientCertificate, async {
+            following.await;
+        });
+    }
 }
 
 /// Serves the JSON command socket, where it is wanted. The agent does its work without it: a

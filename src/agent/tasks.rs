@@ -37,6 +37,8 @@ pub(super) enum Task {
     GivingMemoryBack,
     /// Waits for a state directory that cannot be used.
     StateDirectory,
+    /// Follows when the client certificate ends.
+    ClientCertificate,
 }
 
 /// What the end of a task means while the service runs.
@@ -78,7 +80,8 @@ impl Task {
             | Self::ServiceManager
             | Self::LossReport
             | Self::LogLossReport
-            | Self::GivingMemoryBack => Meaning::Nothing,
+            | Self::GivingMemoryBack
+            | Self::ClientCertificate => Meaning::Nothing,
         }
     }
 
@@ -96,7 +99,8 @@ impl Task {
             | Self::LossReport
             | Self::LogLossReport
             | Self::GivingMemoryBack
-            | Self::StateDirectory => Ending::Abort,
+            | Self::StateDirectory
+            | Self::ClientCertificate => Ending::Abort,
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::api::audit::AuditLog;
 use crate::api::principal::Principal;
 use crate::config::{self, Config};
 use crate::net::accept::{Acceptor, Bound};
+use crate::net::connection_counters::{ConnectionCounters, Label};
 use crate::net::placed::Placed;
 use crate::net::shares::{HasPeer, Most, Place, Shares};
 use crate::net::vetted::{Caller, Vet, Vetted, VettingListener};
@@ -63,6 +64,8 @@ pub struct CommandSocket {
     pub audit: AuditLog,
     /// The configuration in effect.
     pub config: watch::Receiver<Arc<Config>>,
+    /// Counts connections.
+    pub counters: ConnectionCounters,
     /// Judges callers.
     pub(crate) vet: Vet,
 }
@@ -72,7 +75,9 @@ pub struct CommandSocket {
 impl CommandSocket {
     /// Serves connections until it is dropped.
     pub async fn serve(self, listener: UnixListener) {
-        let places = Places(Shares::new("the command socket", CONNECTIONS));
+        let label = Label { listener: "command", places: "usual" };
+        let shares = Shares::new("the command socket", CONNECTIONS);
+        let places = Places(shares.counted(&self.counters, label));
         let listener = VettingListener::new(listener, self.vet.clone());
         let mut acceptor = Acceptor::new(listener, places, |error| {
             warn!(%error, "a connection to the command socket was not accepted");

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
 
+use crate::net::connection_counters::ConnectionCounters;
 use crate::net::socket::{self, Access, SocketError};
 use crate::process::launch::ProcessLauncher;
 
@@ -61,6 +62,8 @@ pub struct HostApi {
     pub service: RegistryService,
     /// Whether a process answers on what they offer.
     pub prober: Arc<SocketProber>,
+    /// Counts connections.
+    pub counters: ConnectionCounters,
 }
 
 /// The served socket. Dropped without [`Serving::end`], it is served on.
@@ -99,7 +102,7 @@ impl HostApi {
             .add_service(InterceptedService::new(registry, gate));
         let end = ending.clone();
         let task = actix_rt::spawn(async move {
-            let incoming = connections::incoming(listener);
+            let incoming = connections::incoming(listener, &self.counters);
             let served = server.serve_with_incoming_shutdown(incoming, end.cancelled()).await;
             if let Err(error) = served {
                 tracing::error!(%error, "the host socket is not served any more");

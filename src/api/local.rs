@@ -27,6 +27,7 @@ use crate::api::audit::{self, Wanted};
 use crate::api::peers::judge_levels;
 use crate::api::principal::Principal;
 use crate::net::accept::Acceptor;
+use crate::net::connection_counters::ConnectionCounters;
 use crate::net::levels::{Level, Levels};
 use crate::net::pools::{PoolSizes, Pools};
 use crate::net::shares::Most;
@@ -78,12 +79,14 @@ impl LocalApi {
         listener: UnixListener,
         launcher: Arc<ProcessLauncher>,
         levels: Arc<Levels>,
+        counters: &ConnectionCounters,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), tonic::transport::Error> {
         let registry = RegistryServer::new(self.registry.clone());
         let service = LocalAgentServer::new(self).max_decoding_message_size(REQUEST_MAX);
         let own_uid = rustix::process::geteuid().as_raw();
         let places = Pools::new("the local socket", CONNECTIONS, own_uid);
+        let places = places.counted(counters, "agent");
         let vet = judge_levels("agent.sock", launcher, Arc::clone(&levels));
         let listener = VettingListener::new(listener, vet);
         let acceptor = Acceptor::new(listener, places, |error| {

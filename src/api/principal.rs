@@ -36,7 +36,10 @@ impl Principal {
             return stated.clone();
         }
         match extensions.get::<Caller>() {
-            Some(caller) => Self::of_caller(caller.clone(), Via::AgentSocket).await,
+            Some(caller) => {
+                let via = extensions.get::<Via>().copied().unwrap_or(Via::AgentSocket);
+                Self::of_caller(caller.clone(), via).await
+            }
             None => Self { name: "the web console".into(), uid: None, via: Via::Http },
         }
     }

@@ -28,6 +28,10 @@ pub(crate) struct Agent<'a> {
     hold: Option<Hold<'a>>,
     /// Address of the HTTP listener; empty without one.
     http: &'a str,
+    /// Path of the unix socket on which HTTP is served too; empty without one.
+    http_socket: &'a str,
+    /// Whether connections to the address in `http` have TLS.
+    http_tls: bool,
     /// The id of this machine.
     instance_id: &'a str,
     /// The machine; null from an agent that does not tell.
@@ -134,6 +138,8 @@ impl<'a> From<&'a local::AgentStatus> for Agent<'a> {
         Self {
             hold: agent.hold.as_ref().map(Hold::from),
             http: &agent.http,
+            http_socket: &agent.http_socket,
+            http_tls: agent.http_tls,
             instance_id: &agent.instance_id,
             machine: agent.machine.as_ref().map(Machine::from),
             link: &agent.link,

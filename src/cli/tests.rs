@@ -228,6 +228,8 @@ fn everything() -> Script {
         instance_id: "i".to_owned(),
         troubles: Vec::new(),
         http: String::new(),
+        http_tls: false,
+        http_socket: String::new(),
         hold: None,
         machine: None,
     });

@@ -13,6 +13,9 @@ impl SocketMode {
     /// Owner and group: `0770`.
     pub const GROUP: Self = Self(0o770);
 
+    /// Owner and group, without the right to execute: `0660`.
+    pub const READ_WRITE: Self = Self(0o660);
+
     /// Reads an octal text such as `0770` or `600`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -261,6 +261,24 @@ fn a_listener_beyond_loopback_must_be_allowed() {
     assert!(problem.reason.contains("openssl rand"), "{}", problem.reason);
     assert!(allowed().set("api.http_token_file=/etc/token").load().is_ok());
     check("api.http_token_file=token", "start it with a slash");
+    let only_certificate = Fixture::new().set("api.http_tls_cert=/etc/tls.crt").problem();
+    assert_eq!(only_certificate.key, "api.http_tls_key");
+    let (needs, named) = ("TLS needs a certificate and its key", "and api.http_tls_cert is not");
+    let reason = only_certificate.reason;
+    assert!(reason.contains(needs) && reason.contains(named), "{reason}");
+    let only_key = Fixture::new().set("api.http_tls_key=/etc/tls.key").problem();
+    assert_eq!(only_key.key, "api.http_tls_cert");
+    let both = |cert: &str| {
+        Fixture::new().set(&format!("api.http_tls_cert={cert}")).set("api.http_tls_key=/tls.key")
+    };
+    assert!(both("/tls.crt").load().is_ok());
+    assert!(both("tls.crt").problem().reason.contains("start it with a slash"));
+    check("api.http_socket=http.sock", "start it with a slash");
+    check("api.http_socket=/run/guest-agent/command.sock", "another socket of the agent");
+    check(&format!("api.http_socket=/{}.sock", "x".repeat(99)), "choose a shorter path");
+    check("api.http_socket_group=a:b", "is not the name of a group");
+    check("api.http_socket_mode=rw", "write permissions in octal");
+    assert!(Fixture::new().set("api.http_socket=/run/guest-agent/http.sock").load().is_ok());
     let one = Fixture::new().set("api.http_token_file=/t").set("api.http_admin_token_file=/t");
     assert_eq!(one.problem().key, "api.http_admin_token_file");
 }

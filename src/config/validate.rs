@@ -281,6 +281,8 @@ fn api(config: &Config, rules: &mut Rules<'_>) {
     rules.duration("api.command_timeout", api.command_timeout, bounds.0, bounds.1);
     rules.text("api.command_socket_group", &api.command_socket_group, 0, 32);
     http(api, rules);
+    http_tls(api, rules);
+    http_socket(config, rules);
 }
 
 fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
@@ -326,11 +328,53 @@ fn http(api: &ApiConfig, rules: &mut Rules<'_>) {
             || {
                 format!(
                     "{address} can be reached from other machines; listen on 127.0.0.1, or set \
-                 api.http_allow_remote = true if you want that"
+                 api.http_allow_remote = true if you want that, with api.http_tls_cert and \
+                 api.http_tls_key unless the network encrypts"
                 )
             },
         );
     }
+}
+
+fn http_tls(api: &ApiConfig, rules: &mut Rules<'_>) {
+    let (certificate, key) = ("api.http_tls_cert", "api.http_tls_key");
+    for (name, file, of, other) in [
+        (certificate, &api.http_tls_cert, key, &api.http_tls_key),
+        (key, &api.http_tls_key, certificate, &api.http_tls_cert),
+    ] {
+        rules.require(name, file.is_empty() || Path::new(file).is_absolute(), || {
+            format!("{file:?} is not an absolute path; start it with a slash")
+        });
+        rules.require(name, !file.is_empty() || other.is_empty(), || {
+            format!(
+                "it is empty, and {of} is not: TLS needs a certificate and its key; name the file \
+                 of this one, or empty both"
+            )
+        });
+    }
+}
+
+fn http_socket(config: &Config, rules: &mut Rules<'_>) {
+    let name = "api.http_socket";
+    rules.group("api.http_socket_group", &config.api.http_socket_group);
+    if config.api.http_socket.is_empty() {
+        return;
+    }
+    let path = Path::new(&config.api.http_socket);
+    rules.absolute(name, path);
+    // It is made under this name first.
+    let longest = path.with_extension("sock.new").as_os_str().len();
+    rules.require(name, longest <= SOCKET_PATH_MAX, || {
+        format!(
+            "{path:?} is too long for the address of a socket, which has at most {SOCKET_PATH_MAX} \
+             bytes, a few of them for the name under which it is made; choose a shorter path"
+        )
+    });
+    let agent = &config.agent;
+    let others = [agent.socket(), agent.command_socket(), agent.host_socket()];
+    rules.require(name, !others.iter().any(|other| other == path), || {
+        format!("{path:?} is another socket of the agent; choose another path")
+    });
 }
 
 fn log(config: &Config, rules: &mut Rules<'_>) {

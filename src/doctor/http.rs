@@ -26,6 +26,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = tokens.filter_map(|(key, file)| token(key, file)).collect();
     findings.extend(tokens_file(&api.http_tokens_file, host.now));
     findings.extend(listener(host));
+    findings.extend(socket(host));
+    findings.extend(unencrypted(host));
     findings
 }
 
@@ -94,6 +96,41 @@ fn listener(host: &Host<'_>) -> Option<Finding> {
     }
 }
 
+/// Whether the socket is served that the configuration names.
+fn socket(host: &Host<'_>) -> Option<Finding> {
+    let wanted = &host.config.api.http_socket;
+    let Agent::Answers { itself, .. } = host.agent else { return None };
+    let agent = itself.agent.as_ref()?;
+    if wanted.is_empty() || agent.http_socket == *wanted {
+        return None;
+    }
+    let mut troubles = agent.troubles.iter();
+    let trouble = troubles.find(|trouble| trouble.contains("the HTTP socket is off"));
+    let why = trouble.map_or("the running agent has another configuration", |why| why);
+    Some(Finding::new(
+        Severity::Error,
+        format!("the agent does not listen on {wanted}, which api.http_socket names"),
+        why,
+        "correct that; the agent tries again by itself, and takes another path at `systemctl reload \
+         guest-agent`",
+    ))
+}
+
+/// Whether tokens cross a network that everybody may read.
+fn unencrypted(host: &Host<'_>) -> Option<Finding> {
+    let api = &host.config.api;
+    let address = api.http_listen.filter(|address| !address.ip().is_loopback())?;
+    if !api.http_tls_cert.is_empty() {
+        return None;
+    }
+    Some(Finding::new(
+        Severity::Warning,
+        format!("HTTP on {address} is not encrypted, and other machines reach it"),
+        "a token that crosses the network can be read on the way",
+        "set api.http_tls_cert and api.http_tls_key, unless the network encrypts",
+    ))
+}
+
 /// What is wrong with the file of a token.
 fn token(key: &str, file: &str) -> Option<Finding> {
     let stat = match std::fs::metadata(file) {
@@ -150,6 +187,22 @@ mod tests {
         assert_eq!(end.severity, Severity::Warning);
         assert_eq!(end.what, "the HTTP token a ends at 2030-03-18T00:00:00Z");
         assert!(end.fix.contains("http-token revoke a"), "{end:?}");
+    }
+
+    #[test]
+    fn an_address_that_other_machines_reach_is_to_have_tls() {
+        let mut config = crate::config::Config::default();
+        let agent = Agent::Hidden { reason: String::new() };
+        let look = |config: &crate::config::Config| {
+            let now = std::time::SystemTime::now();
+            unencrypted(&Host { config, agent: &agent, now }).map(|found| found.severity)
+        };
+        config.api.http_listen = Some(([127, 0, 0, 1], 9464).into());
+        assert_eq!(look(&config), None);
+        config.api.http_listen = Some(([0, 0, 0, 0], 9464).into());
+        assert_eq!(look(&config), Some(Severity::Warning));
+        config.api.http_tls_cert = "/etc/tls.crt".to_owned();
+        assert_eq!(look(&config), None);
     }
 
     #[test]

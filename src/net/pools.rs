@@ -3,6 +3,7 @@
 //! other user, and not all of them together, can keep these out.
 
 use super::accept::Bound;
+use super::connection_counters::{ConnectionCounters, Label};
 use super::shares::{HasPeer, Most, Peer, Place, Shares};
 
 /// The places of the two kinds of users.
@@ -29,6 +30,15 @@ impl Pools {
     pub(crate) fn new(listener: &'static str, sizes: PoolSizes, own_uid: u32) -> Self {
         let pool = |most| Shares::new(listener, most);
         Self { own_uid, own: pool(sizes.own), others: pool(sizes.others) }
+    }
+
+    /// The same, counted for the metrics under this name of the listener. To be called before the
+    /// first connection comes.
+    #[must_use]
+    pub(crate) fn counted(self, counters: &ConnectionCounters, listener: &'static str) -> Self {
+        let own = self.own.counted(counters, Label { listener, places: "usual" });
+        let others = self.others.counted(counters, Label { listener, places: "others" });
+        Self { own, others, ..self }
     }
 
     /// A place for a connection of this peer, as [`Shares::place`] gives it.

@@ -27,6 +27,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::connection_counters::{ConnectionCounters, Counter, Label};
 use super::peer_uid;
 
 /// How long an idle connection may take to leave. It has nothing to finish.
@@ -81,6 +82,7 @@ struct Table {
     seats: Mutex<Seats>,
     /// A connection left, or is not idle any more.
     changed: Notify,
+    counter: Arc<Counter>,
 }
 
 /// The connections, the oldest first.
@@ -110,6 +112,13 @@ struct Seat {
 impl Shares {
     pub(crate) fn new(listener: &'static str, most: Most) -> Self {
         Self { listener, most, table: Arc::default() }
+    }
+
+    /// The same, counted for the metrics. To be called before the first connection comes.
+    #[must_use]
+    pub(crate) fn counted(self, counters: &ConnectionCounters, label: Label) -> Self {
+        let counter = counters.of(label, self.most.all);
+        Self { table: Arc::new(Table { counter, ..Table::default() }), ..self }
     }
 
     /// A place for a connection of this peer. Waits for an idle connection to leave where one has
@@ -143,6 +152,7 @@ impl Shares {
                 break;
             }
         }
+        self.table.counter.refused();
         None
     }
 
@@ -178,6 +188,7 @@ impl Table {
             is_to_leave: AtomicBool::new(false),
             reader: AtomicWaker::new(),
         });
+        self.counter.opened();
         seats.all.insert(number, Arc::clone(&seat));
         *seats.by_peer.entry(peer).or_default() += 1;
         Ok(Place(seat))
@@ -227,7 +238,9 @@ impl Seat {
     }
 
     fn leave(&self) {
-        self.is_to_leave.store(true, Ordering::Release);
+        if !self.is_to_leave.swap(true, Ordering::AcqRel) {
+            self.table.counter.shed();
+        }
         self.reader.wake();
     }
 }
@@ -272,6 +285,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let Seat { number, peer, table, .. } = &*self.0;
+        table.counter.closed();
         let mut seats = table.seats();
         seats.all.remove(number);
         if let Some(count) = seats.by_peer.get_mut(peer) {
@@ -469,6 +483,24 @@ mod tests {
         let since = Instant::now();
         assert!(open.shares.place(Peer::User(1)).await.is_none());
         assert_eq!(since.elapsed(), LEAVING_WAIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_are_counted_with_those_that_left_and_those_that_got_no_place() {
+        let counters = ConnectionCounters::default();
+        let label = Label { listener: "test", places: "usual" };
+        let shares = Shares::new("the test", MOST).counted(&counters, label);
+        let mut open = Open { shares, places: Vec::new() };
+        (0..MOST.each).for_each(|_| open.comes(1));
+        assert_eq!(open.makes_room_for(1).await, Some(0));
+        for (_, place) in &open.places {
+            place.requested().note();
+        }
+        assert!(open.shares.place(Peer::User(1)).await.is_none());
+        open.places.pop();
+        let [counted] = counters.now()[..] else { panic!("{:?}", counters.now()) };
+        assert_eq!((counted.open, counted.limit), (MOST.each - 1, MOST.all));
+        assert_eq!((counted.refused, counted.shed), (1, 1));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! it is a socket that no process answers on: a file of another user is never deleted.
 
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Gid, Group};
@@ -96,6 +96,14 @@ pub async fn bind(path: &Path, access: &Access) -> Result<UnixListener, SocketEr
         return Err(failed(cause));
     }
     Ok(listener)
+}
+
+/// The group that owns a socket.
+///
+/// # Errors
+/// It cannot be looked at.
+pub(crate) fn group(path: &Path) -> std::io::Result<u32> {
+    std::fs::symlink_metadata(path).map(|found| found.gid())
 }
 
 /// Whether this is a socket, and no process listens on it. Never waits.

@@ -1,19 +1,16 @@
 //! The TLS of a client: what its files say, read anew for every connection.
 
 use std::error::Error;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::AsyncReadExt;
+
+use super::certificate::{PairError, read_pem};
 
 /// What HTTP/2 is called in a handshake.
 pub(super) const ALPN: &[u8] = b"h2";
-
-/// Largest certificate or key file that is read, in bytes.
-const MAX_PEM: u64 = 1 << 20;
 
 /// The files for `https` endpoints, read for every connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,12 +35,8 @@ pub struct ClientCertificate {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     /// A certificate or a key cannot be read.
-    #[error("cannot read {}", path.display())]
-    File {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] PairError),
     /// What a file holds is not what it should be.
     #[error("the TLS files cannot be used")]
     Unusable(#[source] Box<dyn Error + Send + Sync>),
@@ -60,21 +53,25 @@ struct Pem {
 
 /// What a connection is secured with.
 pub(super) async fn config(files: &TlsFiles) -> Result<Arc<rustls::ClientConfig>, TlsError> {
-    let authorities = match &files.authorities {
-        Some(path) => Some(read_pem(path).await?),
-        None => None,
-    };
-    let client = match &files.client {
-        Some(client) => Some((read_pem(&client.certificate).await?, read_pem(&client.key).await?)),
-        None => None,
-    };
-    // The system's authorities are read there, from files.
-    let config = tokio::task::spawn_blocking(move || Pem { authorities, client }.config());
-    let config = config.await.map_err(|_| TlsError::Aborted)?.map_err(TlsError::Unusable)?;
-    Ok(Arc::new(config))
+    let files = files.clone();
+    // The system's authorities are read there, too.
+    let config = tokio::task::spawn_blocking(move || {
+        Pem::read(&files)?.config().map_err(TlsError::Unusable)
+    });
+    config.await.map_err(|_| TlsError::Aborted)?.map(Arc::new)
 }
 
 impl Pem {
+    /// Blocks.
+    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let authorities = files.authorities.as_deref().map(read_pem).transpose()?;
+        let client = match &files.client {
+            Some(client) => Some((read_pem(&client.certificate)?, read_pem(&client.key)?)),
+            None => None,
+        };
+        Ok(Self { authorities, client })
+    }
+
     /// Blocks.
     fn config(self) -> Result<rustls::ClientConfig, Box<dyn Error + Send + Sync>> {
         let authorities: Vec<CertificateDer> = match self.authorities {
@@ -102,20 +99,4 @@ impl Pem {
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
     }
-}
-
-async fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let read = async {
-        let mut bytes = Vec::new();
-        let file = tokio::fs::OpenOptions::new()
-            .read(true)
-            // A pipe without a writer would hold on to a thread for ever, one more with each
-            // attempt.
-            .custom_flags(nix::libc::O_NONBLOCK)
-            .open(path)
-            .await?;
-        file.take(MAX_PEM).read_to_end(&mut bytes).await?;
-        io::Result::Ok(bytes)
-    };
-    read.await.map_err(|source| TlsError::File { path: path.to_owned(), source })
 }

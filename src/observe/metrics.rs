@@ -21,6 +21,8 @@ use guest_agent_actors::registry::view::RegistryView;
 use tokio::sync::watch;
 
 use crate::link::{Link, LinkState};
+use crate::net::certificates::Certificates;
+use crate::net::connection_counters::ConnectionCounters;
 use crate::observe::forwarding::Forwarding;
 
 pub mod catalogue;
@@ -61,6 +63,10 @@ pub struct Sources {
     pub token_expiries: watch::Receiver<TokenExpiries>,
     /// Whether the agent is ready.
     pub readiness: watch::Receiver<Readiness>,
+    /// Counts the connections of all listeners.
+    pub connections: ConnectionCounters,
+    /// Knows when certificates end.
+    pub certificates: Certificates,
     /// When this agent was started.
     pub started_at: SystemTime,
 }

@@ -25,6 +25,8 @@ use rand::TryRngCore;
 use tokio::net::TcpListener;
 use tokio::sync::{OnceCell, oneshot, watch};
 
+use crate::net::connection_counters::ConnectionCounters;
+
 mod connections;
 mod door;
 mod metadata;
@@ -65,6 +67,7 @@ pub struct PluginHost {
 struct Shared {
     door: Arc<Door>,
     service_url: watch::Receiver<Arc<str>>,
+    counters: ConnectionCounters,
     port: OnceCell<u16>,
     running: Mutex<HashMap<ProcessRun, oneshot::Sender<()>>>,
     /// How many processes there are.
@@ -75,13 +78,18 @@ struct Shared {
 
 impl PluginHost {
     /// A host that runs nothing yet. `service_url` names the control plane, `others` knows the
-    /// tickets of plugins of other kinds.
+    /// tickets of plugins of other kinds, `counters` count connections.
     #[must_use]
-    pub fn new(service_url: watch::Receiver<Arc<str>>, others: TicketOwner) -> Self {
+    pub fn new(
+        service_url: watch::Receiver<Arc<str>>,
+        others: TicketOwner,
+        counters: ConnectionCounters,
+    ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 door: Arc::new(Door::new(others)),
                 service_url,
+                counters,
                 port: OnceCell::new(),
                 running: Mutex::default(),
                 alive: watch::Sender::new(0),
@@ -116,6 +124,7 @@ impl PluginHost {
                 listener,
                 Arc::clone(&self.shared.door),
                 self.shared.service_url.clone(),
+                self.shared.counters.clone(),
             );
             tokio::spawn(service);
             Ok(port)

@@ -352,7 +352,7 @@ impl Alone {
         let command = AdmissionCommand::new(&command("admission_trouble", &arguments));
         let gate = Gate { command, timeout: PATIENCE };
         let (_, service_url) = tokio::sync::watch::channel("https://control".into());
-        let host = PluginHost::new(service_url.clone(), Arc::new(|_| None));
+        let host = PluginHost::new(service_url.clone(), Arc::new(|_| None), Default::default());
         let clock = Arc::new(SystemClock);
         let actor = AdmissionActor::new(
             Arc::new(host.clone()),

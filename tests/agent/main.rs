@@ -31,6 +31,8 @@ mod harness;
 mod holds;
 mod hostile;
 mod http;
+mod http_socket;
+mod https;
 
 mod incident;
 mod install;

@@ -46,6 +46,12 @@ pub struct AgentStatus {
     /// The machine that the agent runs on.
     #[prost(message, optional, tag = "11")]
     pub machine: ::core::option::Option<Machine>,
+    /// Whether connections to the address in `http` have TLS.
+    #[prost(bool, tag = "12")]
+    pub http_tls: bool,
+    /// Path of the unix socket on which HTTP is served too; empty without one.
+    #[prost(string, tag = "13")]
+    pub http_socket: ::prost::alloc::string::String,
 }
 /// What tells one machine from another for a person. A field is empty where it is not known.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -41,6 +41,7 @@ impl Bench {
             vm_events,
             audit,
             config: in_effect,
+            counters: ConnectionCounters::default(),
             vet: Arc::new(|_| Box::pin(std::future::ready(Ok(())))),
         };
         tokio::spawn(commands.serve(listener));

@@ -7,6 +7,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::Stream;
 
 use crate::net::accept::Acceptor;
+use crate::net::connection_counters::ConnectionCounters;
 use crate::net::placed::Placed;
 use crate::net::pools::{PoolSizes, Pools};
 use crate::net::shares::Most;
@@ -18,9 +19,10 @@ const CONNECTIONS: PoolSizes =
 /// The connections to the host socket.
 pub(super) fn incoming(
     listener: UnixListener,
+    counters: &ConnectionCounters,
 ) -> impl Stream<Item = std::io::Result<Placed<UnixStream>>> {
     let pools = Pools::new("the host socket", CONNECTIONS, nix::unistd::getuid().as_raw());
-    Acceptor::new(listener, pools, |error| {
+    Acceptor::new(listener, pools.counted(counters, "host"), |error| {
         tracing::warn!(%error, "a connection to the host socket was not accepted");
     })
     .incoming()

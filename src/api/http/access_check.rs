@@ -17,8 +17,10 @@ use axum::response::{IntoResponse, Response};
 use super::access::{Grant, Granted};
 use super::health;
 use super::refusal::Refusal;
+use super::scheme::Scheme;
 use super::session::{LOGIN, Session, WITHOUT_SESSION};
 use super::site::{Reach, Site};
+use super::socket_peer::SocketPeer;
 
 /// Longest that a request may wait for the head of its response. A body that streams may take
 /// longer.
@@ -90,13 +92,14 @@ fn shown(path: &str) -> String {
 fn admit(site: &Site, request: &Request) -> Result<(Option<Grant>, Option<Session>), Refusal> {
     let headers = request.headers();
     let host = host(request);
-    if site.reach == Reach::Loopback {
+    if site.reach != Reach::Network {
         check_host(host.as_ref())?;
     }
     if !request.method().is_safe() {
-        check_origin(headers, host.as_ref())?;
+        check_origin(headers, host.as_ref(), site.scheme)?;
     }
     let (grant, session) = grant(site, headers);
+    let grant = with_peer(grant, request)?;
     let path = request.uri().path();
     if grant.is_none() && !health::PATHS.contains(&path) && !WITHOUT_SESSION.contains(&path) {
         return Err(Refusal::unknown());
@@ -104,12 +107,31 @@ fn admit(site: &Site, request: &Request) -> Result<(Option<Grant>, Option<Sessio
     Ok((grant, session))
 }
 
+/// The same on the unix socket, where the user of the peer counts too: a token adds to what that user
+/// may do.
+fn with_peer(grant: Option<Grant>, request: &Request) -> Result<Option<Grant>, Refusal> {
+    match request.extensions().get::<SocketPeer>() {
+        None => Ok(grant),
+        Some(SocketPeer::Refused(why)) => Err(Refusal::new(StatusCode::FORBIDDEN, why.to_string())),
+        // A wrong token is refused here, too: its sender expects to be recognised.
+        Some(SocketPeer::Allowed(_))
+            if grant.is_none() && request.headers().contains_key(header::AUTHORIZATION) =>
+        {
+            Ok(None)
+        }
+        Some(SocketPeer::Allowed(peer)) => {
+            let of_peer = Grant { access: *peer, token: None };
+            Ok(Some(grant.filter(|grant| grant.access >= *peer).unwrap_or(of_peer)))
+        }
+    }
+}
+
 /// What a request may do by what it brings along: a token, or the session that was begun with one.
 /// A session ends with its token. Other machines need a token, whatever the files of tokens say.
 fn grant(site: &Site, headers: &HeaderMap) -> (Option<Grant>, Option<Session>) {
     let token = bearer(headers);
     if token.is_none()
-        && let Some(session) = site.sessions.find(headers)
+        && let Some(session) = site.sessions.find(headers, site.scheme.cookie_name())
         && let Some(grant) = site.tokens.grant_of_digest(&session.of)
     {
         return (Some(grant), Some(session));
@@ -155,13 +177,17 @@ fn check_host(host: Option<&Authority>) -> Result<(), Refusal> {
 }
 
 /// A request that changes something must not come from a page of another site.
-fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Refusal> {
+fn check_origin(
+    headers: &HeaderMap,
+    host: Option<&Authority>,
+    scheme: Scheme,
+) -> Result<(), Refusal> {
     // What the browser found, which no page can change. It also holds where a proxy with TLS is
     // between.
     let is_own = match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(site) => matches!(site, b"same-origin" | b"none"),
         None => headers.get(header::ORIGIN).is_none_or(|origin| {
-            let own = host.map(|host| format!("http://{host}"));
+            let own = host.map(|host| format!("{}://{host}", scheme.as_str()));
             own.is_some_and(|own| origin.as_bytes().eq_ignore_ascii_case(own.as_bytes()))
         }),
     };
@@ -186,6 +212,7 @@ mod tests {
     use axum::body::Body;
 
     use super::*;
+    use crate::api::http::access::Access;
 
     fn request(host: &str) -> Request {
         Request::builder().uri("/").header("host", host).body(Body::empty()).expect("a request")
@@ -237,7 +264,8 @@ mod tests {
             let headers = headers.iter().map(|(name, value)| {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
-            check_origin(&headers.collect(), Some(&"localhost:9".parse().expect("a host"))).is_ok()
+            let host = "localhost:9".parse().expect("a host");
+            check_origin(&headers.collect(), Some(&host), Scheme::Http).is_ok()
         };
         assert!(check(&[]), "a program sends neither");
         assert!(check(&[("origin", "http://localhost:9"), ("sec-fetch-site", "same-origin")]));
@@ -253,6 +281,44 @@ mod tests {
             let own = [("origin", "http://localhost:9"), ("sec-fetch-site", site)];
             assert!(!check(&own), "{site}");
         }
+    }
+
+    #[test]
+    fn over_tls_the_agents_own_pages_have_its_scheme() {
+        let host = "localhost:9".parse().expect("a host");
+        for (origin, is_own) in [("https://localhost:9", true), ("http://localhost:9", false)] {
+            let headers = [(header::ORIGIN, HeaderValue::from_static(origin))];
+            let checked = check_origin(&headers.into_iter().collect(), Some(&host), Scheme::Https);
+            assert_eq!(checked.is_ok(), is_own, "{origin}");
+        }
+    }
+
+    #[test]
+    fn on_the_socket_a_token_adds_to_what_the_user_may_do_and_a_wrong_one_is_refused() {
+        let (read, act) = (Some(Access::Read), Some(Access::Act));
+        let grant = |access: Option<Access>| {
+            access.map(|access| Grant { access, token: Some("ci".into()) })
+        };
+        let check = |peer: SocketPeer, token: Option<&'static str>, access| {
+            let mut request = request("localhost");
+            request.extensions_mut().insert(peer);
+            if let Some(token) = token {
+                let value = HeaderValue::from_static(token);
+                request.headers_mut().insert(header::AUTHORIZATION, value);
+            }
+            let found = with_peer(grant(access), &request)?;
+            Ok(found.map(|found| found.access))
+        };
+        let allowed = SocketPeer::Allowed;
+        assert_eq!(check(allowed(Access::Read), None, None), Ok(read));
+        assert_eq!(check(allowed(Access::Act), None, read), Ok(act));
+        assert_eq!(check(allowed(Access::Read), Some("Bearer admin"), act), Ok(act));
+        assert_eq!(check(allowed(Access::Act), Some("Bearer reader"), read), Ok(act));
+        assert_eq!(check(allowed(Access::Act), Some("Bearer wrong"), None), Ok(None));
+        let refused = check(SocketPeer::Refused("no".into()), Some("Bearer admin"), act);
+        assert_eq!(refused, Err(Refusal::new(StatusCode::FORBIDDEN, "no")));
+        let elsewhere = with_peer(grant(read), &request("localhost"));
+        assert_eq!(elsewhere.map(|found| found.map(|found| found.access)), Ok(read), "a port");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The connections: a bounded number, each with deadlines for what its client has to do.
 //!
 //! ```text
-//!   accept ─► a place? ─┬─ yes, after the oldest idle one left where it must ─► all pages
-//!                       └─ none is idle ─► one of the spare places ─► health, or 503; then it closes
+//!   accept ─► a place? ─┬─ yes, after the oldest idle one left where it must ─► [TLS] ─► all pages
+//!                       └─ none is idle ─► one of the spare places ─► [TLS] ─► health, or 503; then it closes
 //! ```
 //!
 //! So a probe of the agent's health is answered whatever other clients do.
@@ -22,17 +22,19 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::api::http::health;
 use crate::api::http::refusal::Refusal;
-use crate::api::http::write_timeout::WriteTimeout;
-use crate::net::accept::{Acceptor, Bound};
+use crate::api::http::socket_peer::SocketPeer;
+use crate::net::accept::{Acceptor, Bound, Listener};
+use crate::net::connection_counters::{ConnectionCounters, Label};
 use crate::net::placed::Placed;
 use crate::net::shares::{HasPeer, Most, Place, Requested, Shares};
+use crate::net::vetted::Caller;
 
 /// Most bytes of a request's head, and of a response that wait for the client.
 const BUFFER_MAX: usize = 16 << 10;
@@ -44,6 +46,8 @@ pub(super) struct Limits {
     pub(super) connections: Most,
     /// Most further connections, over which only questions about health are answered.
     pub(super) spare: Most,
+    /// Longest that a TLS handshake may take.
+    pub(super) handshake: Duration,
     /// Longest that a request's head may take, or an idle connection be kept.
     pub(super) head: Duration,
     /// Longest that a client may read nothing of its response.
@@ -57,6 +61,7 @@ impl Default for Limits {
         Self {
             connections: Most { all: 96, each: 64 },
             spare: Most { all: 32, each: 8 },
+            handshake: Duration::from_secs(10),
             head: Duration::from_secs(10),
             stall: Duration::from_secs(20),
             end: Duration::from_secs(2),
@@ -65,18 +70,29 @@ impl Default for Limits {
 }
 
 /// The places of connections.
-struct Places {
+pub(super) struct Places {
     usual: Shares,
     spare: Shares,
 }
 
 /// What a connection is served with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Service {
+pub(super) enum Service {
     /// All pages, one after the other.
     Pages,
     /// Health, or a refusal; once.
     Health,
+}
+
+/// How the connections of a listener are served.
+#[derive(Clone)]
+pub(super) struct Server {
+    /// All pages.
+    pub(super) pages: Router,
+    /// What connections may take.
+    pub(super) limits: Limits,
+    /// Cancelled when the connections are to end.
+    pub(super) ending: CancellationToken,
 }
 
 /// A body that says when its connection is idle again.
@@ -85,73 +101,89 @@ struct Answer {
     requested: Requested,
 }
 
-/// Serves a listener until it is to end, and its connections a little longer.
-pub(super) async fn serve(
-    listener: TcpListener,
-    pages: Router,
-    limits: Limits,
-    ending: CancellationToken,
-) {
-    let spare = Shares::new("HTTP", limits.spare);
-    let places = Places { usual: Shares::new("HTTP", limits.connections), spare: spare.clone() };
-    let mut acceptor = Acceptor::new(listener, places, |error| {
-        warn!(%error, "an HTTP connection was not accepted");
-    });
-    let mut open = JoinSet::new();
-    loop {
-        let stream = tokio::select! {
-            accepted = acceptor.next() => accepted,
-            // The set forgets connections that ended.
-            Some(_) = open.join_next() => continue,
-            () = ending.cancelled() => break,
-        };
-        let service = if spare.has(stream.place()) { Service::Health } else { Service::Pages };
-        open.spawn(converse(stream, service, pages.clone(), limits, ending.clone()));
-    }
-    drop(acceptor);
-    let all_end = async { while open.join_next().await.is_some() {} };
-    // The connections that are still open are cut when the set is dropped.
-    drop(tokio::time::timeout(limits.end, all_end).await);
-}
+// === impl Server ===
 
-async fn converse(
-    stream: Placed<TcpStream>,
-    service: Service,
-    pages: Router,
-    limits: Limits,
-    ending: CancellationToken,
-) {
-    let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(BUFFER_MAX);
-    server.keep_alive(service == Service::Pages);
-    let requested = stream.requested();
-    let pages = TowerToHyperService::new(pages);
-    let answer = service_fn(move |request: Request<Incoming>| {
-        requested.note();
-        let requested = requested.clone();
-        let is_refused =
-            service == Service::Health && !health::PATHS.contains(&request.uri().path());
-        let page = (!is_refused).then(|| pages.call(request));
-        async move {
-            let response = match page {
-                Some(page) => page.await?,
-                None => too_many().into_response(),
+impl Server {
+    /// Serves a listener until it is to end, and its connections a little longer. `converse` serves
+    /// one connection, most likely with [`Server::converse`].
+    pub(super) async fn serve<L, F>(
+        &self,
+        listener: L,
+        places: Places,
+        converse: impl Fn(Self, Placed<L::Stream>, Service) -> F,
+    ) where
+        L: Listener,
+        L::Stream: HasPeer + Sync,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let spare = places.spare.clone();
+        let mut acceptor = Acceptor::new(listener, places, |error| {
+            warn!(%error, "an HTTP connection was not accepted");
+        });
+        let mut open = JoinSet::new();
+        loop {
+            let stream = tokio::select! {
+                accepted = acceptor.next() => accepted,
+                // The set forgets connections that ended.
+                Some(_) = open.join_next() => continue,
+                () = self.ending.cancelled() => break,
             };
-            Ok::<_, Infallible>(response.map(|body| Answer { body, requested }))
+            let is_spare = spare.has(stream.place());
+            let service = if is_spare { Service::Health } else { Service::Pages };
+            open.spawn(converse(self.clone(), stream, service));
         }
-    });
-    let stream = TokioIo::new(WriteTimeout::new(stream, limits.stall));
-    let serving = server.serve_connection(stream, answer);
-    tokio::pin!(serving);
-    let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
-        () = ending.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+        drop(acceptor);
+        let all_end = async { while open.join_next().await.is_some() {} };
+        // The connections that are still open are cut when the set is dropped.
+        drop(tokio::time::timeout(self.limits.end, all_end).await);
+    }
+
+    /// Serves the requests of one connection. `peer` is what the kernel says of its other end.
+    pub(super) async fn converse(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        requested: Requested,
+        service: Service,
+        peer: Option<(SocketPeer, Option<Caller>)>,
+    ) {
+        let Self { pages, limits, ending } = self;
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(BUFFER_MAX);
+        server.keep_alive(service == Service::Pages);
+        let pages = TowerToHyperService::new(pages);
+        let answer = service_fn(move |mut request: Request<Incoming>| {
+            requested.note();
+            let requested = requested.clone();
+            if let Some((peer, caller)) = &peer {
+                request.extensions_mut().insert(peer.clone());
+                // Under whose name actions are recorded.
+                if let Some(caller) = caller {
+                    request.extensions_mut().insert(caller.clone());
+                }
+            }
+            let is_refused =
+                service == Service::Health && !health::PATHS.contains(&request.uri().path());
+            let page = (!is_refused).then(|| pages.call(request));
+            async move {
+                let response = match page {
+                    Some(page) => page.await?,
+                    None => too_many().into_response(),
+                };
+                Ok::<_, Infallible>(response.map(|body| Answer { body, requested }))
+            }
+        });
+        let serving = server.serve_connection(TokioIo::new(stream), answer);
+        tokio::pin!(serving);
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = ending.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = ended {
+            debug!(%error, "an HTTP connection broke");
         }
-    };
-    if let Err(error) = ended {
-        debug!(%error, "an HTTP connection broke");
     }
 }
 
@@ -162,8 +194,21 @@ fn too_many() -> Refusal {
 
 // === impl Places ===
 
-impl Bound<TcpStream> for Places {
-    async fn place(&self, stream: &TcpStream) -> Option<Place> {
+impl Places {
+    /// Places of a listener, counted for the metrics under this name.
+    pub(super) fn new(
+        limits: Limits,
+        counters: &ConnectionCounters,
+        listener: &'static str,
+    ) -> Self {
+        let places =
+            |most, places| Shares::new("HTTP", most).counted(counters, Label { listener, places });
+        Self { usual: places(limits.connections, "usual"), spare: places(limits.spare, "spare") }
+    }
+}
+
+impl<S: HasPeer + Sync> Bound<S> for Places {
+    async fn place(&self, stream: &S) -> Option<Place> {
         let peer = stream.peer()?;
         match self.usual.find(peer).await {
             Some(place) => Some(place),

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::header;
 use axum::http::request::Parts;
+use guest_agent_actors::model::audit::Via;
 use guest_agent_console_kit::{assets, session};
 
 use crate::api::http::access::{self, Access, Grant};
 use crate::api::http::refusal::Refusal;
+use crate::api::http::socket_peer::SocketPeer;
 use crate::api::principal::Principal;
+use crate::net::vetted::Caller;
 
 /// The path of the page on which people log in.
 pub(crate) const LOGIN: &str = "/console/login";
@@ -33,6 +36,8 @@ pub(crate) struct Visitor {
     pub(crate) access: Access,
     /// The name of their token; `None` where reading needs no token.
     pub(crate) token: Option<Arc<str>>,
+    /// The user at the other end of the unix socket.
+    pub(crate) caller: Option<Caller>,
     /// What they are shown.
     pub(crate) sight: Sight,
     /// Their session. A program sends a token instead; reading may need neither.
@@ -58,9 +63,11 @@ impl<S: Sync> OptionalFromRequestParts<S> for Visitor {
 fn visitor(parts: &Parts) -> Option<Visitor> {
     let session = parts.extensions.get::<Session>().cloned();
     let Grant { access, token } = access::granted(parts)?;
-    let is_known = session.is_some() || parts.headers.contains_key(header::AUTHORIZATION);
+    let acts = parts.extensions.get::<SocketPeer>().is_some_and(SocketPeer::acts);
+    let is_known = acts || session.is_some() || parts.headers.contains_key(header::AUTHORIZATION);
+    let caller = parts.extensions.get::<Caller>().cloned();
     let sight = if is_known { Sight::All } else { Sight::WithoutOutput };
-    Some(Visitor { access, token, sight, session })
+    Some(Visitor { access, token, caller, sight, session })
 }
 
 /// What a visitor is shown. Logs are files that not everybody on the machine may read, and pages on
@@ -83,11 +90,14 @@ impl Visitor {
     }
 
     /// A call of the local API on behalf of this visitor: what it changes is recorded under the name
-    /// of their token.
+    /// of their token, or of their user on the unix socket.
     pub(crate) fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
         if let Some(token) = &self.token {
             request.extensions_mut().insert(Principal::of_token(token));
+        } else if let Some(caller) = &self.caller {
+            request.extensions_mut().insert(caller.clone());
+            request.extensions_mut().insert(Via::Http);
         }
         request
     }

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::access::TokenStore;
+use super::scheme::Scheme;
 use super::session::Sessions;
 use crate::api::local::LocalApi;
 use crate::config::Config;
@@ -26,6 +27,8 @@ pub struct Site {
     pub(crate) sessions: Arc<Sessions>,
     /// Who can reach the listener.
     pub reach: Reach,
+    /// Whether it has TLS.
+    pub(crate) scheme: Scheme,
     /// Cancelled when the server ends, so that responses that stream end as well.
     pub ending: CancellationToken,
 }
@@ -35,6 +38,9 @@ pub struct Site {
 pub enum Reach {
     /// Users of this machine, and every page that their browsers show.
     Loopback,
+    /// Users of this machine, whom the kernel names; with a forwarded connection (`ssh -L`) also the
+    /// pages that a browser elsewhere shows.
+    Socket,
     /// Other machines too.
     Network,
 }

@@ -14,7 +14,6 @@ use guest_agent_proto::local;
 use super::refused::Refused;
 use super::values;
 use crate::display::values::Named;
-use crate::observe::forwarding::Forwarding;
 use crate::store::adoption::Adoption;
 use crate::store::loss_reporter::{shown_key, table_name};
 
@@ -23,8 +22,26 @@ use crate::store::loss_reporter::{shown_key, table_name};
 pub struct HttpHealth {
     /// The address that the server listens on; `None` while it listens on none.
     pub at: Option<SocketAddr>,
-    /// Why it does not listen, and why its tokens cannot be used: a sentence each.
-    pub troubles: Vec<String>,
+    /// Whether connections to the address have TLS.
+    pub is_encrypted: bool,
+    /// The unix socket that the server listens on; `None` while it listens on none.
+    pub socket: Option<PathBuf>,
+    /// Why tokens cannot be used, a sentence each.
+    pub token_troubles: Vec<String>,
+    /// Why the server does not listen on its address.
+    pub address_trouble: Option<String>,
+    /// Why the server does not listen on its socket.
+    pub socket_trouble: Option<String>,
+}
+
+// === impl HttpHealth ===
+
+impl HttpHealth {
+    /// What is wrong, a sentence each.
+    pub(super) fn troubles(&self) -> impl Iterator<Item = String> {
+        let listening = [&self.address_trouble, &self.socket_trouble];
+        self.token_troubles.iter().chain(listening.into_iter().flatten()).cloned()
+    }
 }
 
 /// What is wrong with the agent itself, a sentence each.
@@ -32,11 +49,9 @@ pub(super) fn troubles(
     health: &StoreHealth,
     readiness: &Readiness,
     refused: &Refused,
-    http: &HttpHealth,
-    forwarding: &Forwarding,
+    others: impl Iterator<Item = String>,
 ) -> Vec<String> {
-    let mut troubles = http.troubles.clone();
-    troubles.extend(forwarding.troubles());
+    let mut troubles: Vec<String> = others.collect();
     let names = |plugins: &[PluginName]| {
         plugins.iter().map(PluginName::as_str).collect::<Vec<_>>().join(", ")
     };

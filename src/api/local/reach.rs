@@ -29,6 +29,7 @@ use crate::api::audit::{self, AuditLog, Wanted};
 use crate::api::host::RegistryService;
 use crate::install::cache::spool::Spool;
 use crate::link::LinkState;
+use crate::net::certificates::Certificates;
 use crate::observe::forwarding::Forwarding;
 use crate::process::logs::PluginLogs;
 
@@ -67,6 +68,8 @@ pub struct LocalApi {
     pub http: watch::Receiver<HttpHealth>,
     /// How the forwarding of plugins' logs fares.
     pub forwarding: Forwarding,
+    /// The certificates that the agent shows.
+    pub certificates: Certificates,
     /// Whether the agent counts as ready.
     pub readiness: watch::Receiver<Readiness>,
     /// Where plugins' output is.
@@ -206,10 +209,13 @@ impl LocalApi {
                 &self.storage.health().borrow(),
                 &self.readiness.borrow(),
                 refused,
-                &http,
-                &self.forwarding,
+                http.troubles()
+                    .chain(self.certificates.troubles(SystemTime::now()))
+                    .chain(self.forwarding.troubles()),
             ),
             http: http.at.map(|at| at.to_string()).unwrap_or_default(),
+            http_tls: http.is_encrypted,
+            http_socket: http.socket.map(|at| at.display().to_string()).unwrap_or_default(),
             hold: hold.map(|hold| show::hold(&hold, None)),
             machine: Some(local::Machine::clone(&self.machine)),
         }

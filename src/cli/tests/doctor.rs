@@ -74,7 +74,7 @@ fn ailing() -> Script {
 
 /// What is printed where nothing is wrong.
 const NOTHING: &str = "nothing is wrong\nchecked: agent, plugins (0), store, disk, permissions, \
-                       access, policies, admission, local plugins, http, forwarding, lock, clock, security, leftovers, \
+                       access, policies, admission, local plugins, http, certificates, forwarding, lock, clock, security, leftovers, \
                        limits\n";
 
 #[test]

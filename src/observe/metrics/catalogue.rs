@@ -192,6 +192,21 @@ catalogue! {
     LOG_FAILURES = "guest_agent_plugin_log_forward_failures" Counter Number ["to"]
         "Messages with lines that failed; each is tried again."
         "`guest-agent doctor` says why the destination does not take them. The lines wait in the plugins' logs.";
+    CONNECTIONS = "guest_agent_connections" Gauge Number ["listener" "places"]
+        "Connections that are open: of agent.sock, command.sock, host.sock, the port of admission plugins, HTTP and its socket; the places are the usual ones, those of others than the agent's user and root, or the spare ones, over which HTTP only tells health."
+        "Near guest_agent_connections_limit clients keep connections that they do not use, or there are too many of them.";
+    CONNECTIONS_LIMIT = "guest_agent_connections_limit" Gauge Number ["listener" "places"]
+        "Most connections that may be open."
+        "It is fixed; see guest_agent_connections.";
+    CONNECTIONS_REFUSED = "guest_agent_connections_refused" Counter Number ["listener" "places"]
+        "Connections that got no place, because all were in use or the share of their user was; one of HTTP may have got a spare place then."
+        "The log names the user or the address that has too many: end what opens them.";
+    CONNECTIONS_SHED = "guest_agent_connections_shed" Counter Number ["listener" "places"]
+        "Idle connections that had to leave for another one."
+        "A client opens connections and sends nothing over them; it harms nobody but itself.";
+    CERTIFICATE_EXPIRY = "guest_agent_tls_certificate_expiry_timestamp" Gauge Seconds ["use"]
+        "When a certificate that the agent shows ends: that of HTTP, or the client certificate for the control plane."
+        "Renew it; the agent reads the new files by itself. `guest-agent doctor` names the files.";
     PLUGINS = "guest_agent_plugins" Gauge Number ["state"]
         "Plugins by their state."
         "`guest-agent status` names those in CRASHED or INSTALL_FAILED, `guest-agent explain NAME` says why.";

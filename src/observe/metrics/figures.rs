@@ -83,6 +83,7 @@ pub(crate) fn write(snapshot: &Snapshot, sink: &mut impl Sink) -> fmt::Result {
     agent(snapshot, &mut writer)?;
     work(snapshot, &mut writer)?;
     forwarding(snapshot, &mut writer)?;
+    listeners(snapshot, &mut writer)?;
     if let Some(plugins) = &snapshot.plugins {
         all_plugins(plugins, snapshot.refused.len(), &mut writer)?;
         each_plugin(plugins, snapshot, &mut writer)?;
@@ -153,6 +154,18 @@ fn forwarding<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::
     writer.counters(&of::LOG_MISSING, of(|it| it.missing_bytes))?;
     writer.counters(&of::LOG_REFUSED, of(|it| it.refused))?;
     writer.counters(&of::LOG_FAILURES, of(|it| it.failures))
+}
+
+/// The connections of listeners, and the certificates.
+fn listeners<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
+    let each =
+        || snapshot.listeners.iter().map(|it| (vec![it.label.listener, it.label.places], it));
+    writer.gauges(&of::CONNECTIONS, each().map(|(of, it)| (of, number(it.open))))?;
+    writer.gauges(&of::CONNECTIONS_LIMIT, each().map(|(of, it)| (of, number(it.limit))))?;
+    writer.counters(&of::CONNECTIONS_REFUSED, each().map(|(of, it)| (of, it.refused)))?;
+    writer.counters(&of::CONNECTIONS_SHED, each().map(|(of, it)| (of, it.shed)))?;
+    let ends = snapshot.certificates.iter().map(|(of, at)| (vec![of.as_str()], moment(*at)));
+    writer.gauges(&of::CERTIFICATE_EXPIRY, ends)
 }
 
 /// A folder whose manifest is refused counts as a plugin that could not be installed, as it does in

@@ -12,6 +12,8 @@ use super::own::Own;
 use super::{Sources, TokenExpiries};
 use crate::config::LogDestination;
 use crate::link::LinkState;
+use crate::net::certificates::Use;
+use crate::net::connection_counters;
 use crate::observe::forwarding::Figures;
 
 /// Longest wait for the answer of an actor. Actors answer from memory.
@@ -36,6 +38,10 @@ pub(crate) struct Snapshot {
     pub(super) inbox: Option<usize>,
     pub(super) offers: usize,
     pub(super) token_expiries: TokenExpiries,
+    /// Connections of all listeners.
+    pub(super) listeners: Vec<connection_counters::Counted>,
+    /// When certificates end.
+    pub(super) certificates: Vec<(Use, SystemTime)>,
     pub(super) counted: Counted,
     pub(super) forwarding: BTreeMap<LogDestination, Figures>,
     pub(super) own: Own,
@@ -87,6 +93,8 @@ impl Snapshot {
             inbox: inbox.ok().and_then(Result::ok),
             offers: sources.offers.look(|offers| offers.current(&Filter::default()).count()),
             token_expiries: sources.token_expiries.borrow().clone(),
+            listeners: sources.connections.now(),
+            certificates: sources.certificates.ends(),
             counted,
             forwarding: sources.forwarding.now(),
             refused,

@@ -26,6 +26,8 @@ use super::page::Format;
 use super::snapshot::{SetAside, Snapshot};
 use super::*;
 use crate::config::LogDestination;
+use crate::net::certificates::Use;
+use crate::net::connection_counters;
 use crate::observe::forwarding::Figures;
 
 mod files;
@@ -50,6 +52,14 @@ fn snapshot(plugins: Vec<Listed>, counted: Counted) -> Snapshot {
         offers: 2,
         token_expiries: vec![("grafana".into(), now + Duration::from_secs(86_400))],
         forwarding: forwarded(plugins.first()),
+        listeners: vec![connection_counters::Counted {
+            label: connection_counters::Label { listener: "http", places: "usual" },
+            open: 3,
+            limit: 96,
+            refused: 2,
+            shed: 5,
+        }],
+        certificates: vec![(Use::Http, now + Duration::from_secs(86400))],
         counted,
         plugins: Some(plugins),
         own: Own {

@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::Stream;
 
 use crate::net::accept::Acceptor;
+use crate::net::connection_counters::ConnectionCounters;
 use crate::net::placed::Placed;
 use crate::net::pools::{PoolSizes, Pools};
 use crate::net::shares::Most;
@@ -19,10 +20,13 @@ const CONNECTIONS: PoolSizes =
     PoolSizes { own: Most { all: 64, each: 64 }, others: Most { all: 64, each: 16 } };
 
 /// The type of a connection on each kind of listener.
-pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Placed<TcpStream>>> {
+pub(super) fn incoming(
+    listener: TcpListener,
+    counters: &ConnectionCounters,
+) -> impl Stream<Item = io::Result<Placed<TcpStream>>> {
     let own_uid = nix::unistd::getuid().as_raw();
     let pools = Pools::new("the port of admission plugins", CONNECTIONS, own_uid);
-    let acceptor = Acceptor::new(listener, pools, |error| {
+    let acceptor = Acceptor::new(listener, pools.counted(counters, "admission"), |error| {
         tracing::warn!(%error, "a connection of an admission plugin was not accepted");
     });
     // Answers are small, and the plugin waits for them.

@@ -26,6 +26,7 @@ use super::connections;
 use super::door::{Caller, Door};
 use super::metadata::{self, Page};
 use super::output::Throttle;
+use crate::net::connection_counters::ConnectionCounters;
 use crate::process::rpc::code_name;
 
 /// How long a connection may be idle before it is pinged, and how long the answer may take.
@@ -47,6 +48,7 @@ pub(super) async fn serve(
     listener: TcpListener,
     door: Arc<Door>,
     service_url: watch::Receiver<Arc<str>>,
+    counters: ConnectionCounters,
 ) {
     let service = Service { service_url, throttle: Arc::default() };
     let host = HostServer::new(service.clone()).max_decoding_message_size(MESSAGE_MAX);
@@ -59,7 +61,7 @@ pub(super) async fn serve(
         .layer(InterceptorLayer::new(move |request: Request<()>| door.admit(request)))
         .add_service(host)
         .add_service(admissions)
-        .serve_with_incoming(connections::incoming(listener))
+        .serve_with_incoming(connections::incoming(listener, &counters))
         .await;
     if let Err(error) = served {
         tracing::error!(

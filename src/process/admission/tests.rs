@@ -35,7 +35,7 @@ fn queue(host: &PluginHost) -> QueueRecipients {
 }
 
 fn host(others: TicketOwner) -> PluginHost {
-    PluginHost::new(watch::channel("https://control".into()).1, others)
+    PluginHost::new(watch::channel("https://control".into()).1, others, Default::default())
 }
 
 fn with<T>(message: T, ticket: Option<&str>) -> Request<T> {

@@ -6,9 +6,11 @@ use axum::body::{Body, Bytes};
 use axum::routing::get;
 use futures_util::stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::api::http::write_timeout::WriteTimeout;
 
 const REQUEST: &[u8] = b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -28,27 +30,40 @@ fn limits() -> Limits {
     Limits {
         connections: Most { all: CONNECTIONS, each: CONNECTIONS },
         spare: Most { all: 2, each: 2 },
+        handshake: Duration::from_millis(300),
         head: Duration::from_millis(300),
         stall: Duration::from_millis(300),
         end: Duration::from_millis(300),
     }
 }
 
-async fn served(limits: Limits) -> Served {
+fn pages() -> Router {
     let endless =
         || stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 65_536])));
-    let pages = Router::new()
+    Router::new()
         .route("/small", get(async || "small"))
         .route("/healthz", get(async || "alive"))
         .route("/endless", get(async move || Body::from_stream(endless())))
         .route(
             "/silent",
             get(async || Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>())),
-        );
+        )
+}
+
+async fn served(limits: Limits) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("an address");
     let ending = CancellationToken::new();
-    let serving = tokio::spawn(serve(listener, pages, limits, ending.clone()));
+    let server = Server { pages: pages(), limits, ending: ending.clone() };
+    let serving = tokio::spawn(async move {
+        let places = Places::new(limits, &ConnectionCounters::default(), "http");
+        let converse = |server: Server, stream: Placed<TcpStream>, service| {
+            let requested = stream.requested();
+            let stream = WriteTimeout::new(stream, server.limits.stall);
+            server.converse(stream, requested, service, None)
+        };
+        server.serve(listener, places, converse).await;
+    });
     Served { at, ending, serving }
 }
 

@@ -56,7 +56,8 @@ pub(super) async fn login(
         let why = "That is no token of this agent.";
         return login_form(&console, visitor, StatusCode::FORBIDDEN, Some(why));
     }
-    redirect("/", Some(&console.site.sessions.begin(digest)))
+    let cookie = console.site.scheme.cookie(console.site.sessions.begin(digest));
+    redirect("/", Some(&cookie))
 }
 
 /// Ends the session.
@@ -68,7 +69,9 @@ pub(super) async fn logout(
     if !visitor.has_sent(&form.csrf) {
         return Err(forged());
     }
-    let cookie = visitor.session.as_ref().map(|session| console.site.sessions.end(session));
+    let site = &console.site;
+    let cookie =
+        visitor.session.as_ref().map(|session| site.scheme.cookie(site.sessions.end(session)));
     Ok(redirect("/", cookie.as_deref()))
 }
 
@@ -87,6 +90,7 @@ fn login_form(
     let visitor = visitor.unwrap_or(Visitor {
         access: Access::Read,
         token: None,
+        caller: None,
         sight: Sight::WithoutOutput,
         session: None,
     });

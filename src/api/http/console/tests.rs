@@ -25,7 +25,7 @@ use crate::display;
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn visitor(access: Access) -> Visitor {
-    Visitor { access, token: None, sight: Sight::All, session: None }
+    Visitor { access, token: None, caller: None, sight: Sight::All, session: None }
 }
 
 /// A plugin in whose every text there is this one.

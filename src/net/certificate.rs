@@ -1,0 +1,279 @@
+//! A certificate and its key in files (PEM): what they hold, how long it is valid, and who may read
+//! the key. Blocks.
+
+use std::error::Error;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::InconsistentKeys;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
+
+/// Largest certificate or key file that is read, in bytes.
+const MAX_PEM: u64 = 1 << 20;
+
+/// How long before the end of a certificate people are reminded of it. Programs that renew
+/// certificates do so earlier.
+pub const REMIND_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// The files of a certificate and of its key. They may be one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairFiles {
+    /// The certificate, with those that lead to its authority.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// When a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// From then on.
+    pub from: SystemTime,
+    /// Until then.
+    pub until: SystemTime,
+}
+
+/// A certificate and its key.
+#[derive(Debug)]
+pub struct Pair {
+    /// Both, ready to be shown to clients.
+    pub(super) certified: Arc<CertifiedKey>,
+    /// When the certificate is valid.
+    pub validity: Validity,
+    /// Tells this pair from another one.
+    pub(super) digest: [u8; 32],
+}
+
+/// Why a certificate or its key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PairError {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// The file has no certificate.
+    #[error("{} holds no certificate in PEM", .0.display())]
+    NoCertificate(PathBuf),
+    /// The file has no key.
+    #[error("{} holds no private key in PEM, or one that is encrypted", .0.display())]
+    NoKey(PathBuf),
+    /// The content of a file cannot be used.
+    #[error("the content of {} cannot be used", path.display())]
+    Unusable {
+        path: PathBuf,
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The two do not belong together.
+    #[error(
+        "the key in {} does not belong to the certificate in {}", key.display(), certificate.display()
+    )]
+    Mismatch { certificate: PathBuf, key: PathBuf },
+}
+
+// === impl Validity ===
+
+impl Validity {
+    /// Whether the certificate is valid at this time.
+    #[must_use]
+    pub fn holds(&self, at: SystemTime) -> bool {
+        self.from <= at && at <= self.until
+    }
+}
+
+// === impl Pair ===
+
+impl Pair {
+    /// Reads both files. Whether the certificate is valid now is not looked at.
+    ///
+    /// # Errors
+    /// A file cannot be read or used, or the two do not belong together.
+    pub fn read(files: &PairFiles) -> Result<Self, PairError> {
+        let PairFiles { certificate, key } = files;
+        let (certificate_pem, key_pem) = (read_pem(certificate)?, read_pem(key)?);
+        let (chain, validity) = chain(certificate, &certificate_pem)?;
+        let unusable = |path: &Path, source: rustls::Error| PairError::Unusable {
+            path: path.to_owned(),
+            source: source.into(),
+        };
+        let private =
+            PrivateKeyDer::from_pem_slice(&key_pem).map_err(|_| PairError::NoKey(key.clone()))?;
+        let signing = ring::sign::any_supported_type(&private);
+        let certified = CertifiedKey::new(chain, signing.map_err(|error| unusable(key, error))?);
+        match certified.keys_match() {
+            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                let (certificate, key) = (certificate.clone(), key.clone());
+                return Err(PairError::Mismatch { certificate, key });
+            }
+            Err(error) => return Err(unusable(certificate, error)),
+        }
+        let digest = Sha256::new().chain_update(&certificate_pem).chain_update(&key_pem);
+        Ok(Self { certified: Arc::new(certified), validity, digest: digest.finalize().into() })
+    }
+}
+
+/// When the first certificate of a file is valid.
+///
+/// # Errors
+/// The file cannot be read, or holds no certificate.
+pub fn validity(file: &Path) -> Result<Validity, PairError> {
+    chain(file, &read_pem(file)?).map(|(_, validity)| validity)
+}
+
+/// The permissions of a file that other users may read, or that anybody but its owner may write.
+/// A group may read it: certificates are handed to programs that way.
+#[must_use]
+pub fn open_to_others(file: &Path) -> Option<u32> {
+    let mode = std::fs::metadata(file).ok()?.mode() & 0o7777;
+    (mode & 0o026 != 0).then_some(mode)
+}
+
+/// Reads a file of certificates or keys.
+pub(super) fn read_pem(path: &Path) -> Result<Vec<u8>, PairError> {
+    let read = || {
+        let mut bytes = Vec::new();
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            // A pipe without a writer would hold on to a thread for ever, one more with each
+            // attempt.
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(path)?;
+        file.take(MAX_PEM).read_to_end(&mut bytes)?;
+        io::Result::Ok(bytes)
+    };
+    read().map_err(|source| PairError::File { path: path.to_owned(), source })
+}
+
+/// The certificates of a file, and when the first of them is valid.
+fn chain(file: &Path, pem: &[u8]) -> Result<(Vec<CertificateDer<'static>>, Validity), PairError> {
+    let unusable = |source: Box<dyn Error + Send + Sync>| PairError::Unusable {
+        path: file.to_owned(),
+        source,
+    };
+    let chain: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(pem).collect();
+    let chain = chain.map_err(|error| unusable(error.into()))?;
+    let leaf = chain.first().ok_or_else(|| PairError::NoCertificate(file.to_owned()))?;
+    let (_, leaf) = x509_parser::parse_x509_certificate(leaf)
+        .map_err(|error| unusable(error.to_string().into()))?;
+    let at = |time: x509_parser::time::ASN1Time| {
+        let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    };
+    let validity =
+        Validity { from: at(leaf.validity.not_before), until: at(leaf.validity.not_after) };
+    Ok((chain, validity))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    /// Years, as certificates have them.
+    pub(crate) const PAST: (i32, i32) = (2001, 2002);
+    pub(crate) const NOW: (i32, i32) = (2020, 2090);
+    pub(crate) const FUTURE: (i32, i32) = (2080, 2090);
+
+    /// Writes a self-signed certificate for this machine that is valid in these years, and its key.
+    pub(crate) fn write(files: &PairFiles, (from, until): (i32, i32)) {
+        let key = KeyPair::generate().expect("a key");
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(names).expect("names");
+        params.not_before = rcgen::date_time_ymd(from, 1, 1);
+        params.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let certificate = params.self_signed(&key).expect("a certificate");
+        std::fs::write(&files.certificate, certificate.pem()).expect("written");
+        std::fs::write(&files.key, key.serialize_pem()).expect("written");
+        std::fs::set_permissions(&files.key, PermissionsExt::from_mode(0o600)).expect("set");
+    }
+
+    pub(crate) fn files(dir: &Path) -> PairFiles {
+        PairFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") }
+    }
+
+    #[test]
+    fn a_pair_says_when_it_is_valid() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = files(dir.path());
+        let now = SystemTime::now();
+        for (years, holds) in [(PAST, false), (NOW, true), (FUTURE, false)] {
+            write(&files, years);
+            let pair = Pair::read(&files).expect("a pair");
+            assert_eq!(pair.validity.holds(now), holds, "{years:?}");
+            assert_eq!(validity(&files.certificate).expect("a certificate"), pair.validity);
+        }
+        let seconds = SystemTime::UNIX_EPOCH + Duration::from_secs(1_009_843_200);
+        write(&files, PAST);
+        let until = Pair::read(&files).expect("a pair").validity.until;
+        assert_eq!(until, seconds, "the first of January 2002");
+    }
+
+    #[test]
+    fn one_file_may_hold_both() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let two = files(dir.path());
+        write(&two, NOW);
+        let both = [&two.certificate, &two.key].map(|file| std::fs::read(file).expect("read"));
+        let one = dir.path().join("both.pem");
+        std::fs::write(&one, both.concat()).expect("written");
+        let files = PairFiles { certificate: one.clone(), key: one };
+        assert!(Pair::read(&files).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = files(dir.path());
+        let error = |files: &PairFiles| Pair::read(files).expect_err("unusable").to_string();
+        assert!(error(&files).contains("cannot read") && error(&files).contains("tls.crt"));
+        write(&files, NOW);
+        let key = std::fs::read_to_string(&files.key).expect("a key");
+        let certificate = std::fs::read_to_string(&files.certificate).expect("a certificate");
+        std::fs::write(&files.certificate, "").expect("written");
+        assert!(error(&files).contains("tls.crt holds no certificate"), "{}", error(&files));
+        let torn = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(&files.certificate, torn).expect("written");
+        assert!(error(&files).contains("the content of"), "{}", error(&files));
+        std::fs::write(&files.certificate, certificate).expect("written");
+        for text in [
+            "",
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAA==\n-----END ENCRYPTED PRIVATE KEY-----\n",
+        ] {
+            std::fs::write(&files.key, text).expect("written");
+            assert!(error(&files).contains("tls.key holds no private key"), "{}", error(&files));
+        }
+        let other = KeyPair::generate().expect("a key").serialize_pem();
+        std::fs::write(&files.key, other).expect("written");
+        assert!(error(&files).contains("does not belong"), "{}", error(&files));
+        std::fs::write(&files.key, key).expect("written");
+        assert!(Pair::read(&files).is_ok());
+    }
+
+    #[test]
+    fn a_key_is_for_its_owner_and_a_group_that_reads_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("key");
+        std::fs::write(&file, "").expect("written");
+        for (mode, is_open) in
+            [(0o600, false), (0o640, false), (0o644, true), (0o620, true), (0o606, true)]
+        {
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("set");
+            assert_eq!(open_to_others(&file), is_open.then_some(mode), "{mode:o}");
+        }
+    }
+}
