@@ -9,6 +9,9 @@ use super::recording::{JOB, Pace, Recording};
 use super::rules::{self, Alert};
 use crate::harness::promtool;
 
+/// Alerts about what ends at a known time.
+const EXPIRE: [&str; 2] = ["GuestAgentCertificateExpires", "GuestAgentTokenExpires"];
+
 /// What was recorded of an incident, and what has to fire when.
 pub(super) struct Story {
     pub(super) recording: Recording,
@@ -118,6 +121,47 @@ fn nothing_is_scraped(alerts: &[Alert]) -> Value {
     })
 }
 
+/// What is about to end, next to what is not. The series are made up: until it ends, a certificate of
+/// a year is like any other, and nobody can wait for that.
+fn what_expires(alerts: &[Alert]) -> Value {
+    const DAY: u32 = 86400;
+    let series = |metric: &str, label: &str, days: u32| {
+        json!({
+            "series": format!("{metric}{{job=\"{JOB}\",instance=\"ends\",{label}}}"),
+            "values": format!("{}+0x300", days * DAY),
+        })
+    };
+    let (certificate, token) = (
+        "guest_agent_tls_certificate_expiry_timestamp_seconds",
+        "guest_agent_http_token_expiry_timestamp_seconds",
+    );
+    let expected = [
+        Fires { alert: EXPIRE[0], labels: vec![("use", "server")] },
+        Fires { alert: EXPIRE[1], labels: vec![("name", "fleet")] },
+    ];
+    let target = [("job", JOB), ("instance", "ends")];
+    let of = |alert: &Alert| {
+        let firing = expected.iter().filter(|it| it.alert == alert.name);
+        json!({
+            "eval_time": "2h",
+            "alertname": alert.name,
+            "exp_alerts": firing.map(|it| it.expected(alert, &target)).collect::<Vec<_>>(),
+        })
+    };
+    let about_these = |alert: &&Alert| EXPIRE.contains(&&*alert.name);
+    json!({
+        "name": "what ends soon",
+        "interval": "30s",
+        "input_series": [
+            series(certificate, "use=\"server\"", 13),
+            series(certificate, "use=\"client\"", 20),
+            series(token, "name=\"fleet\"", 6),
+            series(token, "name=\"console\"", 20),
+        ],
+        "alert_rule_test": alerts.iter().filter(about_these).map(of).collect::<Vec<_>>(),
+    })
+}
+
 /// Every alert fires in its incident and at no other time, says promtool.
 pub(super) fn of_alerts(stories: &[Story]) {
     let alerts = rules::all();
@@ -126,6 +170,7 @@ pub(super) fn of_alerts(stories: &[Story]) {
         .flat_map(|story| &story.moments)
         .flat_map(|moment| moment.fires.iter().map(|it| it.alert))
         .chain(["GuestAgentMissing"])
+        .chain(EXPIRE)
         .collect();
     let known: BTreeSet<&str> = alerts.iter().map(|alert| &*alert.name).collect();
     assert_eq!(fired, known, "every alert has an incident");
@@ -134,6 +179,7 @@ pub(super) fn of_alerts(stories: &[Story]) {
         let mut tests: Vec<Value> = of_pace.map(|story| story.test(&alerts)).collect();
         if pace == Pace::MINUTES {
             tests.push(nothing_is_scraped(&alerts));
+            tests.push(what_expires(&alerts));
         }
         check(&format!("alerts-{}", pace.factor), pace, &tests);
     }
