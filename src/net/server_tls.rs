@@ -249,24 +249,18 @@ mod tests {
         let (mut keeper, certificates) = opened(&files).await;
         let config = keeper.config();
         let former = end(&certificates);
-        let cases: [(&str, Box<dyn Fn() + '_>); 5] = [
-            ("is valid from", Box::new(|| write(&files, PAST))),
-            ("is valid from", Box::new(|| write(&files, FUTURE))),
-            (
-                "holds no certificate",
-                Box::new(|| {
-                    std::fs::write(&files.certificate, "torn").expect("written");
-                }),
-            ),
-            ("cannot read", Box::new(|| std::fs::remove_file(&files.key).expect("removed"))),
-            (
-                "does not belong",
-                Box::new(|| {
-                    write(&files, NOW);
-                    let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
-                    std::fs::write(&files.key, key).expect("written");
-                }),
-            ),
+        let cases: [(&str, &dyn Fn()); 5] = [
+            ("is valid from", &|| write(&files, PAST)),
+            ("is valid from", &|| write(&files, FUTURE)),
+            ("holds no certificate", &|| {
+                std::fs::write(&files.certificate, "torn").expect("written");
+            }),
+            ("cannot read", &|| std::fs::remove_file(&files.key).expect("removed")),
+            ("does not belong", &|| {
+                write(&files, NOW);
+                let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
+                std::fs::write(&files.key, key).expect("written");
+            }),
         ];
         for (why, damage) in cases {
             damage();

@@ -277,3 +277,27 @@ async fn people_log_in_over_tls_with_a_cookie_that_stays_there() {
     bed.running_again("web", &before).await;
     bed.finish().await;
 }
+
+#[tokio::test]
+async fn the_end_of_the_certificate_for_the_control_plane_is_known_too() {
+    let authority = Authority::new();
+    authority.issue(2002);
+    let [certificate, key] = ["tls.crt", "tls.key"].map(|name| authority.path(name));
+    let mut bed = Bed::builder()
+        .set("api.http_listen=127.0.0.1:0")
+        .set("control_plane.endpoint=https://127.0.0.1:1")
+        .set("control_plane.auth=mtls")
+        .set(format!("control_plane.client_cert={}", certificate.display()))
+        .set(format!("control_plane.client_key={}", key.display()))
+        .build()
+        .await;
+    bed.spawn_agent();
+    let sample = "guest_agent_tls_certificate_expiry_timestamp_seconds{use=\"control_plane\"}";
+    bed.until("the metrics have its end", async || {
+        bed.get("/metrics").await.body.contains(sample).then_some(())
+    })
+    .await;
+    let trouble = bed.trouble_with("the control plane's client certificate").await;
+    assert!(trouble.contains("ended at 2002-01-01T00:00:00Z"), "{trouble}");
+    bed.finish().await;
+}
