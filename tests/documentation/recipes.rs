@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::pages;
 
 /// What a build of the agent takes from the repository.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     ".cargo",
     "Cargo.lock",
     "Cargo.toml",
@@ -15,6 +15,7 @@ const SOURCES: [&str; 13] = [
     "benches",
     "clippy.toml",
     "config",
+    "console-kit",
     "control-plane",
     "docs",
     "packaging",

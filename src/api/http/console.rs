@@ -20,11 +20,14 @@ use guest_agent_actors::model::id::PluginName;
 use guest_agent_console_kit::assets;
 use guest_agent_console_kit::live::Hub;
 use guest_agent_console_kit::pieces::query;
+use guest_agent_proto::local::ListAuditRequest;
+use guest_agent_proto::local::local_agent_server::LocalAgent;
 use jiff::Timestamp;
+use maud::html;
 use serde::Deserialize;
 
 use crate::api::http::refusal::Refusal;
-use crate::api::http::session::{LOGIN, Visitor};
+use crate::api::http::session::{LOGIN, Sight, Visitor};
 use crate::api::http::site::Site;
 
 mod act;
@@ -35,8 +38,9 @@ mod events;
 mod fold;
 mod hidden;
 mod log;
-mod log_stream;
+mod log_pages;
 mod login;
+mod orders;
 mod overview;
 mod page;
 mod pieces;
@@ -49,7 +53,7 @@ mod view;
 use page::{Page, failed, unknown};
 use pieces::Ages;
 use source::{Source, Topic};
-use state::Console;
+use state::{Console, no_seat};
 use timeline::Timeline;
 use view::View;
 
@@ -64,13 +68,13 @@ pub(crate) fn routes(site: &Site) -> Router<Site> {
         .route("/console/live", get(live))
         .route("/console/events", get(events))
         .route("/console/doctor", get(doctor::show))
-        .route("/console/audit", get(audit::show))
+        .route("/console/audit", get(audited))
         .route("/console/configuration", get(configuration::show))
         .route("/console/plugins/{name}", get(plugin))
-        .route("/console/plugins/{name}/log", get(log::show))
-        .route("/console/plugins/{name}/log/live", get(log_stream::follow))
-        .route("/console/plugins/{name}/log/download", get(log_stream::download))
-        .route("/console/plugins/{name}/{act}", get(act::ask).post(act::act))
+        .route("/console/plugins/{name}/log", get(log_pages::show))
+        .route("/console/plugins/{name}/log/live", get(log_pages::follow))
+        .route("/console/plugins/{name}/log/download", get(log_pages::download))
+        .route("/console/plugins/{name}/{act}", get(orders::ask).post(orders::act))
         .route(LOGIN, get(login::login_page).post(login::login))
         .route("/console/logout", post(login::logout))
         .route(assets::STYLE, get(assets::style))
@@ -147,6 +151,39 @@ async fn events(
     }
 }
 
+/// Shows a page of entries. A visitor without a token sees none: reasons may say what is nobody's
+/// business.
+async fn audited(
+    State(console): State<Console>,
+    visitor: Visitor,
+    Query(asked): Query<audit::Asked>,
+) -> Response {
+    let machine = &console.site.api.machine;
+    let (title, at) = ("Audit", "/console/audit");
+    if visitor.sight != Sight::All {
+        let left_out = log::with_token("Who acted is shown with a token only.");
+        let body = html! { h1 { "Audit" } section { (left_out) } };
+        return Page { machine, title, at, visitor: &visitor, live: None, body }
+            .respond(StatusCode::FORBIDDEN);
+    }
+    // What is no name of a plugin has no entries, and counts as no filter.
+    let name = asked.plugin.trim().parse::<PluginName>().map(|name| name.to_string());
+    let request = ListAuditRequest {
+        name: name.unwrap_or_default(),
+        limit: audit::PAGE,
+        since: None,
+        before: asked.before,
+    };
+    let name = request.name.clone();
+    match console.site.api.list_audit(visitor.request(request)).await {
+        Ok(answer) => {
+            let body = audit::page(&answer.into_inner(), &name, Ages::At(Timestamp::now()));
+            Page { machine, title, at, visitor: &visitor, live: None, body }.respond(StatusCode::OK)
+        }
+        Err(status) => failed(machine, &visitor, &status),
+    }
+}
+
 #[derive(Deserialize)]
 struct LiveQuery {
     page: String,
@@ -174,11 +211,6 @@ async fn live(
     };
     let seat = console.seat().ok_or_else(no_seat)?;
     Ok(console.hub.follow(topic, seat))
-}
-
-fn no_seat() -> Refusal {
-    let why = "too many browsers follow pages of this agent; close one, or read the page again";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
 #[cfg(test)]

@@ -146,7 +146,7 @@ const LOOKED_AT_MAX: usize = 20_000;
 pub(crate) struct Older {
     /// The events, at most as many as were asked for.
     pub(crate) events: Vec<local::Event>,
-    /// The number below which there may be more; `None` where there are none.
+    /// The number below which there may be more; `None` at the end.
     pub(crate) before: Option<u64>,
 }
 

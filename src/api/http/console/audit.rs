@@ -1,68 +1,24 @@
 //! The page of what people asked of this agent, and who they are.
 
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
-use axum::response::Response;
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_console_kit::pieces::{pill, query};
-use guest_agent_proto::local::local_agent_server::LocalAgent;
-use guest_agent_proto::local::{
-    AuditAct, AuditEntry, AuditVia, ListAuditRequest, ListAuditResponse,
-};
-use jiff::Timestamp;
+use guest_agent_proto::local::{AuditAct, AuditEntry, AuditVia, ListAuditResponse};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::log::with_token;
-use super::page::{Page, failed};
 use super::pieces::{Ages, ago, page_of};
-use super::state::Console;
-use crate::api::http::session::{Sight, Visitor};
 use crate::display::{Tone, one_line};
 
 /// How many entries are on a page.
-const PAGE: u32 = 100;
+pub(super) const PAGE: u32 = 100;
 
 /// What is looked for, as the address of a page says it.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Asked {
     #[serde(default)]
-    plugin: String,
+    pub(super) plugin: String,
     #[serde(default)]
-    before: u64,
-}
-
-/// Shows a page of entries. A visitor without a token sees none: reasons may say what is nobody's
-/// business.
-pub(super) async fn show(
-    State(console): State<Console>,
-    visitor: Visitor,
-    Query(asked): Query<Asked>,
-) -> Response {
-    let machine = &console.site.api.machine;
-    let (title, at) = ("Audit", "/console/audit");
-    if visitor.sight != Sight::All {
-        let left_out = with_token("Who acted is shown with a token only.");
-        let body = html! { h1 { "Audit" } section { (left_out) } };
-        return Page { machine, title, at, visitor: &visitor, live: None, body }
-            .respond(StatusCode::FORBIDDEN);
-    }
-    // What is no name of a plugin has no entries, and counts as no filter.
-    let name = asked.plugin.trim().parse::<PluginName>().map(|name| name.to_string());
-    let request = ListAuditRequest {
-        name: name.unwrap_or_default(),
-        limit: PAGE,
-        since: None,
-        before: asked.before,
-    };
-    let name = request.name.clone();
-    match console.site.api.list_audit(visitor.request(request)).await {
-        Ok(answer) => {
-            let body = page(&answer.into_inner(), &name, Ages::At(Timestamp::now()));
-            Page { machine, title, at, visitor: &visitor, live: None, body }.respond(StatusCode::OK)
-        }
-        Err(status) => failed(machine, &visitor, &status),
-    }
+    pub(super) before: u64,
 }
 
 /// The entries, the newest first.

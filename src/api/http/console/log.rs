@@ -8,19 +8,14 @@
 use std::io;
 use std::time::SystemTime;
 
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use axum::response::Response;
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_console_kit::pieces::query;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::page::{Page, failed, unknown};
 use super::pieces::page_of;
-use super::state::Console;
-use crate::api::http::session::{LOGIN, Sight, Visitor};
+use crate::api::http::session::LOGIN;
 use crate::display::{bytes, moves_others, one_line};
 use crate::process::logs::PluginLogs;
 use crate::process::logs::read::{Begin, Reader};
@@ -273,7 +268,7 @@ impl Lines {
         self.length
     }
 
-    /// The line that has not ended; nothing where there is none.
+    /// The line that has not ended.
     pub(super) fn rest(&mut self) -> Option<Line> {
         let rest = std::mem::take(&mut self.rest);
         self.length = 0;
@@ -334,6 +329,16 @@ pub(super) fn with_token(sentence: &str) -> Markup {
     html! { p class="empty" { (sentence) " " a href=(LOGIN) { "Log in" } } }
 }
 
+/// The lines of a part with their times.
+fn rows(part: &Part) -> impl Iterator<Item = (&str, Option<SystemTime>)> {
+    let mut at = 0;
+    part.text.split_inclusive('\n').map(move |text| {
+        let written = time_of(&part.times, at);
+        at += text.len();
+        (text.trim_end_matches(['\n', '\r']), written)
+    })
+}
+
 /// A page of a log, with the ways to the parts beside it.
 pub(super) fn page(name: &str, part: &Part, asked: &Asked) -> Markup {
     let base = format!("{}/log", page_of(name));
@@ -380,42 +385,7 @@ pub(super) fn page(name: &str, part: &Part, asked: &Asked) -> Markup {
             }
         }
         pre class="log tall" tabindex="0" aria-label="Log" data-follow=[follow] {
-            @let mut at = 0;
-            @for text in part.text.split_inclusive('\n') {
-                (timed(text.trim_end_matches(['\n', '\r']), time_of(&part.times, at), asked.wants_times()))
-                @let _ = { at += text.len(); };
-            }
+            @for (text, at) in rows(part) { (timed(text, at, asked.wants_times())) }
         }
     }
-}
-
-/// The page of a log.
-pub(super) async fn show(
-    State(console): State<Console>,
-    visitor: Visitor,
-    Path(name): Path<String>,
-    Query(asked): Query<Asked>,
-) -> Response {
-    let machine = &console.site.api.machine;
-    let Ok(name) = name.parse::<PluginName>() else { return unknown(machine, &visitor) };
-    if visitor.sight != Sight::All {
-        let body = html! { section { (end(None)) } };
-        let page = Page { machine, title: "Log", at: "", visitor: &visitor, live: None, body };
-        return page.respond(StatusCode::FORBIDDEN);
-    }
-    match console.source.find(&name).await {
-        Ok(Some(_)) => {}
-        Ok(None) => return unknown(machine, &visitor),
-        Err(status) => return failed(machine, &visitor, &status),
-    }
-    let wanted = match asked.at {
-        _ if !asked.find.is_empty() => Wanted::With(asked.needle()),
-        Some(position) => Wanted::From(position),
-        None => Wanted::Last(PAGE),
-    };
-    let part = console.source.log(&name, wanted).await;
-    let title = format!("{name} · log");
-    let body = html! { section { (page(name.as_str(), &part, &asked)) } };
-    Page { machine, title: &title, at: "", visitor: &visitor, live: None, body }
-        .respond(StatusCode::OK)
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use axum::http::StatusCode;
+use guest_agent_console_kit::live::{Hub, Seat};
 use tokio::sync::Mutex;
 
-use guest_agent_console_kit::live::{Hub, Seat};
-
 use super::source::Source;
+use crate::api::http::refusal::Refusal;
 use crate::api::http::site::Site;
 
 /// What the pages of the console share. Cheap to clone.
@@ -41,4 +42,10 @@ impl Console {
             }
         })
     }
+}
+
+/// The refusal of a browser for which no seat is free.
+pub(super) fn no_seat() -> Refusal {
+    let why = "too many browsers follow pages of this agent; close one, or read the page again";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
 }

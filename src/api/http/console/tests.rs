@@ -126,7 +126,8 @@ fn events_of(text: &str) -> events::Events {
 fn audited(text: &str) -> Vec<AuditEntry> {
     let own = || text.to_owned();
     let entry = AuditEntry { who: own(), detail: own(), refused: own(), ..AuditEntry::default() };
-    vec![entry.clone(), AuditEntry { plugin: own(), ..entry }]
+    // No plugin can have a name with a blank, and so none has a page.
+    vec![entry.clone(), AuditEntry { plugin: format!("{text} {text}"), ..entry }]
 }
 
 fn plugin_of(text: &str) -> Plugin {

@@ -1,4 +1,4 @@
-//! A log as a stream: its new lines for a page that follows it, and all of it as a file.
+//! The pages of a log: a part of it, its new lines for a page that follows it, and all of it as a file.
 
 use std::io;
 use std::time::Duration;
@@ -10,10 +10,12 @@ use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_console_kit::live::{self, Seat};
+use maud::html;
 use serde_json::json;
 
-use super::log::{Asked, Lines, timed};
-use super::state::Console;
+use super::log::{self, Asked, Lines, PAGE, Wanted, timed};
+use super::page::{Page, failed, unknown};
+use super::state::{Console, no_seat};
 use crate::api::http::refusal::Refusal;
 use crate::api::http::session::{Sight, Visitor};
 use crate::process::logs::PluginLogs;
@@ -38,6 +40,37 @@ struct Followed {
     seat: Seat,
 }
 
+/// The page of a log.
+pub(super) async fn show(
+    State(console): State<Console>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let machine = &console.site.api.machine;
+    let Ok(name) = name.parse::<PluginName>() else { return unknown(machine, &visitor) };
+    if visitor.sight != Sight::All {
+        let body = html! { section { (log::end(None)) } };
+        let page = Page { machine, title: "Log", at: "", visitor: &visitor, live: None, body };
+        return page.respond(StatusCode::FORBIDDEN);
+    }
+    match console.source.find(&name).await {
+        Ok(Some(_)) => {}
+        Ok(None) => return unknown(machine, &visitor),
+        Err(status) => return failed(machine, &visitor, &status),
+    }
+    let wanted = match asked.at {
+        _ if !asked.find.is_empty() => Wanted::With(asked.needle()),
+        Some(position) => Wanted::From(position),
+        None => Wanted::Last(PAGE),
+    };
+    let part = console.source.log(&name, wanted).await;
+    let title = format!("{name} · log");
+    let body = html! { section { (log::page(name.as_str(), &part, &asked)) } };
+    Page { machine, title: &title, at: "", visitor: &visitor, live: None, body }
+        .respond(StatusCode::OK)
+}
+
 /// New lines of a log, as server-sent events. The id of an event is the position after its lines, so
 /// that a browser that connects again goes on from there.
 pub(super) async fn follow(
@@ -50,7 +83,7 @@ pub(super) async fn follow(
     let name = readable(&console, &visitor, &name).await?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let at = last.or(asked.at).unwrap_or(u64::MAX);
-    let seat = console.seat().ok_or_else(super::no_seat)?;
+    let seat = console.seat().ok_or_else(no_seat)?;
     let logs = console.site.api.logs.clone();
     let (of, opened) = (name.clone(), logs.clone());
     let reader = tokio::task::spawn_blocking(move || {
