@@ -207,7 +207,7 @@ fn new(
 
 fn list(place: &Place, context: Context<'_, '_>) -> Result<(), Failure> {
     let file = place.required(&context)?;
-    let found = HttpTokens::read(&file).map_err(|error| failure(&error.into()))?;
+    let found = HttpTokens::read_of(&file, |_| true).map_err(|error| failure(&error.into()))?;
     let console = context.console;
     let now = SystemTime::from((console.now)());
     if context.global.json() {

@@ -116,12 +116,20 @@ pub enum Unusable {
 // === impl HttpTokens ===
 
 impl HttpTokens {
-    /// Reads a file. Blocks.
+    /// Reads a file of root or of the user of this process. Blocks.
     ///
     /// # Errors
     /// No line of it can be trusted.
     pub fn read(path: &Path) -> Result<Self, Unusable> {
-        Ok(Self::parse(&read(path)?))
+        Self::read_of(path, |_| false)
+    }
+
+    /// The same for a process that is not the agent, with the other users that may own the file.
+    ///
+    /// # Errors
+    /// No line of it can be trusted.
+    pub fn read_of(path: &Path, may_own: impl Fn(u32) -> bool) -> Result<Self, Unusable> {
+        Ok(Self::parse(&read(path, may_own)?))
     }
 
     /// Reads lines.
@@ -286,7 +294,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// Reads a file that nobody but its owner can write, in its bounds.
-fn read(path: &Path) -> Result<Vec<u8>, Unusable> {
+fn read(path: &Path, may_own: impl Fn(u32) -> bool) -> Result<Vec<u8>, Unusable> {
     let failed = |source| Unusable::Read { path: path.to_owned(), source };
     let unfit = |reason: String| Unusable::Unfit { path: path.to_owned(), reason };
     // A pipe without a writer would hold on to a thread for ever.
@@ -297,7 +305,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Unusable> {
         return Err(unfit("is not a file; name a file".to_owned()));
     }
     let own = rustix::process::geteuid().as_raw();
-    if stat.uid() != 0 && stat.uid() != own {
+    if stat.uid() != 0 && stat.uid() != own && !may_own(stat.uid()) {
         let owner = stat.uid();
         return Err(unfit(format!(
             "belongs to uid {owner}, who can let anybody in; chown it to root"

@@ -24,7 +24,9 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     ];
     let tokens = tokens.into_iter().filter(|(_, file)| !file.is_empty());
     let mut findings: Vec<Finding> = tokens.filter_map(|(key, file)| token(key, file)).collect();
-    findings.extend(tokens_file(&api.http_tokens_file, host.now));
+    // The agent runs as the user who owns its state directory.
+    let agent = std::fs::metadata(&host.config.agent.state_dir).map(|stat| stat.uid()).ok();
+    findings.extend(tokens_file(&api.http_tokens_file, agent, host.now));
     findings.extend(listener(host));
     findings.extend(socket(host));
     findings.extend(unencrypted(host));
@@ -32,11 +34,11 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
 }
 
 /// What is wrong with the file of tokens, its lines, and the ends of its tokens.
-fn tokens_file(file: &str, now: SystemTime) -> Vec<Finding> {
+fn tokens_file(file: &str, agent: Option<u32>, now: SystemTime) -> Vec<Finding> {
     if file.is_empty() {
         return Vec::new();
     }
-    let found = match HttpTokens::read(Path::new(file)) {
+    let found = match HttpTokens::read_of(Path::new(file), |uid| agent == Some(uid)) {
         Ok(found) => found,
         Err(error) => {
             return vec![Finding::new(
@@ -172,8 +174,8 @@ mod tests {
         let path = dir.path().join("tokens");
         let file = path.display().to_string();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000);
-        assert!(tokens_file("", now).is_empty());
-        let missing = tokens_file(&file, now);
+        assert!(tokens_file("", None, now).is_empty());
+        let missing = tokens_file(&file, None, now);
         assert!(
             missing[0].severity == Severity::Error && missing[0].fix.contains("http-token new")
         );
@@ -181,7 +183,7 @@ mod tests {
         let text = format!("nonsense\na read sha256:{digest} expires 2030-03-18T00:00:00Z\n");
         std::fs::write(&path, text).expect("written");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("set");
-        let found = tokens_file(&file, now);
+        let found = tokens_file(&file, None, now);
         let [line, end] = found.as_slice() else { panic!("{found:?}") };
         assert!(line.severity == Severity::Error && line.what.starts_with("line 1 of"), "{line:?}");
         assert_eq!(end.severity, Severity::Warning);

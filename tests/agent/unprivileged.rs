@@ -92,10 +92,11 @@ async fn an_ordinary_user_is_told_what_is_hidden_and_not_that_it_is_wrong() {
     std::fs::create_dir(&secret).unwrap();
     std::fs::write(secret.join("token"), "token").unwrap();
     let more = format!(
-        "\n[api]\nhttp_token_file = {0:?}\n\n[admission]\ncommand = [{1:?}]\n\n\
+        "\n[api]\nhttp_token_file = {0:?}\nhttp_tokens_file = {2:?}\n\n[admission]\ncommand = [{1:?}]\n\n\
          [plugins.p]\nuser = \"root\"\nread_only_paths = [{0:?}]\n",
         secret.join("token").display().to_string(),
         secret.join("admit").display().to_string(),
+        secret.join("tokens").display().to_string(),
     );
     let before = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, before + &more).unwrap();
@@ -122,6 +123,7 @@ async fn an_ordinary_user_is_told_what_is_hidden_and_not_that_it_is_wrong() {
         "the local plugin hidden",
         "the admission plugin",
         "which api.http_token_file names",
+        "which api.http_tokens_file names",
     ];
     let findings = looked(&as_nobody(&bed, &["doctor", "--json", "--config", &named]).await);
     for part in hidden {

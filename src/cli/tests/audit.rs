@@ -92,10 +92,9 @@ fn tokens_are_listed_and_revoked() {
     for (name, scope) in [("grafana", "read"), ("alice", "act")] {
         assert_eq!(run(&["http-token", "new", name, "--scope", scope]).exit, Exit::Done);
     }
-    let mut text = std::fs::read_to_string(&file).expect("text");
-    let zeros = "0".repeat(64);
-    text += &format!("old act sha256:{zeros} expires 2001-01-01T00:00:00Z\nnonsense\n");
-    std::fs::write(&file, text).expect("written");
+    let text = std::fs::read_to_string(&file).expect("text");
+    let old = format!("old act sha256:{} expires 2001-01-01T00:00:00Z", "0".repeat(64));
+    std::fs::write(&file, format!("{text}{old}\nnonsense\n")).expect("written");
     assert_snapshot!(run(&["http-token", "list"]).out);
     let listed = json(&run(&["http-token", "list", "--json"]));
     assert_eq!(listed["tokens"][2]["ended"], true);
