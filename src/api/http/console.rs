@@ -45,6 +45,7 @@ mod overview;
 mod page;
 mod pieces;
 mod plugin;
+mod row;
 mod source;
 mod state;
 mod timeline;

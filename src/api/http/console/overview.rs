@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use guest_agent_actors::manager::readiness::Readiness;
-use guest_agent_actors::messages::Point;
 use guest_agent_actors::model::id::PluginName;
-use guest_agent_console_kit::chart::{Series, Unit, spark};
+use guest_agent_console_kit::chart::spark;
 use guest_agent_console_kit::live::Parts;
 use guest_agent_console_kit::pieces::pill;
 use guest_agent_proto::local::{AgentStatus, PluginStatus};
@@ -14,6 +13,7 @@ use maud::{Markup, html};
 
 use super::events::{self, Line, Names};
 use super::pieces::{Ages, ago, fact, page_of, some, state};
+use super::row::Row;
 use super::view::{Show, Sort, View};
 use crate::display::{
     self, Tone, level, level_word, note, one_line, plugin_tone, shortened, timestamp,
@@ -44,31 +44,6 @@ pub(super) struct Overview {
     pub(super) counts: Vec<(Show, usize)>,
     /// What happened lately, the newest first.
     pub(super) events: Vec<Line>,
-}
-
-/// One plugin.
-#[derive(Clone, Debug)]
-pub(super) struct Row {
-    /// What it looks like.
-    pub(super) plugin: PluginStatus,
-    /// What it used lately, oldest first.
-    pub(super) points: Vec<Point>,
-}
-
-// === impl Row ===
-
-impl Row {
-    /// What its processes took of the processor.
-    pub(super) fn cpu(&self) -> Series {
-        let points = self.points.iter().map(|point| (point.at, f64::from(point.cpu_percent)));
-        Series { name: "CPU", unit: Unit::Percent, points: points.collect(), limit: None }
-    }
-
-    /// What its processes had of the memory.
-    pub(super) fn memory(&self) -> Series {
-        let points = self.points.iter().map(|point| (point.at, point.memory_bytes as f64));
-        Series { name: "Memory", unit: Unit::Bytes, points: points.collect(), limit: None }
-    }
 }
 
 // === impl Overview ===

@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::events::{self, Line, Names};
-use super::overview::Row;
 use super::pieces::{Ages, ago, attention, class, fact, page_of, some, state};
+use super::row::Row;
 use super::{act, audit, log};
 use crate::api::http::session::Visitor;
 use crate::display::values::Named;

@@ -15,8 +15,9 @@ use guest_agent_proto::local::{
 use proptest::prelude::*;
 
 use super::log::Part;
-use super::overview::{Overview, Row};
+use super::overview::Overview;
 use super::plugin::Plugin;
+use super::row::Row;
 use super::*;
 use crate::api::http::access::Access;
 use crate::api::http::session::Sight;

@@ -7,7 +7,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{PluginStatus, VerdictLevel};
 use serde::Deserialize;
 
-use super::overview::Row;
+use super::row::Row;
 use crate::display::{level, needs_attention, values};
 
 /// Longest filter, in characters.
