@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::page;
+use crate::headers::headers;
 
 /// Where the sheet is served.
 pub const STYLE: &str = "/console/style.css";
@@ -24,5 +24,5 @@ pub async fn script() -> Response {
 fn asset(kind: &'static str, text: &'static str) -> Response {
     // Small, and another one with the next version of the program.
     let kept = (header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=60"));
-    (page::headers(kind), [kept], text).into_response()
+    (headers(kind), [kept], text).into_response()
 }

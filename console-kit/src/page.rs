@@ -1,15 +1,11 @@
-//! The frame of every page, and the headers that restrict what a browser does with it.
+//! The frame of every page.
 
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
 use crate::assets;
-
-/// What a page may load and do: nothing that is not the server's own. There is no inline script or
-/// style, so text that ends up as markup is not carried out either.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; \
-    connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+use crate::headers::headers;
 
 /// A small picture of three plugins, one of which is on.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'\
@@ -104,15 +100,6 @@ impl Page<'_> {
             }
         }
     }
-}
-
-/// The headers of everything that a console serves.
-#[must_use]
-pub fn headers(kind: &'static str) -> [(HeaderName, HeaderValue); 2] {
-    [
-        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-    ]
 }
 
 #[cfg(test)]

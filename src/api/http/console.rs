@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A page is whole without a script; the script only puts changed parts in their places. Everything
-//! that is shown is escaped, and the policy of [`guest_agent_console_kit::page`] lets a browser carry out nothing but the
+//! that is shown is escaped, and the policy of [`guest_agent_console_kit::headers`] lets a browser carry out nothing but the
 //! agent's own script. Actions take the same path as those of the command line. They need a token
 //! that allows them, and a form from a page of the same session.
 
