@@ -329,7 +329,7 @@ async fn a_refused_manifest_is_a_row_until_it_is_mended_or_removed() {
     );
     assert!(metrics.contains("guest_agent_plugins{state=\"INSTALL_FAILED\"} 2"), "{metrics}");
     let page = bed.get("/").await.body;
-    assert!(page.contains("/console/plugins/echo") && page.contains("INSTALL_FAILED"), "{page}");
+    assert!(page.contains("/console/plugins/echo") && page.contains("Install failed"), "{page}");
     assert!(!page.contains("<b>") && !page.contains("<script>\""), "{page}");
     let page = bed.get("/console/plugins/echo").await.body;
     assert!(page.contains("its manifest is refused"), "{page}");
