@@ -538,7 +538,10 @@ impl Ledger {
                 }
             }
             Fact::Committed(writes, durability) => {
-                let keys: Vec<String> = writes.iter().map(show_write).collect();
+                let mut keys: Vec<String> = writes.iter().map(show_write).collect();
+                // A commit is atomic, so the order of what is in it says nothing; and it differs from run to
+                // run where plugins wait for one `watch`, whose receivers tokio wakes in random order.
+                keys.sort_unstable();
                 self.log(&format!("committed {durability:?} {}", keys.join(" ")));
                 self.committed(writes);
             }

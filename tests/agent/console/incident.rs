@@ -2,7 +2,7 @@
 //! screen, and does about them with the keyboard alone.
 
 use super::{Browser, log_in};
-use crate::harness::Bed;
+use crate::harness::{Bed, orders};
 
 /// A plugin of the incident, as far as the console shows it.
 pub(crate) struct Seen {
@@ -145,12 +145,16 @@ async fn by_keyboard(bed: &Bed, browser: &mut Browser, at: &str) {
     browser.open(at).await;
     browser.press("Tab").await;
     assert_eq!(browser.evaluate("document.activeElement.textContent").await, "To the content");
+    let second = orders::install("fine", "2", &bed.echo().await).order();
+    bed.configure(vec![second]).await;
+    bed.running("fine", "2").await;
     for (plugin, deed, says) in [
         ("fine", "restart", "asked to stop"),
         ("fine", "stop", "stays stopped"),
         ("fine", "start", "is started"),
         ("fine", "hold", "orders of the control plane for it wait"),
         ("fine", "release", "The hold of fine ends"),
+        ("fine", "rollback", "stays away until it is released"),
         ("once", "run", "runs once now"),
         ("back", "remove", "This cannot be taken back"),
     ] {
@@ -171,7 +175,7 @@ async fn by_keyboard(bed: &Bed, browser: &mut Browser, at: &str) {
         browser.enter().await;
         let text = browser.evaluate("document.querySelector('main').innerText").await.to_string();
         assert!(text.contains(says), "{deed}: {text}");
-        if deed == "hold" || deed == "stop" {
+        if ["hold", "stop", "rollback"].contains(&deed) {
             browser.tab_to("#reason").await;
             for letter in ["a", "s", "k"] {
                 browser.press(letter).await;
