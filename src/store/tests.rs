@@ -791,3 +791,25 @@ fn newest_change(dir: &Path) -> SystemTime {
         .max()
         .unwrap()
 }
+
+/// A page of the newest records is what the whole table would give, and no other table's.
+#[tokio::test]
+async fn the_newest_records_below_a_key_are_those_of_the_whole_table() {
+    let home = Home::new();
+    let storage = home.storage().await;
+    let mut writes: Vec<_> =
+        ["a", "b", "c", "d"].map(|key| put(Table::History, key, "event")).into();
+    writes.push(put(Table::Inbox, "z", "order"));
+    writes.push(put(Table::Facts, "z", "fact"));
+    storage.commit(writes, Durability::Durable).await.unwrap();
+    let whole = storage.load(Table::History).await.unwrap();
+    for below in [None, Some("a"), Some("c"), Some("cc"), Some("zz")] {
+        for most in [0, 1, 2, 9] {
+            let below = below.map(|key| key.as_bytes().to_vec());
+            let newest = storage.newest(Table::History, below.clone(), most).await.unwrap();
+            let fits = |(key, _): &&(Vec<u8>, Vec<u8>)| below.as_ref().is_none_or(|it| key < it);
+            let wanted: Vec<_> = whole.iter().rev().filter(fits).take(most).cloned().collect();
+            assert_eq!(newest, wanted, "{below:?}, {most}");
+        }
+    }
+}
