@@ -25,7 +25,7 @@ pub(crate) fn path() -> PathBuf {
 /// All alerts, in the order of the file.
 ///
 /// # Panics
-/// A line is none that this reader knows.
+/// A line has a form that this reader does not know.
 pub(crate) fn all() -> Vec<Alert> {
     let path = path();
     let text = std::fs::read_to_string(&path);

@@ -49,7 +49,7 @@ pub(super) struct Recording {
     series: BTreeMap<String, BTreeMap<usize, f64>>,
 }
 
-/// Scrapes an agent until it is told to stop, through all its lives.
+/// Scrapes an agent through all its restarts, until the recording is stopped.
 pub(super) struct Recorder {
     recording: Arc<Mutex<Recording>>,
     /// The number of the last scrape, and of the last that succeeded.

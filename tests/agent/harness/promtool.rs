@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The program; `None` where there is none.
+/// The program; `None` where it is not installed.
 fn program() -> Option<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let agent = std::path::Path::new(env!("CARGO_BIN_EXE_guest-agent"));
@@ -13,7 +13,7 @@ fn program() -> Option<PathBuf> {
     paths.find(|path| path.is_file())
 }
 
-/// Whether there is one. Says so where there is none.
+/// Whether promtool is installed. Prints a line where it is not.
 pub(crate) fn is_here(what_for: &str) -> bool {
     let is_here = program().is_some();
     if !is_here {
