@@ -134,6 +134,11 @@ pub(crate) fn level(plugin: &PluginStatus) -> VerdictLevel {
     verdict.map(|it| it.level_value().or_named(&it.level)).unwrap_or_default()
 }
 
+/// Whether a plugin runs until it is stopped, or now and then.
+pub(crate) fn kind(plugin: &PluginStatus) -> PluginType {
+    plugin.kind_value().or_named(&plugin.kind)
+}
+
 /// The origin of a plugin.
 pub(crate) fn installation(plugin: &PluginStatus) -> Installation {
     plugin.installation_value().or_named(&plugin.installation)

@@ -30,6 +30,16 @@ pub(crate) fn is_only_refused(plugin: &PluginStatus) -> bool {
         && plugin.verdict.as_ref().is_some_and(|it| it.cause == Cause::ManifestRefused.name())
 }
 
+/// Whether a person stopped a plugin, so that it stays so until a person starts it.
+pub(crate) fn is_stopped(plugin: &PluginStatus) -> bool {
+    plugin.verdict.as_ref().is_some_and(|it| it.cause == Cause::Stopped.name())
+}
+
+/// Whether a release would change something: the plugin is held, or a revision of it stays away.
+pub(crate) fn is_releasable(plugin: &PluginStatus) -> bool {
+    plugin.hold.is_some() || !plugin.rolled_back.is_empty()
+}
+
 /// Whether somebody has to look at a plugin.
 pub(crate) fn needs_attention(plugin: &PluginStatus) -> bool {
     matches!(level(plugin), VerdictLevel::Failing | VerdictLevel::Degraded)

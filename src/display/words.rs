@@ -1,14 +1,13 @@
 //! States, events and verdicts in the words that people use, where the names of the wire would be in
 //! the way.
 
-use guest_agent_actors::model::verdict::Cause;
 use guest_agent_proto::agent_controlplane::PluginType;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::local::{Event, Installation, PluginStatus, VerdictLevel};
 
-use super::values::{self, Named};
-use super::{hold, one_line};
+use super::values;
+use super::{hold, is_stopped, one_line};
 use jiff::Timestamp;
 
 /// A state as a word. One of a later agent has the name that it gives.
@@ -68,7 +67,7 @@ pub(crate) fn level_word(level: VerdictLevel) -> &'static str {
 
 /// The kind of a plugin and its origin in words.
 pub(crate) fn kind_words(plugin: &PluginStatus) -> String {
-    let kind = match plugin.kind_value().or_named(&plugin.kind) {
+    let kind = match values::kind(plugin) {
         PluginType::Daemon => "a daemon",
         PluginType::OneShot => "a one-shot",
         PluginType::Unspecified => "a plugin",
@@ -84,8 +83,7 @@ pub(crate) fn kind_words(plugin: &PluginStatus) -> String {
 /// What is so beside the state of a plugin: a word, and a sentence about it.
 pub(crate) fn what_is_so(plugin: &PluginStatus, now: Timestamp) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
-    let cause = plugin.verdict.as_ref().map(|verdict| verdict.cause.as_str());
-    if cause == Some(Cause::Stopped.name()) {
+    if is_stopped(plugin) {
         let why = plugin.verdict.as_ref().map(|verdict| verdict.reason.clone());
         found.push(("stopped", why.unwrap_or_default()));
     }

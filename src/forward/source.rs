@@ -11,7 +11,7 @@ use super::record::{Content, Record};
 use crate::config::LogDestination;
 use crate::process::logs::PluginLogs;
 use crate::process::logs::forwarded::Forwarded;
-use crate::process::logs::read::{Begin, Piece, Reader, Written};
+use crate::process::logs::read::{Begin, Piece, Reader, written_at};
 
 /// Most bytes of a line; a longer one comes in parts.
 pub(super) const LINE_MAX: usize = 16 * 1024;
@@ -184,7 +184,7 @@ impl Source {
                 records.push(Record {
                     plugin: self.name.clone(),
                     revision: revisions.at(from).cloned(),
-                    at: printed_at(&times, offset),
+                    at: written_at(&times, offset),
                     seen,
                     content: Content::Line { text: rest[..length].to_vec(), part },
                     after: self.at,
@@ -273,12 +273,6 @@ fn character_end(bytes: &[u8]) -> usize {
         Some(at) if std::str::from_utf8(&bytes[at..]).is_err() && at > 0 => at,
         Some(_) | None => bytes.len(),
     }
-}
-
-/// When the byte at an offset of a piece was written.
-fn printed_at(times: &[Written], offset: usize) -> Option<SystemTime> {
-    let after = times.partition_point(|(at, _)| *at <= offset);
-    times.get(after.checked_sub(1)?)?.1
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ use crate::api::http::site::Site;
 
 mod act;
 mod audit;
+mod choice;
 mod configuration;
 mod doctor;
 mod events;

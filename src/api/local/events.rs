@@ -135,6 +135,9 @@ async fn next(settled: &mut Option<Receiver<SettledEvent>>) -> Result<SettledEve
     }
 }
 
+/// A record as the store has it: its key and its bytes.
+type RawRecord = (Vec<u8>, Vec<u8>);
+
 /// How many records of each table are read at a time for a page.
 const STEP: usize = 1000;
 
@@ -188,36 +191,32 @@ async fn step(
     let waiting = storage.newest(Table::Outbox, below(), STEP).await?;
     let settled = storage.newest(Table::History, below(), STEP).await?;
     // Below the last of a table that has more, the other one alone would leave gaps.
-    let last = |records: &[(Vec<u8>, Vec<u8>)]| {
-        let last = records.get(STEP - 1)?;
-        key_number(&last.0)
-    };
+    let last = |records: &[RawRecord]| key_number(&records.get(STEP - 1)?.0);
     let rest = last(&waiting).max(last(&settled));
-    let mut all: Vec<(StoredEvent, Fate)> = Vec::new();
-    let waiting = waiting.iter().filter_map(|(key, value)| StoredEvent::decode(key, value).ok());
-    all.extend(waiting.map(|recorded| (recorded, Fate::Waits)));
-    let settled = settled.iter().filter_map(|(key, value)| SettledEvent::decode(key, value).ok());
-    all.extend(settled.map(|settled| (settled.recorded, Fate::Settled(settled.how))));
-    all.sort_by_key(|(recorded, fate)| (std::cmp::Reverse(recorded.seq), *fate == Fate::Waits));
-    all.dedup_by_key(|(recorded, _)| recorded.seq);
-    let whole = all.iter().filter(|(recorded, _)| rest.is_none_or(|rest| recorded.seq >= rest));
+    let all = merged(&waiting, &settled);
+    let whole =
+        all.iter().rev().filter(|(recorded, _)| rest.is_none_or(|rest| recorded.seq >= rest));
     Ok((whole.map(|(recorded, fate)| shown(recorded, *fate)).collect(), rest))
 }
 
 /// All recorded events in order, and what became of each. Unreadable records are left to the agent's
 /// start, which sets them aside.
 async fn load(storage: &dyn Storage) -> Result<Vec<(StoredEvent, Fate)>, StorageError> {
-    let mut all = Vec::new();
     // In this order, because events move from the outbox to the history meanwhile.
     let waiting = storage.load(Table::Outbox).await?;
-    let waiting = waiting.iter().filter_map(|(key, value)| StoredEvent::decode(key, value).ok());
-    all.extend(waiting.map(|recorded| (recorded, Fate::Waits)));
     let settled = storage.load(Table::History).await?;
+    Ok(merged(&waiting, &settled))
+}
+
+/// The events of both tables in order. One that moved meanwhile is in both, and counts as settled.
+fn merged(waiting: &[RawRecord], settled: &[RawRecord]) -> Vec<(StoredEvent, Fate)> {
+    let waiting = waiting.iter().filter_map(|(key, value)| StoredEvent::decode(key, value).ok());
     let settled = settled.iter().filter_map(|(key, value)| SettledEvent::decode(key, value).ok());
+    let mut all: Vec<_> = waiting.map(|recorded| (recorded, Fate::Waits)).collect();
     all.extend(settled.map(|settled| (settled.recorded, Fate::Settled(settled.how))));
     all.sort_by_key(|(recorded, fate)| (recorded.seq, *fate == Fate::Waits));
     all.dedup_by_key(|(recorded, _)| recorded.seq);
-    Ok(all)
+    all
 }
 
 /// The event as it is sent; one that is sent again because it was delivered has the time of that.

@@ -10,6 +10,7 @@ use super::super::client;
 use super::super::failure::Failure;
 use super::super::format::one_line;
 use super::feed::Update;
+use crate::display::{is_releasable, is_stopped};
 
 /// Longest wait for the agent's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,13 +41,12 @@ pub(super) struct Wish {
 impl Deed {
     /// What a key does with this plugin; `None` for another key.
     pub(super) fn of(key: char, plugin: &PluginStatus) -> Option<Self> {
-        let cause = plugin.verdict.as_ref().map_or("", |verdict| &verdict.cause);
         Some(match key {
             'R' => Self::Restart,
-            'S' if cause == "stopped" => Self::Start,
+            'S' if is_stopped(plugin) => Self::Start,
             'S' => Self::Stop,
             'B' => Self::Rollback,
-            'H' if plugin.hold.is_some() || !plugin.rolled_back.is_empty() => Self::Release,
+            'H' if is_releasable(plugin) => Self::Release,
             'H' => Self::Hold,
             _ => return None,
         })

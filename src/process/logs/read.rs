@@ -52,6 +52,12 @@ pub(crate) struct Piece {
 /// Where a part of a piece begins, in bytes, and when it was written, if that is known.
 pub(crate) type Written = (usize, Option<SystemTime>);
 
+/// When the byte at an offset of a piece was written, if that is known.
+pub(crate) fn written_at(times: &[Written], offset: usize) -> Option<SystemTime> {
+    let after = times.partition_point(|(at, _)| *at <= offset);
+    times.get(after.checked_sub(1)?)?.1
+}
+
 /// A reader of one log.
 #[derive(Debug)]
 pub(crate) struct Reader {

@@ -1,5 +1,6 @@
 //! What people may do with a plugin: the buttons, and the page that says what each of them will do.
 
+use guest_agent_proto::agent_controlplane::PluginType;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::PluginStatus;
 use maud::{Markup, html};
@@ -8,7 +9,7 @@ use super::page::csrf_field;
 use super::pieces::page_of;
 use crate::api::http::access::Access;
 use crate::api::http::session::Visitor;
-use crate::display::{is_only_refused, one_line, values};
+use crate::display::{self, is_only_refused, one_line, values};
 
 /// Longest reason that is taken, in characters.
 pub(super) const REASON_MAX: usize = 200;
@@ -91,8 +92,8 @@ impl Deed {
 
     /// Whether it makes sense for a plugin as it is.
     pub(super) fn suits(self, plugin: &PluginStatus) -> bool {
-        let is_one_shot = plugin.kind == "one_shot";
-        let is_stopped = super::pieces::is_stopped(plugin);
+        let is_one_shot = values::kind(plugin) == PluginType::OneShot;
+        let is_stopped = display::is_stopped(plugin);
         match self {
             Self::Restart => !is_one_shot && !is_stopped,
             Self::Run => is_one_shot && !is_stopped,
@@ -100,7 +101,7 @@ impl Deed {
             Self::Start => is_stopped,
             Self::Rollback => !plugin.rollback_to.is_empty(),
             Self::Hold => plugin.hold.is_none(),
-            Self::Release => plugin.hold.is_some() || !plugin.rolled_back.is_empty(),
+            Self::Release => display::is_releasable(plugin),
             Self::Remove => true,
         }
     }

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use super::choice::Choice;
 pub(super) use super::fold::{Line, fold};
 use super::pieces::{Ages, ago, class, page_of};
 use crate::display::{Tone, age, event_kind, event_word, one_line, shortened, timestamp, values};
@@ -98,14 +99,16 @@ pub(super) struct Events {
 
 // === impl Kind ===
 
-impl Kind {
-    const ALL: [(Self, &'static str, &'static str); 4] = [
+impl Choice for Kind {
+    const ALL: &'static [(Self, &'static str, &'static str)] = &[
         (Self::All, "", "All kinds"),
         (Self::Failures, "failures", "Failures"),
         (Self::Orders, "orders", "Orders"),
         (Self::Processes, "processes", "Processes"),
     ];
+}
 
+impl Kind {
     fn has(self, event: &Event) -> bool {
         use PluginEventType as Type;
         let kind = values::event_type(event);
@@ -135,26 +138,20 @@ impl Kind {
             ),
         }
     }
-
-    fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, word, _)| word)
-    }
 }
 
 // === impl Since ===
 
-impl Since {
-    const ALL: [(Self, &'static str, &'static str); 4] = [
+impl Choice for Since {
+    const ALL: &'static [(Self, &'static str, &'static str)] = &[
         (Self::Always, "", "Any time"),
         (Self::Hour, "1h", "Last hour"),
         (Self::Day, "24h", "Last day"),
         (Self::Week, "7d", "Last 7 days"),
     ];
+}
 
-    fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(since, ..)| *since == self).map_or("", |(_, word, _)| word)
-    }
-
+impl Since {
     /// The earliest moment that counts.
     fn begin(self, now: Timestamp) -> Timestamp {
         let hours = match self {
@@ -171,12 +168,10 @@ impl Since {
 
 impl From<Query> for Wanted {
     fn from(query: Query) -> Self {
-        let kind = Kind::ALL.iter().find(|(_, word, _)| *word == query.kind);
-        let since = Since::ALL.iter().find(|(_, word, _)| *word == query.since);
         Self {
             plugin: query.plugin.trim().chars().take(NAME_MAX).collect(),
-            kind: kind.map(|(kind, ..)| *kind).unwrap_or_default(),
-            since: since.map(|(since, ..)| *since).unwrap_or_default(),
+            kind: Kind::of_word(&query.kind).unwrap_or_default(),
+            since: Since::of_word(&query.since).unwrap_or_default(),
             before: query.before,
         }
     }
@@ -236,13 +231,13 @@ impl Events {
                     label class="hidden" for="kind" { "Kind" }
                     select id="kind" name="kind" {
                         @for (choice, word, name) in Kind::ALL {
-                            option value=(word) selected[choice == *kind] { (name) }
+                            option value=(word) selected[choice == kind] { (name) }
                         }
                     }
                     label class="hidden" for="since" { "Time" }
                     select id="since" name="since" {
                         @for (choice, word, name) in Since::ALL {
-                            option value=(word) selected[choice == *since] { (name) }
+                            option value=(word) selected[choice == since] { (name) }
                         }
                     }
                     button type="submit" { "Show" }

@@ -18,7 +18,7 @@ use super::pieces::page_of;
 use crate::api::http::session::LOGIN;
 use crate::display::{bytes, moves_others, one_line};
 use crate::process::logs::PluginLogs;
-use crate::process::logs::read::{Begin, Reader};
+use crate::process::logs::read::{Begin, Reader, Written, written_at};
 
 /// How much of a log is shown on the plugin's page.
 pub(super) const TAIL: u64 = 16 << 10;
@@ -38,16 +38,13 @@ const FIND_MAX: usize = 200;
 /// Longest line that a search shows, in bytes.
 pub(super) const LINE_MAX: usize = 4 << 10;
 
-/// When parts of a text were written: where each begins in bytes, and the time if it is known.
-pub(super) type Times = Vec<(usize, Option<SystemTime>)>;
-
 /// A part of a log, as text. Positions count all bytes that were ever written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part {
     /// Whole lines where there are any.
     pub(super) text: String,
     /// When its lines were written.
-    pub(super) times: Times,
+    pub(super) times: Vec<Written>,
     /// Where it begins.
     pub(super) from: u64,
     /// Where it ends.
@@ -128,7 +125,7 @@ impl Part {
         let end = Reader::new(logs.clone(), name.clone(), Begin::LastLines(0))?.end()?;
         let from = position.map_or(end.saturating_sub(most), |position| position.min(end));
         let mut reader = Reader::new(logs, name, Begin::At(from))?;
-        let (mut data, mut times) = (Vec::new(), Times::new());
+        let (mut data, mut times) = (Vec::new(), Vec::new());
         let (mut begin, mut next) = (from, from);
         while let Some(piece) = reader.next()? {
             let length = u64::try_from(piece.data.len()).unwrap_or(u64::MAX);
@@ -197,7 +194,7 @@ impl Part {
         {
             found.push_back(line);
         }
-        let (mut text, mut times) = (String::new(), Times::new());
+        let (mut text, mut times) = (String::new(), Vec::new());
         for (line, at) in found {
             times.push((text.len(), at));
             text.push_str(&line);
@@ -210,7 +207,7 @@ impl Part {
 }
 
 /// Bytes as text, with the places of times in that text.
-fn as_text(data: &[u8], times: Times) -> (String, Times) {
+fn as_text(data: &[u8], times: Vec<Written>) -> (String, Vec<Written>) {
     match std::str::from_utf8(data) {
         Ok(text) => (text.to_owned(), times),
         Err(_) => {
@@ -237,12 +234,12 @@ pub(super) struct Lines {
 
 impl Lines {
     /// The lines that end in a piece. One that is too long is cut.
-    pub(super) fn take(&mut self, data: &[u8], written: &Times) -> Vec<Line> {
+    pub(super) fn take(&mut self, data: &[u8], written: &[Written]) -> Vec<Line> {
         let mut lines = Vec::new();
         let mut at = 0;
         while let Some(length) = memchr::memchr(b'\n', &data[at..]) {
             if self.rest.is_empty() {
-                self.since = time_of(written, at);
+                self.since = written_at(written, at);
             }
             self.add(&data[at..at + length]);
             lines.extend(self.rest());
@@ -250,7 +247,7 @@ impl Lines {
         }
         if at < data.len() {
             if self.rest.is_empty() {
-                self.since = time_of(written, at);
+                self.since = written_at(written, at);
             }
             self.add(&data[at..]);
         }
@@ -275,11 +272,6 @@ impl Lines {
         let text = String::from_utf8_lossy(&rest).into_owned();
         Some((text, self.since.take()))
     }
-}
-
-/// When the byte at a place was written.
-fn time_of(times: &Times, at: usize) -> Option<SystemTime> {
-    times.iter().take_while(|(from, _)| *from <= at).last().and_then(|(_, time)| *time)
 }
 
 /// A line without what a terminal would obey; tabs and runs of blanks stay as they are.
@@ -333,7 +325,7 @@ pub(super) fn with_token(sentence: &str) -> Markup {
 fn rows(part: &Part) -> impl Iterator<Item = (&str, Option<SystemTime>)> {
     let mut at = 0;
     part.text.split_inclusive('\n').map(move |text| {
-        let written = time_of(&part.times, at);
+        let written = written_at(&part.times, at);
         at += text.len();
         (text.trim_end_matches(['\n', '\r']), written)
     })

@@ -11,6 +11,7 @@ use guest_agent_proto::local::{AgentStatus, PluginStatus};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+use super::choice::Choice;
 use super::events::{self, Line, Names};
 use super::pieces::{Ages, ago, fact, page_of, some, state};
 use super::row::Row;
@@ -160,10 +161,9 @@ impl Overview {
         html! {
             @for (show, count) in &self.counts {
                 @if *count > 0 || *show == self.view.show || *show == Show::All {
-                    @let name = Show::ALL.iter().find(|(it, ..)| it == show).map_or("", |it| it.2);
                     a href={ "/" (self.view.of(*show).query(&[])) }
                         aria-current=[(*show == self.view.show).then_some("true")] {
-                        (name) " " span class="number" { (count) }
+                        (show.name()) " " span class="number" { (count) }
                     }
                 }
             }
@@ -200,27 +200,28 @@ impl Overview {
     }
 
     fn table(&self, ages: Ages) -> Markup {
-        const COLUMNS: [(&str, Option<Sort>); 8] = [
-            ("Plugin", Some(Sort::Name)),
-            ("State", Some(Sort::State)),
-            ("Revision", None),
-            ("CPU", Some(Sort::Cpu)),
-            ("Memory", Some(Sort::Memory)),
-            ("Health", None),
-            ("Restarts", Some(Sort::Restarts)),
-            ("Started", Some(Sort::Started)),
+        const COLUMNS: [Column; 8] = [
+            Column::By(Sort::Name),
+            Column::By(Sort::State),
+            Column::Named("Revision"),
+            Column::By(Sort::Cpu),
+            Column::By(Sort::Memory),
+            Column::Named("Health"),
+            Column::By(Sort::Restarts),
+            Column::By(Sort::Started),
         ];
         html! {
             table class="plugins" {
                 caption class="hidden" { "Plugins that need no attention" }
                 thead {
                     tr {
-                        @for (heading, sort) in COLUMNS {
-                            @if let Some(sort) = sort {
-                                th scope="col" aria-sort=[self.view.order(sort)] {
-                                    a href={ "/" (self.view.by(sort).query(&[])) } { (heading) }
-                                }
-                            } @else { th scope="col" { (heading) } }
+                        @for column in COLUMNS {
+                            @match column {
+                                Column::By(sort) => th scope="col" aria-sort=[self.view.order(sort)] {
+                                    a href={ "/" (self.view.by(sort).query(&[])) } { (sort.name()) }
+                                },
+                                Column::Named(name) => th scope="col" { (name) },
+                            }
                         }
                     }
                 }
@@ -228,6 +229,14 @@ impl Overview {
             }
         }
     }
+}
+
+/// The heading of a column.
+enum Column {
+    /// Of one by which the rows can be sorted.
+    By(Sort),
+    /// Of another.
+    Named(&'static str),
 }
 
 /// The name of a plugin, and the way to its page. A folder may have a name that no plugin can have,

@@ -1,6 +1,5 @@
 //! Small parts that show plugins. What no agent is needed for is in [`guest_agent_console_kit`].
 
-use guest_agent_actors::model::verdict::Cause;
 pub(super) use guest_agent_console_kit::pieces::{Ages, class, fact, some};
 use guest_agent_console_kit::pieces::{badge, pill};
 use guest_agent_proto::local::{PluginStatus, VerdictLevel};
@@ -47,10 +46,4 @@ pub(super) fn ago(at: Option<&prost_types::Timestamp>, ages: Ages) -> Markup {
 /// Where the page of a plugin is. Names consist of letters, digits, `.`, `_` and `-`.
 pub(super) fn page_of(name: &str) -> String {
     format!("/console/plugins/{name}")
-}
-
-/// Whether a person stopped it.
-pub(super) fn is_stopped(plugin: &PluginStatus) -> bool {
-    let cause = plugin.verdict.as_ref().map(|verdict| verdict.cause.as_str());
-    cause == Some(Cause::Stopped.name())
 }

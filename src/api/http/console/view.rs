@@ -7,6 +7,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{PluginStatus, VerdictLevel};
 use serde::Deserialize;
 
+use super::choice::Choice;
 use super::row::Row;
 use crate::display::{level, needs_attention, values};
 
@@ -68,9 +69,8 @@ pub(super) enum Sort {
 
 // === impl Show ===
 
-impl Show {
-    /// All choices, with the word of each in addresses and on pages.
-    pub(super) const ALL: [(Self, &'static str, &'static str); 6] = [
+impl Choice for Show {
+    const ALL: &'static [(Self, &'static str, &'static str)] = &[
         (Self::All, "", "All"),
         (Self::Attention, "attention", "Need attention"),
         (Self::Running, "running", "Running"),
@@ -78,7 +78,9 @@ impl Show {
         (Self::Held, "held", "Held"),
         (Self::AtRest, "at-rest", "At rest"),
     ];
+}
 
+impl Show {
     /// Whether a plugin is one of these.
     pub(super) fn has(self, plugin: &PluginStatus) -> bool {
         let state = values::state(plugin);
@@ -93,29 +95,22 @@ impl Show {
             Self::Busy => plugin.busy || level(plugin) == VerdictLevel::Busy,
         }
     }
-
-    fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(show, ..)| *show == self).map_or("", |(_, word, _)| word)
-    }
 }
 
 // === impl Sort ===
 
-impl Sort {
-    /// The word of each in addresses.
-    const ALL: [(Self, &'static str); 6] = [
-        (Self::Name, "name"),
-        (Self::State, "state"),
-        (Self::Cpu, "cpu"),
-        (Self::Memory, "memory"),
-        (Self::Restarts, "restarts"),
-        (Self::Started, "started"),
+impl Choice for Sort {
+    const ALL: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Name, "name", "Plugin"),
+        (Self::State, "state", "State"),
+        (Self::Cpu, "cpu", "CPU"),
+        (Self::Memory, "memory", "Memory"),
+        (Self::Restarts, "restarts", "Restarts"),
+        (Self::Started, "started", "Started"),
     ];
+}
 
-    fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(sort, _)| *sort == self).map_or("", |(_, word)| word)
-    }
-
+impl Sort {
     fn compare(self, one: &Row, other: &Row) -> Ordering {
         let (one_plugin, other_plugin) = (&one.plugin, &other.plugin);
         match self {
@@ -142,16 +137,15 @@ impl Sort {
 impl From<Query> for View {
     fn from(query: Query) -> Self {
         let filter = query.plugin.trim().chars().take(FILTER_MAX).collect();
-        let show = Show::ALL.iter().find(|(_, word, _)| *word == query.show);
         let (reversed, sort) = match query.sort.strip_prefix('-') {
             Some(sort) => (true, sort),
             None => (false, query.sort.as_str()),
         };
-        let sort = Sort::ALL.iter().find(|(_, word)| *word == sort);
+        let sort = Sort::of_word(sort);
         Self {
             filter,
-            show: show.map(|(show, ..)| *show).unwrap_or_default(),
-            sort: sort.map(|(sort, _)| *sort).unwrap_or_default(),
+            show: Show::of_word(&query.show).unwrap_or_default(),
+            sort: sort.unwrap_or_default(),
             reversed: reversed && sort.is_some(),
         }
     }
@@ -221,8 +215,8 @@ mod tests {
 
     #[test]
     fn law_a_view_is_what_its_query_says() {
-        for (show, word, _) in Show::ALL {
-            for (sort, by) in Sort::ALL {
+        for &(show, word, _) in Show::ALL {
+            for &(sort, by, _) in Sort::ALL {
                 for by in [by.to_owned(), format!("-{by}")] {
                     let view = view(" a&b ", word, &by);
                     assert_eq!((view.filter.as_str(), view.show, view.sort), ("a&b", show, sort));
