@@ -17,7 +17,7 @@ use guest_agent_proto::local::{Event, NotEnforced};
 use jiff::Timestamp;
 
 pub(crate) use guest_agent_console_kit::text::{
-    Tone, age, bytes, moves_others, one_line, shortened,
+    Tone, age, bytes, moves_others, one_line, second, shortened,
 };
 
 pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line, wait_line};

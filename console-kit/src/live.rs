@@ -170,7 +170,7 @@ impl<P: Pages> Hub<P> {
     }
 }
 
-/// A response that streams server-sent events, and a comment whenever it was idle for [`HEARTBEAT`].
+/// A response that streams server-sent events, and a comment whenever it was idle for 15 s.
 pub fn events(events: impl Stream<Item = Event> + Send + 'static) -> Response {
     let events = events.map(Ok::<_, Infallible>);
     Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response()

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::text::{Tone, age, one_line};
+use crate::text::{Tone, age, one_line, second};
 
 /// How ages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +66,6 @@ pub fn lasting(since: Option<Timestamp>, ages: Ages) -> Markup {
         Ages::Left => second.clone(),
     };
     html! { time datetime=(second) title=(second) data-form="lasting" { (text) } }
-}
-
-/// A time, RFC 3339 in whole seconds.
-#[must_use]
-pub fn second(at: Timestamp) -> String {
-    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
 /// A term and its value; nothing without a value.

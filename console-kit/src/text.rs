@@ -30,6 +30,12 @@ pub fn age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
+/// A time, RFC 3339 in whole seconds.
+#[must_use]
+pub fn second(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
 /// Bytes in binary units with one decimal: `512 B`, `1.5 MiB`.
 #[must_use]
 pub fn bytes(count: u64) -> String {

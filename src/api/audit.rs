@@ -13,9 +13,11 @@ use std::time::{Duration, SystemTime};
 
 use actix::Recipient;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::keys::key_number;
+use guest_agent_actors::keys::{key_number, number_key};
 use guest_agent_actors::messages::Save;
-use guest_agent_actors::model::audit::{Asker, AuditAct, AuditEntry, AuditVerdict, Target, Via};
+use guest_agent_actors::model::audit::{
+    AUDIT_MAX, Asker, AuditAct, AuditEntry, AuditVerdict, Target, Via,
+};
 use guest_agent_actors::ports::{Storage, StorageError, Table};
 use guest_agent_proto::local;
 use tonic::Status;
@@ -92,15 +94,14 @@ impl AuditLog {
         wanted: Wanted<'_>,
     ) -> Result<local::ListAuditResponse, StorageError> {
         let limit = if wanted.limit == 0 { PAGE_MAX } else { wanted.limit.min(PAGE_MAX) };
-        let records = self.storage.load(Table::Audit).await?;
+        let below = (wanted.before > 0).then(|| number_key(wanted.before));
+        let records = self.storage.newest(Table::Audit, below, AUDIT_MAX).await?;
         // A record that cannot be read is set aside at the next start.
         let entries = records
             .iter()
-            .rev()
             .filter_map(|(key, bytes)| Some((key_number(key)?, AuditEntry::decode(bytes).ok()?)));
-        let fits = |(number, entry): &(u64, AuditEntry)| {
-            (wanted.before == 0 || *number < wanted.before)
-                && (wanted.name.is_empty() || entry.concerns(wanted.name))
+        let fits = |(_, entry): &(u64, AuditEntry)| {
+            (wanted.name.is_empty() || entry.concerns(wanted.name))
                 && wanted.since.is_none_or(|since| entry.at >= since)
         };
         let mut found: Vec<_> = entries.filter(fits).take(limit + 1).collect();

@@ -3,7 +3,6 @@
 use guest_agent_actors::model::audit::AUDIT_MAX;
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{AuditAct, AuditEntry, AuditVia, ListAuditRequest};
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,7 +10,7 @@ use super::client::Client;
 use super::console::{Console, Tone};
 use super::context::Context;
 use super::failure::Failure;
-use super::format::{one_line, rfc3339, timestamp};
+use super::format::{one_line, rfc3339, when};
 use super::json::{NameOf, Time};
 use super::moment::{Moment, moment};
 use crate::display::values::Named;
@@ -123,10 +122,7 @@ pub(super) fn as_json(entry: &AuditEntry) -> String {
 
 /// `time  what  plugin by who via which way: detail`, and why it was refused.
 fn line(entry: &AuditEntry, console: &Console<'_>) -> String {
-    let at = timestamp(entry.at.as_ref()).map_or_else(
-        || "-".repeat(20),
-        |at| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string(),
-    );
+    let at = when(entry.at.as_ref());
     let target = match (entry.all, entry.plugin.as_str()) {
         (true, _) => "all plugins",
         (false, "") => "the agent",

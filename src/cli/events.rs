@@ -11,7 +11,7 @@ use super::client::{self, Patience};
 use super::console::{Console, Tone};
 use super::context::Context;
 use super::failure::Failure;
-use super::format::{one_line, rfc3339, timestamp};
+use super::format::{one_line, rfc3339, timestamp, when};
 use super::json::{NameOf, Time};
 use super::moment::{Moment, moment};
 use crate::display::event_kind;
@@ -125,11 +125,7 @@ pub(super) fn kind(event: &local::Event) -> (String, Tone) {
 
 /// `time  TYPE  plugin revision: details`.
 pub(super) fn line(event: &local::Event, console: &Console<'_>) -> String {
-    let at = timestamp(event.at.as_ref()).map_or_else(
-        || "-".repeat(20),
-        // Whole seconds are enough for reading; JSON has the rest.
-        |at| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string(),
-    );
+    let at = when(event.at.as_ref());
     let (kind, tone) = kind(event);
     let kind = console.paint(tone, &format!("{kind:<20}"));
     let colon = if event.details.is_empty() { "" } else { ": " };

@@ -3,12 +3,18 @@
 use unicode_width::UnicodeWidthStr;
 
 pub(super) use crate::display::{
-    age, bytes, not_enforced, one_line, rfc3339, shortened, timestamp,
+    age, bytes, not_enforced, one_line, rfc3339, second, shortened, timestamp,
 };
 
 /// Columns that a text takes on a terminal.
 pub(super) fn width(text: &str) -> usize {
     text.width()
+}
+
+/// The time of a line, as wide as every other; dashes where it is not known. Whole seconds are enough
+/// for reading; JSON has the rest.
+pub(super) fn when(at: Option<&prost_types::Timestamp>) -> String {
+    timestamp(at).map_or_else(|| "-".repeat(20), second)
 }
 
 /// `1 file`, `2 files`: a count with a regular noun.

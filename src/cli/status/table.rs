@@ -1,11 +1,10 @@
 //! The status as people see it: a table that fits the terminal, or one plugin in detail.
 
 use guest_agent_proto::local::{AgentStatus, ExplainResponse, PluginStatus, VerdictLevel};
-use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
 use super::super::format::{
-    age, bytes, fitting, not_enforced, one_line, shortened, timestamp, width,
+    age, bytes, fitting, not_enforced, one_line, second, shortened, timestamp, width,
 };
 use crate::display::values::Named;
 use crate::display::{self, plugin_tone};
@@ -65,8 +64,7 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
     let now = (console.now)();
     let ago = |time| {
         let time = timestamp(time)?;
-        let second = Timestamp::from_second(time.as_second()).unwrap_or(time);
-        Some(format!("{second} ({} ago)", age(time, now)))
+        Some(format!("{} ({} ago)", second(time), age(time, now)))
     };
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let last_exit = plugin.last_exit.as_ref().map(|exit| {

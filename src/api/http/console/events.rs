@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use guest_agent_console_kit::chart::Counts;
 use guest_agent_console_kit::live::Parts;
-use guest_agent_console_kit::pieces::{query, second};
+use guest_agent_console_kit::pieces::query;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::local::Event;
 use jiff::{SignedDuration, Timestamp};
@@ -15,7 +15,9 @@ use serde::Deserialize;
 use super::choice::Choice;
 pub(super) use super::fold::{Line, fold};
 use super::pieces::{Ages, ago, class, page_of};
-use crate::display::{Tone, age, event_kind, event_word, one_line, shortened, timestamp, values};
+use crate::display::{
+    Tone, age, event_kind, event_word, one_line, second, shortened, timestamp, values,
+};
 
 /// How many events are on a page, before loops are folded.
 pub(super) const PAGE: usize = 100;

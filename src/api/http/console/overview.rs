@@ -280,7 +280,7 @@ fn urgent(row: &Row, ages: Ages) -> Markup {
 
 /// The time of day of a moment to come.
 fn clock(at: Timestamp) -> Markup {
-    let second = guest_agent_console_kit::pieces::second(at);
+    let second = display::second(at);
     html! { span title=(second) { (at.strftime("%H:%M:%S UTC").to_string()) } }
 }
 
