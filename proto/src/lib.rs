@@ -18,6 +18,7 @@ pub use generated::agent_controlplane;
 pub use generated::cipd;
 pub use generated::google::cloud::agentcommunication::v1 as agent_communication;
 pub use generated::google::rpc;
+pub use generated::guest_agent::fleet::v1 as fleet;
 pub use generated::guest_agent::host::v1 as host;
 pub use generated::guest_agent::local::v1 as local;
 pub use generated::guest_agent::record::v1 as record;
@@ -62,6 +63,11 @@ mod generated {
         }
     }
     pub mod guest_agent {
+        pub mod fleet {
+            pub mod v1 {
+                include!("gen/guest_agent.fleet.v1.rs");
+            }
+        }
         pub mod host {
             pub mod v1 {
                 include!("gen/guest_agent.host.v1.rs");

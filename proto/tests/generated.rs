@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use codegen::{compile, generate_into};
 
-const PROTOS: [&str; 7] = [
+const PROTOS: [&str; 8] = [
     "plugin_comm.proto",
     "agent_controlplane.proto",
     "agent_communication.proto",
@@ -12,6 +12,7 @@ const PROTOS: [&str; 7] = [
     "host.proto",
     "record.proto",
     "cipd_plugin.proto",
+    "fleet.proto",
 ];
 
 /// Code generation with `protox` in place of `protoc`.

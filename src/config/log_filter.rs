@@ -9,8 +9,7 @@ mod old_names;
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// The crates of this project.
-const OURS: [&str; 4] =
-    ["guest_agent", "guest_agent_actors", "guest_agent_control_plane", "guest_agent_plugin"];
+const OURS: [&str; 4] = ["guest_agent", "guest_agent_actors", "guest_fleet", "guest_agent_plugin"];
 
 /// Checks a filter in the form of `log.level`.
 ///

@@ -35,8 +35,8 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guest_agent_control_plane::store::{MemoryStore, Store, StoreBounds};
-use guest_agent_control_plane::{AgentConnection, ArtifactServer, ControlPlane, Timings};
+use guest_fleet::store::{MemoryStore, Store, StoreBounds};
+use guest_fleet::{AgentConnection, ArtifactServer, ControlPlane, Timings};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -278,7 +278,7 @@ impl Bed {
     }
 
     /// Ends the link with a gRPC code and waits until the agent is back.
-    pub(crate) async fn cut_link(&self, code: guest_agent_control_plane::Code) -> AgentConnection {
+    pub(crate) async fn cut_link(&self, code: guest_fleet::Code) -> AgentConnection {
         let before = self.control_plane.connection(RESOURCE);
         let before = self.check("the agent is connected", before.ok_or("it is not"));
         self.check("the link is cut", self.control_plane.disconnect(RESOURCE, code));

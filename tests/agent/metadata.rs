@@ -4,9 +4,9 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use guest_agent_control_plane::metadata::{MetadataFaults, MetadataServer};
-use guest_agent_control_plane::{Code, ControlPlane, ServerTls};
 use guest_agent_proto::agent_controlplane::guest_agent_module_metric::{Metric, ModuleStatus};
+use guest_fleet::metadata::{MetadataFaults, MetadataServer};
+use guest_fleet::{Code, ControlPlane, ServerTls};
 
 use crate::harness::{Bed, PATIENCE, RESOURCE, listing};
 

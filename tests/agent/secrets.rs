@@ -3,10 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use guest_agent_control_plane::ControlPlane;
-use guest_agent_control_plane::messages::{
-    CONFIGURE_PLUGIN_STATES, GET_AGENT_INFO, LIST_PLUGIN_STATES, MESSAGE_TYPE,
-};
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type as Down;
 use guest_agent_proto::agent_communication::{
     MessageBody, MessageResponse, StreamAgentMessagesResponse,
@@ -14,6 +10,10 @@ use guest_agent_proto::agent_communication::{
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use guest_agent_proto::agent_controlplane::{ExecutionModel, Rules};
+use guest_fleet::ControlPlane;
+use guest_fleet::messages::{
+    CONFIGURE_PLUGIN_STATES, GET_AGENT_INFO, LIST_PLUGIN_STATES, MESSAGE_TYPE,
+};
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Any, ListValue, Struct, Value};

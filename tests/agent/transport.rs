@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use guest_agent_control_plane::{ControlPlane, ServerTls};
+use guest_fleet::{ControlPlane, ServerTls};
 
 use crate::harness::{Bed, orders};
 

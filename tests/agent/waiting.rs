@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use guest_agent_control_plane::artifacts::ArtifactFaults;
+use guest_fleet::artifacts::ArtifactFaults;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;

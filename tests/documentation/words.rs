@@ -27,7 +27,7 @@ const FOLDERS: [&str; 9] = [
     "src",
     "actors/src",
     "plugin-sdk/src",
-    "control-plane/src",
+    "fleet/src",
     "config",
     "docs",
     "README.md",

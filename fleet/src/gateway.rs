@@ -1,0 +1,34 @@
+//! Sessions with agents: the Agent Communication Service, one session per stream.
+//!
+//! ```text
+//!   agents ══ stream ══► service ─► session ─► core ─► Store     (desired state, events, reports)
+//!                                      ▲         │
+//!                                   outbox ◄── ControlPlane      (configure, list, wait, events)
+//! ```
+
+mod core;
+mod delivery;
+mod error;
+mod event;
+mod faults;
+mod frame;
+pub mod messages;
+mod operations;
+mod outbox;
+mod server;
+mod service;
+mod session;
+mod settings;
+pub mod store;
+
+pub use core::AgentConnection;
+pub use delivery::{Acknowledged, Delivery, DeliveryError};
+pub use error::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
+pub use event::AgentEvent;
+pub use faults::{EndStream, Faults, RefusalForm, RefuseRegistrations};
+pub use frame::{Frame, FrameContent};
+pub use server::{AddressError, Builder, ControlPlane, Listen, ServerTls, StartError};
+pub(crate) use server::{SocketFile, bind_unix};
+pub use settings::{Limits, RateLimits, Timings};
+/// gRPC status codes, as faults and [`ControlPlane::disconnect`] take them.
+pub use tonic::Code;

@@ -1,0 +1,80 @@
+//! The gRPC service: the thin layer between tonic and the sessions.
+//!
+//! A stream gets its response headers and a task; a unary call is recorded and answered with an
+//! empty body.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use guest_agent_proto::agent_communication::agent_communication_server::AgentCommunication;
+use guest_agent_proto::agent_communication::{
+    ErrorReason, MessageBody, SendAgentMessageRequest, SendAgentMessageResponse,
+    StreamAgentMessagesRequest,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use crate::gateway::core::{Core, ToAgent};
+use crate::gateway::frame::FrameContent;
+use crate::gateway::session::{self, Identity, OUT_QUEUE, refusal};
+
+const MESSAGE_RATE_LIMIT: &str = "agent-communication-message-rate-limit";
+const BANDWIDTH_LIMIT: &str = "agent-communication-bandwidth-limit";
+
+/// The service on one listener.
+pub(crate) struct Service {
+    pub(crate) core: Arc<Core>,
+}
+
+#[async_trait]
+impl AgentCommunication for Service {
+    type StreamAgentMessagesStream = ReceiverStream<ToAgent>;
+
+    async fn stream_agent_messages(
+        &self,
+        request: Request<Streaming<StreamAgentMessagesRequest>>,
+    ) -> Result<Response<Self::StreamAgentMessagesStream>, Status> {
+        let identity = Identity::read(&self.core, request.metadata())?;
+        let (out, frames) = mpsc::channel(OUT_QUEUE);
+        tokio::spawn(session::open(self.core.clone(), identity, request.into_inner(), out));
+        let mut response = Response::new(ReceiverStream::new(frames));
+        let limits = self.core.rate_limits;
+        let headers = [
+            (MESSAGE_RATE_LIMIT, limits.messages_per_minute),
+            (BANDWIDTH_LIMIT, limits.bytes_per_minute),
+        ];
+        for (name, limit) in headers {
+            if let Some(limit) = limit {
+                response.metadata_mut().insert(name, MetadataValue::from(limit));
+            }
+        }
+        Ok(response)
+    }
+
+    async fn send_agent_message(
+        &self,
+        request: Request<SendAgentMessageRequest>,
+    ) -> Result<Response<SendAgentMessageResponse>, Status> {
+        let identity = Identity::read(&self.core, request.metadata())?;
+        let message = request.into_inner();
+        if message.resource_id != *identity.resource || message.channel_id != *identity.channel {
+            return Err(invalid("resource or channel differ from the request metadata"));
+        }
+        self.core
+            .tap(&identity.resource, &identity.channel, 0, || FrameContent::Unary(message.clone()));
+        let body = message.message_body.ok_or_else(|| invalid("the message has no body"))?;
+        // A unary call has no message id of its own; it is answered, not acknowledged.
+        let id = uuid::Uuid::new_v4().to_string();
+        self.core
+            .record(&identity.resource, &id, &body)
+            .await
+            .map_err(|status| Status::new(Code::from_i32(status.code), status.message))?;
+        Ok(Response::new(SendAgentMessageResponse { message_body: Some(MessageBody::default()) }))
+    }
+}
+
+fn invalid(text: &str) -> Status {
+    refusal(Code::InvalidArgument, ErrorReason::InvalidSendAgentMessageRequest, text)
+}

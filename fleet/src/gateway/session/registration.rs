@@ -1,0 +1,251 @@
+//! How a stream becomes a session: the metadata, then the first message, which must agree with it.
+//!
+//! The response headers are sent before the first message is read, because some clients send
+//! nothing until they have them. Wrong metadata is therefore refused at once; a wrong registration
+//! ends the stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use guest_agent_proto::agent_communication::{
+    ErrorReason, RegisterConnection, StreamAgentMessagesRequest, stream_agent_messages_request,
+};
+use guest_agent_proto::rpc;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status, Streaming};
+
+use super::{Ending, Session, refusal, response};
+use crate::chain::Chain;
+use crate::gateway::core::{AgentRef, Core, SessionHandle, ToAgent, Verdict};
+use crate::gateway::faults::RefusalForm;
+use crate::gateway::frame::FrameContent;
+
+const AUTHENTICATION: &str = "authentication";
+const RESOURCE_ID: &str = "agent-communication-resource-id";
+const CHANNEL_ID: &str = "agent-communication-channel-id";
+/// Longest resource id and channel that are accepted, in bytes.
+const MAX_ID_BYTES: usize = 255;
+
+/// Resource id and channel of an agent, from the request metadata.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) resource: Arc<str>,
+    pub(crate) channel: Arc<str>,
+}
+
+// === impl Identity ===
+
+impl Identity {
+    /// Reads the metadata of a call and checks the token, if the server expects one.
+    pub(crate) fn read(core: &Core, metadata: &MetadataMap) -> Result<Self, Status> {
+        let resource = required(metadata, RESOURCE_ID)?;
+        let channel = required(metadata, CHANNEL_ID)?;
+        if let Some(expected) = &core.bearer_token {
+            check_token(metadata, expected)?;
+        }
+        Ok(Self { resource: resource.into(), channel: channel.into() })
+    }
+}
+
+/// Runs a stream: registers it, serves it, ends it.
+pub(crate) async fn open(
+    core: Arc<Core>,
+    identity: Identity,
+    inbound: Streaming<StreamAgentMessagesRequest>,
+    out: mpsc::Sender<ToAgent>,
+) {
+    let grace = core.timings.send;
+    let ending = match register(core, &identity, inbound, out.clone()).await {
+        Ok(mut session) => {
+            let stream = session.handle.stream;
+            tracing::info!(resource = %identity.resource, stream, "agent connected");
+            let ending = session.serve().await;
+            tracing::info!(resource = %identity.resource, stream, "agent disconnected");
+            ending
+        }
+        Err(ending) => ending,
+    };
+    finish(&out, ending, grace).await;
+}
+
+async fn finish(out: &mpsc::Sender<ToAgent>, ending: Ending, grace: Duration) {
+    if let Ending::Status(status) = ending
+        && status.code() != Code::Ok
+    {
+        // It fails only when the transport is gone.
+        drop(out.send_timeout(Err(status), grace).await);
+    }
+}
+
+async fn register(
+    core: Arc<Core>,
+    identity: &Identity,
+    mut inbound: Streaming<StreamAgentMessagesRequest>,
+    out: mpsc::Sender<ToAgent>,
+) -> Result<Session, Ending> {
+    let first = tokio::select! {
+        first = tokio::time::timeout(core.timings.registration, inbound.message()) => first,
+        () = core.shutdown.cancelled() => {
+            return Err(Ending::Status(Status::unavailable("the server is shutting down")));
+        }
+    };
+    let message = match first {
+        Ok(Ok(Some(message))) => message,
+        Ok(Ok(None) | Err(_)) => return Err(Ending::Closed),
+        Err(_elapsed) => {
+            return Err(Ending::Status(refusal(
+                Code::DeadlineExceeded,
+                ErrorReason::InvalidRegisterRequest,
+                "no registration came in time",
+            )));
+        }
+    };
+    core.tap(&identity.resource, &identity.channel, 0, || FrameContent::FromAgent(message.clone()));
+    check(identity, &message).map_err(Ending::Status)?;
+    refuse_by_fault(&core, &message.message_id, &out).await?;
+    refuse_too_many(&core, identity)?;
+
+    if !core.has_room_for(&identity.resource) {
+        return Err(Ending::Status(refusal(
+            Code::ResourceExhausted,
+            ErrorReason::AgentConnectionRateQuotaExceeded,
+            "too many agents are connected",
+        )));
+    }
+    let agent = core.agent(&identity.resource);
+    if agent.channels() >= core.limits.channels && !agent.has_channel(&identity.channel) {
+        return Err(Ending::Status(refusal(
+            Code::ResourceExhausted,
+            ErrorReason::AgentConnectionRateQuotaExceeded,
+            "too many channels of this agent are connected",
+        )));
+    }
+    if let Err(error) = agent.restore().await {
+        tracing::error!(resource = %identity.resource, error = %Chain(&error), "cannot register");
+        return Err(Ending::Status(Status::unavailable("the agent's state cannot be read")));
+    }
+    accept(core, agent, identity, message.message_id, inbound, out).await
+}
+
+async fn accept(
+    core: Arc<Core>,
+    agent: AgentRef,
+    identity: &Identity,
+    id: String,
+    inbound: Streaming<StreamAgentMessagesRequest>,
+    out: mpsc::Sender<ToAgent>,
+) -> Result<Session, Ending> {
+    let handle = Arc::new(SessionHandle::new(identity.channel.clone(), core.next_stream()));
+    let delayed = std::collections::VecDeque::new();
+    let session = Session { core, agent, handle: handle.clone(), inbound, out, delayed };
+    // The acknowledgement is in the queue before any other part can queue a frame for this session.
+    session.send(response(id, None)).await?;
+    if let Some(older) = session.agent.attach(handle) {
+        // Not CANCELLED, which public clients answer with a new stream at once: two of them with
+        // one identity would replace each other's streams without a pause.
+        older.end(Status::aborted("replaced by a newer stream of the same agent"));
+    }
+    session.core.streams_changed();
+    Ok(session)
+}
+
+fn check(identity: &Identity, message: &StreamAgentMessagesRequest) -> Result<(), Status> {
+    if message.message_id.is_empty() {
+        return Err(refusal(
+            Code::InvalidArgument,
+            ErrorReason::MissingMessageId,
+            "the registration has no message id",
+        ));
+    }
+    let Some(stream_agent_messages_request::Type::RegisterConnection(RegisterConnection {
+        channel_id,
+        resource_id,
+        ..
+    })) = &message.r#type
+    else {
+        return Err(refusal(
+            Code::InvalidArgument,
+            ErrorReason::InvalidMessageType,
+            "the first message must be a registration",
+        ));
+    };
+    if **resource_id != *identity.resource || **channel_id != *identity.channel {
+        return Err(refusal(
+            Code::InvalidArgument,
+            ErrorReason::InvalidRegisterRequest,
+            "resource or channel differ from the request metadata",
+        ));
+    }
+    Ok(())
+}
+
+fn refuse_too_many(core: &Core, identity: &Identity) -> Result<(), Ending> {
+    match core.count_registration(&identity.resource) {
+        Verdict::Allowed => return Ok(()),
+        // The others of the row are not worth a line each.
+        Verdict::RefusedFirst => tracing::warn!(
+            resource = %identity.resource,
+            "registers too often; two processes may have its identity"
+        ),
+        Verdict::RefusedAgain => {}
+    }
+    Err(Ending::Status(refusal(
+        Code::ResourceExhausted,
+        ErrorReason::AgentConnectionRateQuotaExceeded,
+        "this agent registered too often within a minute",
+    )))
+}
+
+async fn refuse_by_fault(core: &Core, id: &str, out: &mpsc::Sender<ToAgent>) -> Result<(), Ending> {
+    let refusal = core.faults().refusal(Instant::now());
+    let Some(refuse) = refusal else { return Ok(()) };
+    let text = "refused by an injected fault";
+    match refuse.form {
+        RefusalForm::StreamStatus => Err(Ending::Status(Status::new(refuse.code, text))),
+        RefusalForm::MessageResponse => {
+            let status = rpc::Status {
+                code: i32::from(refuse.code),
+                message: text.to_owned(),
+                details: Vec::new(),
+            };
+            drop(out.try_send(Ok(response(id.to_owned(), Some(status)))));
+            Err(Ending::Closed)
+        }
+    }
+}
+
+fn required<'a>(metadata: &'a MetadataMap, key: &str) -> Result<&'a str, Status> {
+    let invalid = |problem: &str| {
+        refusal(
+            Code::InvalidArgument,
+            ErrorReason::InvalidStreamHeaders,
+            &format!("the request metadata `{key}` {problem}"),
+        )
+    };
+    let value = metadata.get(key).ok_or_else(|| invalid("is missing"))?;
+    let value = value.to_str().map_err(|_| invalid("is not printable ASCII"))?;
+    match value.len() {
+        0 => Err(invalid("is empty")),
+        length if length > MAX_ID_BYTES => Err(invalid("is longer than 255 bytes")),
+        _ => Ok(value),
+    }
+}
+
+fn check_token(metadata: &MetadataMap, expected: &str) -> Result<(), Status> {
+    let token = metadata
+        .get(AUTHENTICATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "));
+    let unauthenticated =
+        |problem: &str| refusal(Code::Unauthenticated, ErrorReason::InvalidStreamHeaders, problem);
+    let token = token.ok_or_else(|| unauthenticated("the bearer token is missing"))?;
+    // Digests are compared so that the time taken reveals nothing about the token.
+    if Sha256::digest(token) == Sha256::digest(expected) {
+        Ok(())
+    } else {
+        Err(unauthenticated("the bearer token is wrong"))
+    }
+}

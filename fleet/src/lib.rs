@@ -1,0 +1,38 @@
+//! The self-hosted control plane: the server that guest-agents connect to, as a library.
+//!
+//! ```text
+//!   agents ══ stream ══► service ─► session ─► core ─► Store     (desired state, events, reports)
+//!                                      ▲         │
+//!                                   outbox ◄── ControlPlane      (configure, list, wait, events)
+//!   agents ── HTTP ────► ArtifactServer ─► files on disk or in memory
+//! ```
+//!
+//! A [`ControlPlane`] listens on unix sockets and TCP addresses, keeps one session per connected
+//! agent and is a handle that is cheap to clone. The [`store::Store`] trait keeps the plugins that
+//! agents should run and the messages that agents sent. An [`ArtifactServer`] hands out the
+//! archives that agents install; a [`MetadataServer`] stands in for the metadata server of a cloud,
+//! and is not part of the control plane. `guest-agent dev` and the end-to-end tests embed all
+//! three; the binary of this package serves them.
+//!
+//! It deliberately does not decide which agent runs which plugin, separate users, or spread over
+//! machines. Build those on the handle and on another `Store`.
+
+#![warn(missing_docs)]
+
+pub mod artifacts;
+mod chain;
+pub mod gateway;
+mod hex;
+pub mod ledger;
+mod lock;
+pub mod metadata;
+pub mod records;
+
+pub use artifacts::ArtifactServer;
+pub use gateway::{
+    Acknowledged, AddressError, AgentConnection, AgentEvent, Builder, Code, ConfigureError,
+    ControlPlane, Delivery, DeliveryError, EndStream, Faults, Frame, FrameContent, Limits, Listen,
+    NotConnected, RateLimits, RefusalForm, RefuseRegistrations, RequestError, SendRawError,
+    ServerTls, StartError, Timings, WaitError, messages, store,
+};
+pub use metadata::MetadataServer;

@@ -1,0 +1,65 @@
+//! The records of the ledger as bytes: protobuf messages with fixed field numbers.
+//!
+//! Every record begins with the version of its schema. A record of a newer schema is refused by
+//! name, so that an older program never writes over what it does not understand; unknown fields of
+//! the same version are from a later release and are dropped.
+
+pub mod agent;
+
+use prost::Message;
+use thiserror::Error;
+
+/// Why a record cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RecordError {
+    /// It is not a record of this kind.
+    #[error("the record `{key}` is damaged: {problem}")]
+    Damaged {
+        /// Key of the record.
+        key: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A newer program wrote it.
+    #[error(
+        "the record `{key}` has the schema {found}, and this program knows {known}: use the newer program"
+    )]
+    Newer {
+        /// Key of the record.
+        key: String,
+        /// Version of its schema.
+        found: u32,
+        /// Newest version that this program knows.
+        known: u32,
+    },
+}
+
+/// A record with a version.
+pub trait Versioned: Message + Default {
+    /// Newest version of the schema that this program knows, and writes.
+    const VERSION: u32;
+
+    /// The version in the record.
+    fn version(&self) -> u32;
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// It is damaged, or of a newer schema.
+pub fn decode<R: Versioned>(key: &str, bytes: &[u8]) -> Result<R, RecordError> {
+    let record = R::decode(bytes).map_err(|error| RecordError::Damaged {
+        key: key.to_owned(),
+        problem: error.to_string(),
+    })?;
+    match record.version() {
+        0 => Err(RecordError::Damaged {
+            key: key.to_owned(),
+            problem: "it has no version".to_owned(),
+        }),
+        found if found > R::VERSION => {
+            Err(RecordError::Newer { key: key.to_owned(), found, known: R::VERSION })
+        }
+        _ => Ok(record),
+    }
+}
