@@ -21,6 +21,7 @@
 
 pub mod artifacts;
 mod chain;
+pub mod configuration;
 pub mod gateway;
 mod hex;
 pub mod ledger;

@@ -5,6 +5,8 @@
 //! the same version are from a later release and are dropped.
 
 pub mod agent;
+pub mod configuration;
+pub mod journal;
 
 use prost::Message;
 use thiserror::Error;
