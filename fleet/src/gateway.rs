@@ -8,6 +8,7 @@
 
 mod core;
 mod delivery;
+pub mod desk;
 mod error;
 mod event;
 mod faults;

@@ -29,6 +29,8 @@ mod lock;
 pub mod metadata;
 pub mod records;
 
+pub mod zones;
+
 pub use artifacts::ArtifactServer;
 pub use gateway::{
     Acknowledged, AddressError, AgentConnection, AgentEvent, Builder, Code, ConfigureError,
