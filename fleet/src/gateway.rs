@@ -15,6 +15,7 @@ mod faults;
 mod frame;
 pub mod messages;
 mod operations;
+pub mod orders;
 mod outbox;
 mod server;
 mod service;

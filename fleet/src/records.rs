@@ -6,6 +6,8 @@
 
 pub mod agent;
 pub mod configuration;
+pub mod event;
+pub mod gateway;
 pub mod journal;
 
 use prost::Message;
