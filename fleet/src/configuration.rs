@@ -10,17 +10,16 @@ use bytes::Bytes;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Hold, Plugins, View};
 
-use crate::ledger::{Bucket, Change, Changes, Ledger, ReadError, Revision};
+use crate::ledger::{Bucket, Change, Follower, Ledger, ReadError, Revision, Update};
 use crate::records::configuration::{
     ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, RELEASE, ReleaseRecord, WINDOW, WindowRecord,
 };
 use crate::records::{self, RecordError};
 
 /// The declared records, kept up to date from the changes of their bucket.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Configuration {
-    /// Everything up to this revision is contained.
-    through: Revision,
+    follower: Follower,
     view: View,
     revisions: BTreeMap<String, Revision>,
     problems: BTreeMap<String, RecordError>,
@@ -50,9 +49,9 @@ impl Configuration {
     ) -> Result<bool, ReadError> {
         let mut changed = false;
         loop {
-            let found = ledger.changes(Bucket::Configuration, self.through, at_least).await?;
-            let more = found.more;
-            changed |= self.take(found);
+            let update = self.follower.next(ledger, at_least).await?;
+            let more = update.more;
+            changed |= self.take(update);
             if !more {
                 return Ok(changed);
             }
@@ -68,7 +67,7 @@ impl Configuration {
     /// The revision up to which everything is contained.
     #[must_use]
     pub fn through(&self) -> Revision {
-        self.through
+        self.follower.through()
     }
 
     /// The revision of a record; [`Revision::ABSENT`] where there is none.
@@ -82,12 +81,14 @@ impl Configuration {
         self.problems.iter().map(|(key, error)| (key.as_str(), error))
     }
 
-    fn take(&mut self, found: Changes) -> bool {
-        let mut changed = false;
-        for change in found.changes {
+    fn take(&mut self, update: Update) -> bool {
+        let mut changed = update.is_reset;
+        if update.is_reset {
+            *self = Self { follower: self.follower, ..Self::default() };
+        }
+        for change in update.changes {
             changed |= self.change(&change);
         }
-        self.through = self.through.max(found.through);
         changed
     }
 
@@ -153,6 +154,17 @@ impl Configuration {
             }
         }
         Ok(())
+    }
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            follower: Follower::new(Bucket::Configuration),
+            view: View::default(),
+            revisions: BTreeMap::new(),
+            problems: BTreeMap::new(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Orders;
 use crate::chain::Chain;
-use crate::ledger::{Bucket, Revision};
+use crate::ledger::{Bucket, Follower, Revision};
 
 /// How often the records are looked at where nothing reports a change.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -13,15 +13,14 @@ const INTERVAL: Duration = Duration::from_secs(5);
 pub(super) async fn follow(orders: Arc<Orders>) {
     let ledger = &orders.shared.ledger;
     let mut changes = ledger.watch(Bucket::Agents);
-    let mut through = Revision::ABSENT;
+    let mut follower = Follower::new(Bucket::Agents);
     loop {
-        match ledger.changes(Bucket::Agents, through, Revision::ABSENT).await {
-            Ok(found) => {
-                for change in &found.changes {
+        match follower.next(&**ledger, Revision::ABSENT).await {
+            Ok(update) => {
+                for change in &update.changes {
                     orders.agent_changed(&change.key);
                 }
-                through = through.max(found.through);
-                if found.more {
+                if update.more {
                     continue;
                 }
             }

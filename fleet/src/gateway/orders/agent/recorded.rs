@@ -130,10 +130,15 @@ pub(super) async fn append(
             Ok(Appended::New(number) | Appended::Already(number)) => {
                 return Ok(Last { number, id: id.to_owned() });
             }
-            // Nobody else appends while this session lives.
-            Err(WriteError::Conflict { .. }) if is_own => return Err(AppendError::Stale),
-            // The last one was read when it was old.
-            Err(WriteError::Conflict { .. }) => {}
+            Err(WriteError::Conflict { .. }) => {
+                let found = last_of(ledger, &subject).await?;
+                // Nobody else appends while this session lives.
+                if is_own && found.number > before.number && found.id != id {
+                    return Err(AppendError::Stale);
+                }
+                // What was known was read when it was old, or went with its age.
+                known = Some(found);
+            }
             Err(error @ WriteError::Ambiguous(_)) => {
                 tracing::debug!(agent, error = %Chain(&error), "an event is appended again");
                 known = Some(before);
