@@ -182,9 +182,11 @@ impl SqliteLedger {
         &self.path
     }
 
-    /// Takes no writes any more, finishes those that wait, and returns when they are in the file.
+    /// Takes no calls any more, finishes those that wait, and returns when nothing of the file is
+    /// open.
     pub async fn close(&self) {
         drop(lock(&self.orders).take());
+        self.readers.close().await;
         self.ended.cancelled().await;
     }
 
@@ -317,21 +319,26 @@ impl Ledger for SqliteLedger {
     }
 }
 
-/// What a test lets go wrong with a commit.
+/// What a test lets go wrong with every commit: an extended result code of SQLite.
 #[cfg(test)]
 #[derive(Debug, Default)]
 struct CommitFaults {
-    before: Mutex<Option<rusqlite::Error>>,
-    after: Mutex<Option<rusqlite::Error>>,
+    before: Mutex<Option<i32>>,
+    after: Mutex<Option<i32>>,
 }
 
 #[cfg(test)]
 impl CommitFaults {
     fn before(&self) -> rusqlite::Result<()> {
-        lock(&self.before).take().map_or(Ok(()), Err)
+        Self::fail(*lock(&self.before))
     }
 
     fn after(&self) -> rusqlite::Result<()> {
-        lock(&self.after).take().map_or(Ok(()), Err)
+        Self::fail(*lock(&self.after))
+    }
+
+    fn fail(code: Option<i32>) -> rusqlite::Result<()> {
+        let error = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        code.map_or(Ok(()), |code| Err(error(code)))
     }
 }
