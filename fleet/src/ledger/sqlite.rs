@@ -47,7 +47,7 @@ use crate::ledger::{
 use crate::lock::lock;
 use apply::NewEntry;
 use reader::Readers;
-use writer::{Operation, Order, What, Writer};
+use writer::{Clock, Operation, Order, What, Writer};
 
 /// Room of the queue to the writer, in bytes, and what the smallest operation takes of it; so at
 /// most 4,096 operations wait.
@@ -58,9 +58,6 @@ const UNIT: usize = 1024;
 /// How long an operation waits for room in the queue, and how long for its answer.
 const TURN: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(60);
-
-/// Tells the time, in milliseconds since 1970.
-type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// Why an operation did not get to the writer, or no answer came from it.
 #[derive(Debug, Error)]
@@ -93,7 +90,7 @@ pub struct SqliteLedger {
     ended: CancellationToken,
     path: std::path::PathBuf,
     #[cfg(test)]
-    faults: Arc<CommitFaults>,
+    faults: Arc<writer::CommitFaults>,
 }
 
 // === impl Options ===
@@ -125,7 +122,7 @@ impl std::fmt::Debug for Options {
 // === impl SqliteLedger ===
 
 impl SqliteLedger {
-    /// Opens the ledger in a file, which is made where there is none. It blocks for the time that
+    /// Opens the ledger in a file, which is made if it is missing. It blocks for the time that
     /// the disk takes.
     ///
     /// # Errors
@@ -316,29 +313,5 @@ impl Ledger for SqliteLedger {
             drop(orders.send(Order::Look));
         }
         receiver
-    }
-}
-
-/// What a test lets go wrong with every commit: an extended result code of SQLite.
-#[cfg(test)]
-#[derive(Debug, Default)]
-struct CommitFaults {
-    before: Mutex<Option<i32>>,
-    after: Mutex<Option<i32>>,
-}
-
-#[cfg(test)]
-impl CommitFaults {
-    fn before(&self) -> rusqlite::Result<()> {
-        Self::fail(*lock(&self.before))
-    }
-
-    fn after(&self) -> rusqlite::Result<()> {
-        Self::fail(*lock(&self.after))
-    }
-
-    fn fail(code: Option<i32>) -> rusqlite::Result<()> {
-        let error = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
-        code.map_or(Ok(()), |code| Err(error(code)))
     }
 }

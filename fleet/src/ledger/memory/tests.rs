@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::ledger::laws::{follow, put, races, scan_all};
+use crate::ledger::laws::races;
+use crate::ledger::laws::tools::{follow, put, scan_all};
 use crate::ledger::{Follower, SharedLedger, bounds};
 
 const BUCKET: Bucket = Bucket::Journal;
@@ -182,7 +183,7 @@ async fn what_a_caller_gives_up_on_may_land_later() {
     for seed in 0..40 {
         let ledger = MemoryLedger::with_faults(seed, faults);
         let write = ledger.write(BUCKET, vec![put("key", ABSENT, "")]);
-        drop(tokio::time::timeout(Duration::from_micros(1), write).await.unwrap_err());
+        tokio::time::timeout(Duration::from_micros(1), write).await.unwrap_err();
         ledger.set_faults(Faults::default());
         assert_eq!(ledger.get(BUCKET, "key").await.unwrap(), None);
         ledger.land_late();

@@ -6,7 +6,7 @@ use rusqlite::{Connection, ffi};
 use tempfile::TempDir;
 
 use super::*;
-use crate::ledger::laws::{delete, put, read_all};
+use crate::ledger::laws::tools::{delete, put, read_all};
 use crate::ledger::{SharedLedger, bounds};
 
 mod backup;
