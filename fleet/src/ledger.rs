@@ -46,7 +46,9 @@ use tokio::sync::watch;
 
 pub use follower::{Follower, Update};
 pub use memory::{Fate, Faults, MemoryLedger};
-pub use sqlite::{BackupError, Existing, OpenError, Options, RestoreError, SqliteLedger, restore};
+pub use sqlite::{
+    BackupError, Existing, OpenError, RestoreError, SqliteLedger, SqliteOptions, restore,
+};
 
 /// The bounds that every engine keeps.
 pub mod bounds {

@@ -11,6 +11,7 @@
 //! Several processes may have the file open: each has a writer, which waits for the others, and
 //! looks for their writes while somebody watches.
 //!
+//! Its deadlines are those of real disks: a test that pauses tokio's time uses the ledger in memory.
 //! It does not survive a disk that loses what it acknowledged, and it finds damage only where the
 //! structure of the file is damaged: SQLite keeps no checksums of values.
 
@@ -73,7 +74,7 @@ enum NoAnswer {
 }
 
 /// What may differ from one ledger to another.
-pub struct Options {
+pub struct SqliteOptions {
     clock: Clock,
 }
 
@@ -93,9 +94,9 @@ pub struct SqliteLedger {
     faults: Arc<writer::CommitFaults>,
 }
 
-// === impl Options ===
+// === impl SqliteOptions ===
 
-impl Options {
+impl SqliteOptions {
     /// With another clock than the system's. It decides when entries are too old.
     #[must_use]
     pub fn with_clock(clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
@@ -107,15 +108,15 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for SqliteOptions {
     fn default() -> Self {
         Self::with_clock(SystemTime::now)
     }
 }
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for SqliteOptions {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Options").finish_non_exhaustive()
+        formatter.debug_struct("SqliteOptions").finish_non_exhaustive()
     }
 }
 
@@ -128,14 +129,14 @@ impl SqliteLedger {
     /// # Errors
     /// The file is not a ledger, is damaged, of a newer program, or where it is not safe.
     pub fn open(path: &Path) -> Result<Arc<Self>, OpenError> {
-        Self::open_with(path, Options::default())
+        Self::open_with(path, SqliteOptions::default())
     }
 
     /// Like [`SqliteLedger::open`], with options.
     ///
     /// # Errors
     /// Like [`SqliteLedger::open`].
-    pub fn open_with(path: &Path, options: Options) -> Result<Arc<Self>, OpenError> {
+    pub fn open_with(path: &Path, options: SqliteOptions) -> Result<Arc<Self>, OpenError> {
         let open::Opened { path, writer: connection, lock } = open::open(path)?;
         let (sender, orders) = mpsc::channel();
         let ledger = Self {

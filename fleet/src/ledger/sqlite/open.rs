@@ -183,6 +183,13 @@ pub(super) fn open(path: &Path) -> Result<Opened, OpenError> {
     refuse_kind_and_mode(&path)?;
     let mut writer = connect(&path).map_err(|source| engine(&path, "open the file", source))?;
     settle(&path, &mut writer)?;
+    // The names of what was made: without them the disk has the content, and nobody finds it.
+    let synced = File::open(folder).and_then(|it| it.sync_all());
+    synced.map_err(|source| file(folder, source))?;
+    // A folder that this user cannot read was not made by it.
+    if let Some(Ok(parent)) = folder.parent().map(File::open) {
+        parent.sync_all().map_err(|source| file(folder, source))?;
+    }
     Ok(Opened { path, writer, lock })
 }
 

@@ -287,7 +287,7 @@ async fn entries_go_with_their_age_and_a_subject_begins_again() {
     let folder = tempfile::tempdir().unwrap();
     let seconds = Arc::new(AtomicU64::new(1_000_000_000));
     let clock = Arc::clone(&seconds);
-    let options = Options::with_clock(move || {
+    let options = SqliteOptions::with_clock(move || {
         SystemTime::UNIX_EPOCH + Duration::from_secs(clock.load(Ordering::SeqCst))
     });
     let ledger = SqliteLedger::open_with(&folder.path().join("ledger"), options).unwrap();
