@@ -342,3 +342,65 @@ async fn a_deleted_record_gives_its_room_back_to_others() {
     let size = std::fs::metadata(ledger.path()).unwrap().len();
     assert!(size < 8 << 20, "{size} bytes for nothing");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tombstones_are_counted_as_they_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_in(&folder);
+    let mut newest = [ABSENT; 4];
+    for round in 0..20 {
+        let at = (round * 7) % 4;
+        let key = format!("key-{at}");
+        let is_there = newest[at] != ABSENT;
+        let write = if is_there { delete(&key, newest[at]) } else { put(&key, ABSENT, "") };
+        let revision = ledger.write(BUCKET, vec![write, delete("absent", ABSENT)]).await.unwrap();
+        newest[at] = if is_there { ABSENT } else { revision };
+        let (counted, there): (i64, i64) = open::connect(ledger.path())
+            .unwrap()
+            .query_row(
+                "SELECT tombstones, (SELECT count(*) FROM records WHERE value IS NULL)
+                 FROM buckets WHERE bucket = ?1",
+                [schema::number_of_bucket(BUCKET)],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .unwrap();
+        assert_eq!(counted, there, "round {round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_that_fails_in_the_middle_leaves_nothing_and_takes_no_others_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_in(&folder);
+    let trigger = "CREATE TRIGGER fails BEFORE INSERT ON records WHEN NEW.key = 'fails'
+                   BEGIN SELECT RAISE(ABORT, 'it fails'); END";
+    let other = open::connect(ledger.path()).unwrap();
+    other.execute_batch(trigger).unwrap();
+    // All of them wait for the other connection, and most are in one commit.
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let room = ledger.room.available_permits();
+    let writes: Vec<_> = (0..9)
+        .map(|number| {
+            let ledger = Arc::clone(&ledger);
+            let key = format!("{number}");
+            let last = if number % 3 == 0 { "fails".to_owned() } else { format!("last-{number}") };
+            let batch = vec![put(&key, ABSENT, ""), put(&last, ABSENT, "")];
+            tokio::spawn(async move { ledger.write(BUCKET, batch).await })
+        })
+        .collect();
+    while room - ledger.room.available_permits() < 9 * LEAST_ROOM / UNIT {
+        tokio::task::yield_now().await;
+    }
+    other.execute_batch("COMMIT").unwrap();
+    for (number, write) in writes.into_iter().enumerate() {
+        match write.await.unwrap() {
+            Ok(_) => assert!(number % 3 != 0),
+            Err(error @ WriteError::Refused(_)) => {
+                assert!(number % 3 == 0 && chain(&error).contains("it fails"), "{error}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let record = ledger.get(BUCKET, &number.to_string()).await.unwrap();
+        assert_eq!(record.is_some(), number % 3 != 0, "{number}");
+    }
+}

@@ -167,3 +167,20 @@ async fn what_is_no_backup_is_not_restored() {
     other[68..72].copy_from_slice(&9_u32.to_be_bytes());
     check("other", Some(&other), "is not a ledger");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_lost_its_file_is_not_brought_into_what_is_restored() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_in(&folder);
+    fill(&ledger, "before", 3).await;
+    let backup = folder.path().join("backup");
+    ledger.backup(&backup).await.unwrap();
+    let before = content(&ledger).await;
+    fill(&ledger, "after", 3).await;
+    // A log with everything in it, as a program leaves it that is killed.
+    let to = folder.path().join("restored");
+    let log = open::beside(ledger.path(), "-wal");
+    assert!(std::fs::copy(log, open::beside(&to, "-wal")).unwrap() > 0);
+    restore(&backup, &to, Existing::Refuse).unwrap();
+    assert_eq!(content(&SqliteLedger::open(&to).unwrap()).await, before);
+}
