@@ -168,7 +168,8 @@ pub enum Told<'a> {
 
 /// Decides what to do about one plugin of an agent.
 ///
-/// `digest` is that of the body an order of this decision would have. `fenced` is when the former
+/// `digest` is that of the body an order of this decision would have. `observed` may be older than
+/// the newest order only where the agent keeps generations. `fenced` is when the former
 /// session of the agent was fenced; `None` where there was none.
 #[must_use]
 pub fn next(
@@ -195,7 +196,9 @@ pub fn next(
         let known = entry.generation.max(observed.generation);
         // An order that may still arrive would undo what is there; a newer one forbids that.
         let is_alone = entry.order.as_ref().is_none_or(|order| order.state.is_settled());
-        return if is_alone && observed.has(&decision.target, digest) {
+        let is_recent = generations == Generations::Ignored
+            || entry.order.as_ref().is_none_or(|order| order.is_seen_by(observed));
+        return if is_alone && is_recent && observed.has(&decision.target, digest) {
             Next::Adopt { generation: known }
         } else {
             Next::Order { generation: generation_above(known, now) }
@@ -288,6 +291,12 @@ impl Order {
     #[must_use]
     pub fn is_for(&self, decision: &Decision, digest: &[u8; 32]) -> bool {
         self.target == decision.target && self.digest == *digest && self.attempt == decision.attempt
+    }
+
+    /// Whether what an agent that keeps generations reported is from after this order. An event may
+    /// settle the order before a report says what the agent has since.
+    fn is_seen_by(&self, observed: &Observed) -> bool {
+        self.state == (OrderState::Done { adopted: true }) || observed.generation >= self.generation
     }
 
     /// The state after what the agent told; `None` when it is about something else.

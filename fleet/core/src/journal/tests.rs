@@ -81,7 +81,10 @@ fn an_order_that_may_still_arrive_is_overruled_even_by_what_is_there() {
     check(&decision(Some("1")), &entry, Some(&there("1")), Next::Order { generation: 2000 });
     check(&decision(None), &entry, Some(&Observed::default()), Next::Order { generation: 2000 });
     let settled = ordered(&decision(Some("2")), OrderState::Failed { reason: "x".to_owned() });
-    check(&decision(Some("1")), &settled, Some(&there("1")), Next::Adopt { generation: 3 });
+    // The report is from before the order.
+    check(&decision(Some("1")), &settled, Some(&there("1")), Next::Order { generation: 2000 });
+    let seen = Observed { generation: 3, ..there("1") };
+    check(&decision(Some("1")), &settled, Some(&seen), Next::Adopt { generation: 3 });
 }
 
 #[test]
@@ -246,6 +249,8 @@ mod model {
         flying: Vec<(u64, u8)>,
         /// The agent: highest generation, revision, and the highest generation that took effect.
         agent: (u64, u8, u64),
+        /// What the agent reported last: highest generation and revision.
+        reported: (u64, u8),
         /// Orders that were made, which is also the time.
         made: u8,
         /// The ledger was lost.
@@ -279,7 +284,7 @@ mod model {
     /// The gateway's step, with the agent's report at hand.
     fn act(world: &World) -> Option<World> {
         let mut next_world = world.clone();
-        let (generation, revision, _) = world.agent;
+        let (generation, revision) = world.reported;
         let observed = Observed { generation, ..there(&revision.to_string()) };
         let decided = decision(Some(&world.wanted.to_string()));
         let mut entry = entry(world);
@@ -329,6 +334,10 @@ mod model {
         after
     }
 
+    fn reported(world: &World) -> World {
+        World { reported: (world.agent.0, world.agent.1), ..world.clone() }
+    }
+
     fn successors(world: &World, keeps_generations: bool) -> Vec<World> {
         let mut found = Vec::new();
         if world.flying.len() < 2 {
@@ -341,6 +350,7 @@ mod model {
             lost.flying.remove(at);
             found.push(lost);
         }
+        found.push(reported(world));
         if world.made < 4 {
             found.push(World { wanted: (world.wanted + 1) % 3, ..world.clone() });
         }
@@ -357,6 +367,7 @@ mod model {
             journal: None,
             flying: Vec::new(),
             agent: (0, 0, 0),
+            reported: (0, 0),
             made: 0,
             was_lost: false,
         };
@@ -379,6 +390,7 @@ mod model {
             while !world.flying.is_empty() {
                 world = arrive(&world, 0, true, true);
             }
+            world = reported(&world);
             match act(&world) {
                 Some(next) => world = next,
                 None => return world,

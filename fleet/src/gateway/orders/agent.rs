@@ -56,8 +56,14 @@ const LOOK: Duration = Duration::from_secs(10);
 /// How often an agent that reports nothing by itself is asked for a list, while an order waits.
 const LIST: Duration = Duration::from_secs(30);
 
+/// How often at most it is asked after something happened with its plugins.
+const RELIST: Duration = Duration::from_secs(5);
+
 /// Pause of a resend that a busy agent wants, times the number of sendings.
 const BUSY_PAUSE: Duration = Duration::from_millis(250);
+
+/// Most sendings that lengthen it.
+const BUSY_MAX: u32 = 40;
 
 /// What reaches the task.
 pub(super) enum Input {
@@ -194,9 +200,11 @@ impl AgentTask {
     fn ask(&mut self) {
         self.asked_at = Some(Instant::now());
         let id = || self.shared.settings.environment.id();
+        let request = id();
         let info = messages::pack_request(messages::GET_AGENT_INFO, &id(), &GetAgentInfo {});
         let list =
-            messages::pack_request(messages::LIST_PLUGIN_STATES, &id(), &ListPluginStates {});
+            messages::pack_request(messages::LIST_PLUGIN_STATES, &request, &ListPluginStates {});
+        self.told.asked(request);
         for body in [info, list] {
             // A full queue drains, and the next time comes.
             let _is_queued =
@@ -243,7 +251,8 @@ impl AgentTask {
         match messages::message_type(body) {
             messages::PLUGIN_EVENT => self.event(id, unpack(body)?).await,
             messages::CURRENT_PLUGIN_STATES => {
-                self.told.list(unpack::<CurrentPluginStates>(body)?, Instant::now());
+                let request = body.labels.get(messages::REQUEST_ID).map_or("", String::as_str);
+                self.told.list(unpack::<CurrentPluginStates>(body)?, request, Instant::now());
                 self.observe().await
             }
             messages::AGENT_INFO => {
@@ -281,6 +290,7 @@ impl AgentTask {
         }
         self.last_events.insert(event.plugin_name.clone(), appended);
         let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
+        self.told.outdated(&event.plugin_name);
         let Some(told) = told(&event, &details) else { return Ok(()) };
         let now = self.shared.settings.environment.wall();
         let plugin = event.plugin_name.as_str();
@@ -291,11 +301,12 @@ impl AgentTask {
     async fn observe(&mut self) -> Result<(), Refused> {
         let Some(plugins) = self.told.plugins(Instant::now()) else { return Ok(()) };
         let now = self.shared.settings.environment.wall();
+        let told = &self.told;
         self.journal
             .change(|journal| {
                 let mut changed = false;
                 for plugin in journal.names() {
-                    let observed = plugins.get(&plugin).cloned().unwrap_or_default();
+                    let Some(observed) = told.plugin(Some(&plugins), &plugin) else { continue };
                     changed |= journal.told(&plugin, &core_journal::Told::Listed(&observed), now);
                 }
                 changed
@@ -305,16 +316,17 @@ impl AgentTask {
     }
 
     async fn answered(&mut self, id: &str, status: Option<&rpc::Status>) -> Result<(), Status> {
-        let found = self.flights.iter_mut().find(|(_, flight)| flight.message_id == id);
-        let Some((plugin, flight)) = found else { return Ok(()) };
+        let Some(plugin) = self.journal.carried_by(id) else { return Ok(()) };
         let is_busy = status.is_some_and(|s| s.code == i32::from(Code::ResourceExhausted));
         if is_busy {
-            // The agent answers and is only busy: the stream is of use.
-            flight.unanswered = 0;
-            flight.resend_at = Instant::now() + BUSY_PAUSE.saturating_mul(flight.sendings.min(40));
+            if let Some(flight) = self.flights.get_mut(&plugin) {
+                // The agent answers and is only busy: the stream is of use.
+                flight.unanswered = 0;
+                let pause = BUSY_PAUSE.saturating_mul(flight.sendings.min(BUSY_MAX));
+                flight.resend_at = Instant::now() + pause;
+            }
             return Ok(());
         }
-        let plugin = plugin.clone();
         let refused = status.filter(|status| status.code != 0);
         let told = match refused {
             Some(status) => core_journal::Told::Refused(&status.message),
@@ -359,7 +371,9 @@ impl AgentTask {
         }
         let resend = self.flights.values().map(|flight| flight.resend_at).min();
         let known_at = self.told.known_at().filter(|at| *at > now);
-        let soonest = [Some(look), resend, known_at, more.then_some(now)];
+        let relist = self.told.needs_list().then(|| self.asked_at.unwrap_or(now) + RELIST);
+        let relist = relist.filter(|at| *at > now);
+        let soonest = [Some(look), resend, known_at, relist, more.then_some(now)];
         Ok(soonest.into_iter().flatten().min().unwrap_or(look))
     }
 
@@ -368,9 +382,19 @@ impl AgentTask {
         let is_doubtful = self.told.generations() == Generations::Ignored
             && self.journal.is_waiting()
             && self.told.listed_at().is_some_and(|at| now >= at + LIST);
-        if is_doubtful && self.asked_at.is_none_or(|at| now >= at + LIST) {
+        let pause = match (self.told.needs_list(), is_doubtful) {
+            (true, _) => RELIST,
+            (false, true) => LIST,
+            (false, false) => return self.look_seen(now).await,
+        };
+        if self.asked_at.is_none_or(|at| now >= at + pause) {
             self.ask();
         }
+        self.look_seen(now).await;
+    }
+
+    /// Records now and then that the agent was seen.
+    async fn look_seen(&mut self, now: Instant) {
         if now >= self.seen_at + recorded::SEEN {
             self.seen_at = now;
             recorded::seen(&*self.shared.ledger, &self.session.resource, self.shared.now()).await;
@@ -397,9 +421,12 @@ impl AgentTask {
         lock(&self.allowed).retain(|plugin, _| {
             decisions.get(plugin).is_some_and(|decision| decision.permission.is_go())
         });
-        // What may not be handed over any more is not waited for either.
+        // What may not be handed over any more, or was settled by an event, is not waited for either.
         let allowed = lock(&self.allowed).clone();
-        self.flights.retain(|plugin, flight| allowed.get(plugin) == Some(&flight.message_id));
+        self.flights.retain(|plugin, flight| {
+            allowed.get(plugin) == Some(&flight.message_id)
+                && journal.is_unanswered(plugin, &flight.message_id)
+        });
         for (plugin, decision) in &decisions {
             if !decision.permission.is_go() {
                 continue;
@@ -410,12 +437,13 @@ impl AgentTask {
             let body = match composed {
                 Ok(body) => body,
                 Err(error) => {
+                    lock(&self.allowed).remove(plugin);
+                    self.flights.remove(plugin);
                     tracing::warn!(resource = %agent.id, plugin, %error, "an order cannot be made");
                     continue;
                 }
             };
-            let observed =
-                plugins.as_ref().map(|found| found.get(plugin).cloned().unwrap_or_default());
+            let observed = self.told.plugin(plugins.as_ref(), plugin);
             let next = core_journal::next(
                 decision,
                 &body.digest,
@@ -425,6 +453,11 @@ impl AgentTask {
                 journal.fenced(),
                 wall,
             );
+            if !matches!(next, Next::Order { .. } | Next::Repeat | Next::Again) {
+                // What was handed over before is not what is wanted now, or was answered.
+                lock(&self.allowed).remove(plugin);
+                self.flights.remove(plugin);
+            }
             let is_new = matches!(next, Next::Order { .. } | Next::Repeat);
             if is_new && (sendings.len() >= ORDERS_AT_ONCE || bytes >= BYTES_AT_ONCE) {
                 more = true;
@@ -454,6 +487,7 @@ impl AgentTask {
                 "an order was sent several times and never acknowledged",
             ));
         }
+        self.told.outdated(&plugin);
         lock(&self.allowed).insert(plugin.clone(), message_id.clone());
         let (allowed, views) = (self.allowed.clone(), self.shared.views.clone());
         let as_of = known.as_of.unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What an agent told of itself, as decisions need it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use guest_agent_proto::agent_controlplane::{AgentInfo, CurrentPluginStates};
@@ -29,6 +29,12 @@ pub(super) struct Told {
     report: Option<AgentReport>,
     listed: Option<(CurrentPluginStates, Instant)>,
     info: Option<AgentInfo>,
+    /// Id of the last request for a list.
+    asked: String,
+    /// Plugins of which something happened since the list that is known.
+    outdated: BTreeSet<String>,
+    /// Plugins of which something happened since the last request for a list.
+    outdated_since_asked: BTreeSet<String>,
 }
 
 // === impl Told ===
@@ -39,7 +45,31 @@ impl Told {
         self.report = Some(report);
     }
 
-    pub(super) fn list(&mut self, mut states: CurrentPluginStates, now: Instant) {
+    /// A list was asked for with a request of this id.
+    pub(super) fn asked(&mut self, request: String) {
+        self.asked = request;
+        self.outdated_since_asked.clear();
+    }
+
+    /// Something happens with a plugin that a list from before does not show.
+    pub(super) fn outdated(&mut self, plugin: &str) {
+        for known in [&mut self.outdated, &mut self.outdated_since_asked] {
+            if known.len() < PLUGINS && !known.contains(plugin) {
+                known.insert(plugin.to_owned());
+            }
+        }
+    }
+
+    /// Whether a newer list is needed: an agent that reports nothing by itself, of which something
+    /// happened.
+    pub(super) fn needs_list(&self) -> bool {
+        self.report.is_none() && !self.outdated.is_empty()
+    }
+
+    pub(super) fn list(&mut self, mut states: CurrentPluginStates, request: &str, now: Instant) {
+        if request == self.asked {
+            self.outdated.clone_from(&self.outdated_since_asked);
+        }
         for state in &mut states.daemon_plugin_states {
             state.current_plugin_metrics = Vec::new();
         }
@@ -75,7 +105,19 @@ impl Told {
         if keeps { Generations::Kept } else { Generations::Ignored }
     }
 
-    /// What the agent has, by plugin; `None` while that is not known.
+    /// What the agent has of a plugin; `None` while that is not known.
+    pub(super) fn plugin(
+        &self,
+        plugins: Option<&BTreeMap<String, Observed>>,
+        plugin: &str,
+    ) -> Option<Observed> {
+        if self.report.is_none() && self.outdated.contains(plugin) {
+            return None;
+        }
+        plugins.map(|found| found.get(plugin).cloned().unwrap_or_default())
+    }
+
+    /// What the agent told of its plugins; `None` while that is not known.
     pub(super) fn plugins(&self, now: Instant) -> Option<BTreeMap<String, Observed>> {
         if let Some(report) = &self.report {
             return Some(report.plugins.iter().map(reported).collect());

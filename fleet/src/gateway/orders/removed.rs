@@ -2,7 +2,6 @@
 
 /// A guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "only tests remove one"))]
 pub(super) enum Guard {
     /// No order leaves on an old view.
     ViewAge,

@@ -23,7 +23,7 @@ use crate::ledger::Faults;
 use world::{Broken, World};
 
 /// Seeds of a run of the suite; `FLEET_SEEDS` runs more.
-const SEEDS: u64 = 3;
+const SEEDS: u64 = 500;
 
 const NASTY: Faults =
     Faults { stale: 0.1, ambiguous: 0.05, unavailable: 0.05, latency: Duration::from_millis(400) };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_fleet_core::journal::{Entry, Order, Told};
+use guest_fleet_core::journal::{Entry, Order, OrderState, Told};
 use guest_fleet_core::time::Seconds;
 use prost::Message;
 use thiserror::Error;
@@ -121,6 +121,15 @@ impl Journal {
         }
     }
 
+    /// The plugin whose newest order this message carries.
+    pub(super) fn carried_by(&self, message_id: &str) -> Option<String> {
+        let mut plugins = self.record.plugins.iter();
+        let found = plugins.find(|(_, entry)| {
+            entry.order.as_ref().is_some_and(|order| order.message_id == message_id)
+        });
+        found.map(|(plugin, _)| plugin.clone())
+    }
+
     /// Whether an order was sent and is not settled.
     pub(super) fn is_waiting(&self) -> bool {
         let draft = self.draft();
@@ -225,6 +234,12 @@ impl Draft {
     /// Whether this message carries the newest order of the plugin.
     pub(super) fn is_carried_by(&self, plugin: &str, message_id: &str) -> bool {
         self.order(plugin).is_some_and(|order| order.message_id == message_id)
+    }
+
+    /// Whether this message carries the newest order of the plugin, and nothing is known of it yet.
+    pub(super) fn is_unanswered(&self, plugin: &str, message_id: &str) -> bool {
+        self.is_carried_by(plugin, message_id)
+            && self.entry(plugin).order.is_some_and(|order| order.state == OrderState::Sent)
     }
 
     /// Records a new order under a new message id.

@@ -227,7 +227,10 @@ async fn talk(
         if !tells(world, agent, gateway, session).await {
             return;
         }
-        let pause = Duration::from_millis(50) + world.time(Duration::from_millis(400));
+        // An idle agent looks seldom; one whose frames are under way, when the next one arrives.
+        let idle = Duration::from_millis(200) + world.time(Duration::from_secs(1));
+        let arrives = flying.first().map(|next| next.at.saturating_duration_since(Instant::now()));
+        let pause = arrives.map_or(idle, |arrives| idle.min(arrives));
         drop(tokio::time::timeout(pause, handle.changed()).await);
         if !lock(&world.gateways).iter().any(|alive| Arc::ptr_eq(alive, gateway)) {
             return;
@@ -285,6 +288,10 @@ async fn arrived(
         }
         other => panic!("agents are not sent {other}"),
     };
+    let mut reply = reply;
+    for (label, value) in body.labels {
+        reply.labels.entry(label).or_insert(value);
+    }
     // The gateway asks again.
     let _is_taken = send(gateway, session, &world.id(), &reply).await;
 }
