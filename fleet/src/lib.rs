@@ -21,6 +21,7 @@
 
 pub mod artifacts;
 mod chain;
+pub mod cli;
 pub mod configuration;
 pub mod gateway;
 mod hex;
