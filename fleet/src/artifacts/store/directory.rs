@@ -252,7 +252,7 @@ impl Inner {
             Err(error) => return Err(error),
         };
         let metadata = file.metadata()?;
-        Ok(metadata.is_file().then(|| (file, metadata.len())))
+        Ok(metadata.is_file().then_some((file, metadata.len())))
     }
 
     fn list(&self, after: Option<Digest>, most: usize) -> io::Result<Vec<Stat>> {
