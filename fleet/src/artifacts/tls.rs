@@ -245,7 +245,10 @@ mod tests {
         let mut config = keeper.config();
         let cases: [(&str, &dyn Fn()); 4] = [
             ("holds no certificate", &|| fs::write(&files.certificate, "torn").expect("written")),
-            ("failed to read", &|| fs::remove_file(&files.key).expect("removed")),
+            ("failed to read", &|| {
+                write(&files);
+                fs::remove_file(&files.key).expect("removed");
+            }),
             ("holds no private key", &|| {
                 write(&files);
                 fs::write(&files.key, "torn").expect("written");

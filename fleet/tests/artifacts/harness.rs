@@ -25,8 +25,9 @@ pub(crate) const TOKEN: &str = "upload-token-0123456789";
 /// Bounds for small disks.
 pub(crate) const BOUNDS: Bounds = Bounds { artifact: 64 << 20, reserve: 0 };
 
-/// Bytes that do not repeat soon.
+/// Bytes of which no two blocks are the same.
 pub(crate) fn bytes(length: usize) -> Bytes {
+    const BLOCK: usize = 64 << 10;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ length as u64;
     let mut next = || {
         state ^= state << 13;
@@ -34,7 +35,15 @@ pub(crate) fn bytes(length: usize) -> Bytes {
         state ^= state << 17;
         state.to_le_bytes()
     };
-    (0..length.div_ceil(8)).flat_map(|_| next()).take(length).collect()
+    let block: Vec<u8> = (0..BLOCK / 8).flat_map(|_| next()).collect();
+    let mut bytes = Vec::with_capacity(length + BLOCK);
+    while bytes.len() < length {
+        let at = bytes.len();
+        bytes.extend_from_slice(&block);
+        bytes[at..at + 8].copy_from_slice(&next());
+    }
+    bytes.truncate(length);
+    bytes.into()
 }
 
 /// The bytes in chunks of this size.
