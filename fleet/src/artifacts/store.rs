@@ -94,7 +94,7 @@ pub trait ArtifactStore: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Option<String>, StoreError>;
 }
 
-/// What an artifact on its way in is said to be.
+/// What the caller of [`ArtifactStore::put`] knows of an artifact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// Its digest, where it is known.

@@ -3,22 +3,20 @@
 //! Each verb is a function that writes to a given output. What releases name is asked of the
 //! caller, who has the ledger.
 
+mod error;
 mod file_name;
 mod gc;
 mod list;
 mod push;
 
 use std::error::Error;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io::Write;
 
 use clap::{Args, Subcommand};
-use thiserror::Error;
 
 use crate::artifacts::named::Named;
-use crate::artifacts::push::PushError;
-use crate::artifacts::store::{PutError, StoreError};
 
+pub use error::ArtifactError;
 pub use gc::GcArgs;
 pub use list::ListArgs;
 pub use push::PushArgs;
@@ -39,44 +37,6 @@ enum ArtifactVerb {
     List(ListArgs),
     /// Delete the artifacts that no release names. Without --yes it only shows them.
     Gc(GcArgs),
-}
-
-/// Why a verb failed.
-#[derive(Debug, Error)]
-pub enum ArtifactError {
-    /// The arguments do not fit each other or the files.
-    #[error("{0}")]
-    Usage(String),
-    /// The store cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// An artifact was not kept.
-    #[error("failed to keep `{}`", file.display())]
-    Put {
-        /// The file.
-        file: PathBuf,
-        /// Why not.
-        #[source]
-        source: PutError,
-    },
-    /// An artifact was not sent.
-    #[error(transparent)]
-    Push(#[from] PushError),
-    /// A file of the arguments cannot be read.
-    #[error("failed to read `{}`", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        #[source]
-        source: io::Error,
-    },
-    /// What releases name cannot be found out.
-    #[error("failed to read which artifacts releases name")]
-    Named(#[source] Box<dyn Error + Send + Sync>),
-    /// The output is closed.
-    #[error("failed to write the output")]
-    Output(#[from] io::Error),
 }
 
 /// Runs a verb. `named` reads what releases name, anew each time.

@@ -11,6 +11,7 @@ use guest_fleet::artifacts::store::{
     ArtifactStore, Bounds, Claim, Deletion, DirectoryStore, Part, PutError,
 };
 
+use crate::LONG;
 use crate::harness::{BOUNDS, bytes, chunks, collect, directory, put, temporary};
 
 #[tokio::test]
@@ -64,7 +65,8 @@ async fn of_what_is_not_as_claimed_nothing_is_kept() {
         let error = store.put(claim(digest, Some(wrong)), chunks(&text, 100_000)).await;
         assert!(matches!(error, Err(PutError::WrongLength { .. })), "{wrong}");
     }
-    let error = store.put(claim(digest, Some(2_000_001)), stream::pending().boxed()).await;
+    let putting = store.put(claim(digest, Some(2_000_001)), stream::pending().boxed());
+    let error = tokio::time::timeout(LONG, putting).await.unwrap();
     assert!(matches!(error, Err(PutError::TooLarge { .. })), "refused before its bytes");
     let large = bytes(2_000_001);
     let error = store.put(Claim::default(), chunks(&large, 100_000)).await;

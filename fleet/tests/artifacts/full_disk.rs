@@ -7,6 +7,7 @@ use std::sync::Arc;
 use guest_fleet::artifacts::Digest;
 use guest_fleet::artifacts::store::{ArtifactStore, Bounds, Claim, DirectoryStore, PutError};
 
+use crate::LONG;
 use crate::harness::{BOUNDS, Rig, TOKEN, bytes, chunks, client, code, directory, put, temporary};
 
 /// A disk of eight mebibytes, where one can be had.
@@ -44,7 +45,7 @@ async fn an_artifact_without_room_is_refused_and_leaves_nothing() {
     let large = bytes(20 << 20);
     let claim = Claim { digest: None, length: Some(20 << 20) };
     let error = store.put(claim, futures_util::StreamExt::boxed(futures_util::stream::pending()));
-    let error = error.await.unwrap_err();
+    let error = tokio::time::timeout(LONG, error).await.unwrap().unwrap_err();
     assert!(matches!(error, PutError::NoRoom { .. }), "refused before its bytes: {error}");
     let error = store.put(Claim::default(), chunks(&large, 100_000)).await.unwrap_err();
     assert!(matches!(error, PutError::NoRoom { .. }), "refused on the way: {error}");

@@ -106,7 +106,11 @@ async fn a_client_that_reads_nothing_is_cut() {
 
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed_at_once() {
-    let rig = Rig::with(|options| options.limits.per_peer = 2).await;
+    let rig = Rig::with(|options| {
+        options.limits.per_peer = 2;
+        options.limits.head = LONG * 10;
+    })
+    .await;
     let one = rig.connect().await;
     let two = rig.connect().await;
     assert_eq!(read_all(rig.connect().await).await, "");

@@ -104,6 +104,17 @@ async fn a_client_that_waits_sends_only_what_is_wanted() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_everything_first_gets_the_refusal_too() {
+    let rig = Rig::start().await;
+    let text = bytes(30 << 20);
+    let mut stream = rig.connect().await;
+    let refused = head(&Digest::of(&text), text.len(), "").replace(TOKEN, "wrong");
+    stream.write_all(refused.as_bytes()).await.unwrap();
+    stream.write_all(&text).await.unwrap();
+    assert!(read_all(stream).await.starts_with("HTTP/1.1 401"));
+}
+
+#[tokio::test]
 async fn an_upload_that_breaks_off_leaves_nothing() {
     let rig = Rig::start().await;
     let text = bytes(3_000_000);

@@ -62,7 +62,7 @@ pub(super) async fn answer(
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
     }
-    // Reading from a client that waits would tell it to go on.
+    // A client that waits has sent nothing, and will not.
     if !head.headers.contains_key(EXPECT) {
         tokio::spawn(drain(body));
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use super::ArtifactError;
+use super::error::ArtifactError;
 use super::list::{Listed, PAGE};
 use crate::artifacts::named::Named;
 use crate::artifacts::place::Place;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde::Serialize;
 
-use super::ArtifactError;
+use super::error::ArtifactError;
 use crate::artifacts::named::Named;
 use crate::artifacts::place::Place;
 use crate::artifacts::store::{Bounds, Stat};

@@ -9,7 +9,8 @@ use futures_util::{StreamExt, TryStreamExt};
 use serde::Serialize;
 use tokio_util::io::ReaderStream;
 
-use super::{ArtifactError, file_name};
+use super::error::ArtifactError;
+use super::file_name;
 use crate::artifacts::place::Place;
 use crate::artifacts::push::{Hashed, Remote};
 use crate::artifacts::store::{ArtifactStore, Bounds, Claim};
