@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Programs that renew certificates replace both files one after the other and send no signal, so
-//! [`Keeper::look`] is to be called again and again.
+//! the listener looks at the files again and again.
 
 use std::error::Error;
 use std::fs::{self, File};
