@@ -4,15 +4,16 @@
 //!   agents ══ stream ══► service ─► session ─► core ─► Store     (desired state, events, reports)
 //!                                      ▲         │
 //!                                   outbox ◄── ControlPlane      (configure, list, wait, events)
-//!   agents ── HTTP ────► ArtifactServer ─► files on disk or in memory
+//!   agents ── HTTPS ───► ArtifactListener ─► ArtifactStore       (a directory or a bucket)
 //! ```
 //!
 //! A [`ControlPlane`] listens on unix sockets and TCP addresses, keeps one session per connected
 //! agent and is a handle that is cheap to clone. The [`store::Store`] trait keeps the plugins that
-//! agents should run and the messages that agents sent. An [`ArtifactServer`] hands out the
-//! archives that agents install; a [`MetadataServer`] stands in for the metadata server of a cloud,
-//! and is not part of the control plane. `guest-agent dev` and the end-to-end tests embed all
-//! three; the binary of this package serves them.
+//! agents should run and the messages that agents sent. An
+//! [`ArtifactListener`](artifacts::listener::ArtifactListener) hands out the archives that agents
+//! install. An [`ArtifactServer`] does so for tests, and a [`MetadataServer`] stands in for the
+//! metadata server of a cloud; neither is part of the control plane. `guest-agent dev` and the
+//! end-to-end tests embed these.
 //!
 //! It deliberately does not decide which agent runs which plugin, separate users, or spread over
 //! machines. Build those on the handle and on another `Store`.
@@ -21,6 +22,7 @@
 
 pub mod artifacts;
 mod chain;
+pub mod cli;
 pub mod configuration;
 pub mod gateway;
 mod hex;

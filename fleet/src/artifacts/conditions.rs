@@ -10,10 +10,10 @@ use http::{HeaderMap, Method};
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(in crate::artifacts) enum Answer {
     /// Status 200 and the whole artifact.
     Whole,
-    /// Status Status 206 and the bytes from `first` to `last`, both included.
+    /// Status 206 and the bytes from `first` to `last`, both included.
     Part { first: u64, last: u64 },
     /// Status 304, without a body.
     NotModified,
@@ -22,7 +22,12 @@ pub(super) enum Answer {
 }
 
 /// Decides for a GET or HEAD of an artifact of `length` bytes.
-pub(super) fn answer(method: &Method, headers: &HeaderMap, etag: &str, length: u64) -> Answer {
+pub(in crate::artifacts) fn answer(
+    method: &Method,
+    headers: &HeaderMap,
+    etag: &str,
+    length: u64,
+) -> Answer {
     if let Some(known) = text(headers, IF_NONE_MATCH.as_str())
         && matches_weakly(known, etag)
     {

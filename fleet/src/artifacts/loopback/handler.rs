@@ -12,8 +12,8 @@ use http::{Method, StatusCode};
 
 use super::body::{self, Plan};
 use super::catalog::{Artifact, Catalog};
-use super::conditions::{self, Answer};
 use super::faults::RequestFaults;
+use crate::artifacts::conditions::{self, Answer};
 
 /// Answers every request of the server.
 pub(super) async fn answer(State(catalog): State<Arc<Catalog>>, request: Request) -> Response {

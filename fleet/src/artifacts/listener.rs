@@ -1,0 +1,227 @@
+//! The listener that agents fetch artifacts from, and that operators send them to.
+//!
+//! ```text
+//!   accept ─► a place? ─► [TLS] ─► head, bounded and in time ─► route ─┬─ GET, HEAD ─► download
+//!               └ no: closed                                          └─ PUT ───────► upload
+//! ```
+//!
+//! - `GET` and `HEAD /artifacts/<plugin>/<digest>`: the artifact, if a release of the plugin names
+//!   it. The URL is stable. Ranges and conditions are answered as RFC 9110 says; from a bucket the
+//!   answer is a redirection to an address that is signed for a while, or the bytes.
+//! - `PUT /artifacts/<plugin>/<digest>` with the upload token: keeps what has that digest.
+//!
+//! Without TLS it listens on loopback and on unix sockets only. It does not know who fetches: a
+//! digest cannot be guessed, and those who know one may have the artifact.
+
+mod answer;
+mod connection;
+mod download;
+mod handler;
+mod options;
+mod peers;
+mod route;
+mod site;
+mod stalling;
+mod tokens;
+mod upload;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::digest::Digest;
+use super::tls::{Keeper, PairError};
+use crate::gateway::{Listen, SocketFile, bind_unix};
+use crate::lock::lock;
+use connection::Server;
+use site::Site;
+
+pub use options::{Delivery, Limits, ListenerOptions};
+
+/// A running listener. When it is dropped it stops.
+#[derive(Debug)]
+pub struct ArtifactListener {
+    endpoint: String,
+    address: Option<SocketAddr>,
+    trouble: Option<watch::Receiver<Option<String>>>,
+    ending: CancellationToken,
+    task: Mutex<Option<JoinHandle<()>>>,
+    end: Duration,
+}
+
+/// Why a listener could not start.
+#[derive(Debug, Error)]
+pub enum ListenerError {
+    /// Everybody on the way could read and change what is sent.
+    #[error(
+        "artifacts are not served without TLS on {0}, which other machines reach; give a certificate \
+         and a key, or listen on 127.0.0.1"
+    )]
+    PlaintextOffLoopback(SocketAddr),
+    /// Another server answers on the socket.
+    #[error("another server listens on `{}`; stop it, or choose another path", .0.display())]
+    SocketInUse(PathBuf),
+    /// The address cannot be listened on.
+    #[error("failed to listen on {address}")]
+    Listen {
+        /// The address that was given.
+        address: Listen,
+        /// The error of the operating system.
+        #[source]
+        source: io::Error,
+    },
+    /// The certificate or its key cannot be used.
+    #[error("the certificate of the artifact listener cannot be used")]
+    Certificate(#[from] PairError),
+}
+
+/// A bound socket that is not served yet.
+enum Bound {
+    Unix(UnixListener, SocketFile),
+    Tcp(TcpListener, SocketAddr),
+}
+
+// === impl ArtifactListener ===
+
+impl ArtifactListener {
+    /// Listens and serves.
+    ///
+    /// # Errors
+    /// See [`ListenerError`].
+    pub async fn start(options: ListenerOptions) -> Result<Self, ListenerError> {
+        let (limits, files) = (options.limits, options.tls.clone());
+        let is_unix = matches!(options.listen, Listen::Unix(_));
+        let keeper = match files.filter(|_| !is_unix) {
+            None => None,
+            Some(files) => {
+                let path = files.certificate.clone();
+                let opened = tokio::task::spawn_blocking(move || Keeper::open(files)).await;
+                let aborted = |error| PairError::Unusable { path, source: Box::new(error) };
+                Some(opened.map_err(aborted)??)
+            }
+        };
+        let bound = bind(&options.listen, keeper.is_some()).await?;
+        let (endpoint, address) = match &bound {
+            Bound::Unix(..) => (options.listen.to_string(), None),
+            Bound::Tcp(_, at) if keeper.is_some() => (format!("https://{at}"), Some(*at)),
+            Bound::Tcp(_, at) => (format!("http://{at}"), Some(*at)),
+        };
+        let trouble = keeper.as_ref().map(Keeper::trouble);
+        let secrets = keeper.as_ref().map(Keeper::config);
+        let ending = CancellationToken::new();
+        let server = Server::new(limits, secrets, Arc::new(Site::new(options)), ending.clone());
+        let stop = ending.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = serve(&server, bound) => {}
+                () = follow(keeper, limits.look, stop) => {}
+            }
+        });
+        let (task, end) = (Mutex::new(Some(task)), limits.end);
+        Ok(Self { endpoint, address, trouble, ending, task, end })
+    }
+
+    /// Begin of its URLs, with its real port; `unix:/path` on a unix socket.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The address with its real port; `None` on a unix socket.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Why the certificate cannot be renewed, for people.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.as_ref()?.borrow().clone()
+    }
+
+    /// Stops listening, and waits a bounded time for requests to end; those that are left are cut.
+    pub async fn shutdown(&self) {
+        self.ending.cancel();
+        let task = lock(&self.task).take();
+        if let Some(mut task) = task
+            // Its own deadline passes first.
+            && tokio::time::timeout(self.end * 2, &mut task).await.is_err()
+        {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for ArtifactListener {
+    fn drop(&mut self) {
+        self.ending.cancel();
+    }
+}
+
+/// The path of an artifact on a listener. A gateway puts it into orders, behind the endpoint.
+#[must_use]
+pub fn artifact_path(plugin: &str, digest: &Digest) -> String {
+    format!("{}{plugin}/{digest}", route::FOLDER)
+}
+
+async fn bind(listen: &Listen, is_secured: bool) -> Result<Bound, ListenerError> {
+    let failed = |source| ListenerError::Listen { address: listen.clone(), source };
+    match listen {
+        Listen::Tcp(address) if !is_secured && !address.ip().is_loopback() => {
+            Err(ListenerError::PlaintextOffLoopback(*address))
+        }
+        Listen::Tcp(address) => {
+            let listener = TcpListener::bind(address).await.map_err(failed)?;
+            let at = listener.local_addr().map_err(failed)?;
+            Ok(Bound::Tcp(listener, at))
+        }
+        Listen::Unix(path) => {
+            if UnixStream::connect(path).await.is_ok() {
+                return Err(ListenerError::SocketInUse(path.clone()));
+            }
+            let (listener, file) = bind_unix(path).map_err(failed)?;
+            Ok(Bound::Unix(listener, file))
+        }
+    }
+}
+
+async fn serve(server: &Server, bound: Bound) {
+    match bound {
+        Bound::Tcp(listener, _) => server.serve(listener).await,
+        Bound::Unix(listener, file) => {
+            server.serve(listener).await;
+            drop(file);
+        }
+    }
+}
+
+/// Keeps the certificate current. Never ends before the listener does.
+async fn follow(keeper: Option<Keeper>, every: Duration, ending: CancellationToken) {
+    let Some(mut keeper) = keeper else { return std::future::pending().await };
+    let mut beat = tokio::time::interval(every);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = beat.tick() => {}
+            // The server ends by itself.
+            () = ending.cancelled() => return std::future::pending().await,
+        }
+        let looking = tokio::task::spawn_blocking(move || {
+            keeper.look();
+            keeper
+        });
+        match looking.await {
+            Ok(looked) => keeper = looked,
+            Err(_) => return std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The verbs of the command line, as functions.
+
+pub mod artifact;

@@ -1,0 +1,77 @@
+//! A disk without room.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use guest_fleet::artifacts::Digest;
+use guest_fleet::artifacts::store::{ArtifactStore, Bounds, Claim, DirectoryStore, PutError};
+
+use crate::LONG;
+use crate::harness::{BOUNDS, Rig, TOKEN, bytes, chunks, client, code, directory, put, temporary};
+
+/// A disk of eight mebibytes, where one can be had.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if mount.is_ok_and(|output| output.status.success()) {
+            return Some(Self(folder));
+        }
+        println!("SKIPPED: a full disk is not tried out, nothing can be mounted");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(self.path()).output());
+    }
+}
+
+#[tokio::test]
+async fn an_artifact_without_room_is_refused_and_leaves_nothing() {
+    let Some(disk) = Disk::mount() else { return };
+    let store = directory(disk.path());
+    let large = bytes(20 << 20);
+    let claim = Claim { digest: None, length: Some(20 << 20) };
+    let error = store.put(claim, futures_util::StreamExt::boxed(futures_util::stream::pending()));
+    let error = tokio::time::timeout(LONG, error).await.unwrap().unwrap_err();
+    assert!(matches!(error, PutError::NoRoom { .. }), "refused before its bytes: {error}");
+    let error = store.put(Claim::default(), chunks(&large, 100_000)).await.unwrap_err();
+    assert!(matches!(error, PutError::NoRoom { .. }), "refused on the way: {error}");
+    assert!(error.to_string().contains("guest-fleet artifact gc"), "{error}");
+    assert!(temporary(disk.path()).is_empty());
+    let small = bytes(1 << 20);
+    assert_eq!(put(&store, &small).await.unwrap().digest, Digest::of(&small), "it goes on");
+}
+
+#[tokio::test]
+async fn uploads_leave_the_reserve_free() {
+    let Some(disk) = Disk::mount() else { return };
+    let bounds = Bounds { reserve: 6 << 20, ..BOUNDS };
+    let store = DirectoryStore::open(disk.path(), bounds).unwrap();
+    put(&store, &bytes(1 << 20)).await.unwrap();
+    let error = put(&store, &bytes(2 << 20)).await.unwrap_err();
+    assert!(matches!(error, PutError::NoRoom { reserve: 6_291_456, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_is_told_that_there_is_no_room_and_not_where() {
+    let Some(disk) = Disk::mount() else { return };
+    let store = Arc::new(directory(disk.path()));
+    let rig = Rig::with(|options| options.store = store).await;
+    let large = bytes(20 << 20);
+    let request = client().put(rig.url(&Digest::of(&large))).bearer_auth(TOKEN).body(large);
+    let answer = request.send().await.unwrap();
+    assert_eq!(code(answer).await, (507, "no_room".to_owned()));
+}
