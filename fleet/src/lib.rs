@@ -21,13 +21,17 @@
 
 pub mod artifacts;
 mod chain;
+pub mod cli;
 pub mod configuration;
+pub mod declarations;
 pub mod gateway;
 mod hex;
 pub mod ledger;
 mod lock;
 pub mod metadata;
 pub mod records;
+
+pub mod zones;
 
 pub use artifacts::ArtifactServer;
 pub use gateway::{

@@ -5,8 +5,13 @@
 //! the same version are from a later release and are dropped.
 
 pub mod agent;
+pub mod audit;
 pub mod configuration;
 pub mod journal;
+pub mod report;
+
+#[cfg(test)]
+mod tests;
 
 use prost::Message;
 use thiserror::Error;
