@@ -1,3 +1,148 @@
-//! The verbs of the command line, as functions.
+//! The command line of `guest-fleet`, as functions over a ledger: a verb is a file.
+//!
+//! ```text
+//!   arguments ─► Verb ─► run ─► apply, diff, export · lists · hold, retry · agents, label · explain · audit
+//!                                 │ Context: ledger, where to print, who asks, when
+//!                                 └─► Exit or Failure (one line, causes, what to try)
+//! ```
+//!
+//! No verb opens a ledger or touches the process, so tests run them on a ledger in memory.
 
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+pub mod agents;
+pub mod apply;
 pub mod artifact;
+pub mod audit;
+pub mod context;
+pub mod diff;
+pub mod document;
+mod examples;
+pub mod explain;
+pub mod export;
+pub mod facts;
+pub mod failure;
+pub mod hold;
+pub mod label;
+pub mod lists;
+pub mod retry;
+pub mod schemas;
+mod sources;
+pub mod standing;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use context::Context;
+use failure::{Exit, Failure};
+
+/// How long a verb may take. The ledger's engines have shorter deadlines of their own.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// What people and scripts ask of a fleet.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
+    /// Make the ledger say what files declare; deletes nothing without --prune.
+    #[command(after_help = examples::APPLY)]
+    Apply(apply::Options),
+    /// Show what `apply` would change; exit code 1 when something differs.
+    #[command(after_help = examples::DIFF)]
+    Diff(diff::Options),
+    /// Write the ledger as declarations; applying them changes nothing.
+    #[command(after_help = examples::EXPORT)]
+    Export(export::Options),
+    /// List what can be installed.
+    #[command(after_help = examples::RELEASES)]
+    Releases,
+    /// List which agents should run what.
+    #[command(after_help = examples::ASSIGNMENTS)]
+    Assignments,
+    /// List where changes wait, and why.
+    #[command(after_help = examples::HOLDS)]
+    Holds,
+    /// List when changes may happen.
+    #[command(after_help = examples::WINDOWS)]
+    Windows,
+    /// Make changes wait.
+    #[command(after_help = examples::HOLD)]
+    Hold(hold::HoldOptions),
+    /// End a hold.
+    #[command(after_help = examples::RELEASE)]
+    Release(hold::ReleaseOptions),
+    /// Have an assignment's orders that failed or were taken back given again.
+    #[command(after_help = examples::RETRY)]
+    Retry(retry::Options),
+    /// List the agents.
+    #[command(after_help = examples::AGENTS)]
+    Agents(agents::Options),
+    /// Show one agent, or change its labels.
+    #[command(after_help = examples::AGENT)]
+    Agent(AgentOptions),
+    /// Say what an agent should have of a plugin, why, and where that stands.
+    #[command(after_help = examples::EXPLAIN)]
+    Explain(explain::Options),
+    /// Show who changed what, or check that the record is whole.
+    #[command(after_help = examples::AUDIT)]
+    Audit(audit::Options),
+}
+
+/// The options of `agent`.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct AgentOptions {
+    /// What to do; without it, show.
+    #[command(subcommand)]
+    pub verb: Option<AgentVerb>,
+    /// Id of the agent.
+    #[arg(required = true)]
+    pub id: Option<String>,
+}
+
+/// What to do with an agent.
+#[derive(Clone, Debug, Subcommand)]
+pub enum AgentVerb {
+    /// Set labels, or take them away.
+    Label(label::Options),
+}
+
+/// Runs a verb.
+///
+/// # Errors
+/// Says the reason, and what to try.
+pub async fn run(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    tokio::time::timeout(DEADLINE, dispatch(verb, context)).await.unwrap_or_else(|_| {
+        let seconds = DEADLINE.as_secs();
+        Err(Failure::new(
+            Exit::TimedOut,
+            format_args!("the ledger did not answer within {seconds} seconds"),
+        )
+        .hint("a change may have happened: see `guest-fleet audit`"))
+    })
+}
+
+async fn dispatch(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Apply(options) => apply::run(options, context).await,
+        Verb::Diff(options) => diff::run(options, context).await,
+        Verb::Export(options) => export::run(options, context).await,
+        Verb::Releases => lists::releases(context).await,
+        Verb::Assignments => lists::assignments(context).await,
+        Verb::Holds => lists::holds(context).await,
+        Verb::Windows => lists::windows(context).await,
+        Verb::Hold(options) => hold::hold(options, context).await,
+        Verb::Release(options) => hold::release(options, context).await,
+        Verb::Retry(options) => retry::run(options, context).await,
+        Verb::Agents(options) => agents::list(options, context).await,
+        Verb::Agent(AgentOptions { verb: Some(AgentVerb::Label(options)), .. }) => {
+            label::run(options, context).await
+        }
+        Verb::Agent(AgentOptions { verb: None, id }) => {
+            agents::show(id.as_deref().unwrap_or_default(), context).await
+        }
+        Verb::Explain(options) => explain::run(options, context).await,
+        Verb::Audit(options) => audit::run(options, context).await,
+    }
+}

@@ -4,7 +4,14 @@
 //! A record that cannot be read never makes a change happen: an assignment or a release that is
 //! damaged orders nothing, and in place of a hold or a window that is damaged everything is held.
 
-use std::collections::BTreeMap;
+pub mod audit;
+pub mod change;
+pub mod words;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use guest_fleet_core::selector::{OwnLabels, Selector};
@@ -23,6 +30,8 @@ pub struct Configuration {
     view: View,
     revisions: BTreeMap<String, Revision>,
     problems: BTreeMap<String, RecordError>,
+    /// Holds that a person set by the command line, not by declarations.
+    by_hand: BTreeSet<String>,
 }
 
 // === impl Configuration ===
@@ -70,7 +79,7 @@ impl Configuration {
         self.follower.through()
     }
 
-    /// The revision of a record; [`Revision::ABSENT`] where there is none.
+    /// The revision of a record; [`Revision::ABSENT`] where there is no record.
     #[must_use]
     pub fn revision(&self, key: &str) -> Revision {
         self.revisions.get(key).copied().unwrap_or(Revision::ABSENT)
@@ -79,6 +88,24 @@ impl Configuration {
     /// Records that cannot be read, by key.
     pub fn problems(&self) -> impl Iterator<Item = (&str, &RecordError)> {
         self.problems.iter().map(|(key, error)| (key.as_str(), error))
+    }
+
+    /// Why a record cannot be read.
+    #[must_use]
+    pub fn problem(&self, key: &str) -> Option<&RecordError> {
+        self.problems.get(key)
+    }
+
+    /// The holds that there are, without those that stand in place of records that cannot be read.
+    pub fn holds(&self) -> impl Iterator<Item = (&str, &Hold)> {
+        let all = self.view.holds.iter().map(|(name, hold)| (name.as_str(), hold));
+        all.filter(|(name, _)| !name.starts_with(UNREADABLE))
+    }
+
+    /// Whether a person set the hold by the command line, so that declarations do not remove it.
+    #[must_use]
+    pub fn is_by_hand(&self, hold: &str) -> bool {
+        self.by_hand.contains(hold)
     }
 
     fn take(&mut self, update: Update) -> bool {
@@ -122,7 +149,10 @@ impl Configuration {
                 .releases
                 .retain(|name, _| records::configuration::release_key(name) != key),
             ASSIGNMENT => drop(self.view.assignments.remove(name)),
-            HOLD => drop(self.view.holds.remove(name)),
+            HOLD => {
+                self.view.holds.remove(name);
+                self.by_hand.remove(name);
+            }
             _ => drop(self.view.windows.remove(name)),
         }
         self.view.holds.remove(&unreadable(key));
@@ -146,6 +176,9 @@ impl Configuration {
             }
             HOLD => {
                 let record = records::decode::<HoldRecord>(key, value)?;
+                if record.by_hand {
+                    self.by_hand.insert(name.to_owned());
+                }
                 self.view.holds.insert(name.to_owned(), record.hold(key)?);
             }
             _ => {
@@ -157,6 +190,9 @@ impl Configuration {
     }
 }
 
+/// What the names of such holds begin with.
+const UNREADABLE: &str = "unreadable:";
+
 impl Default for Configuration {
     fn default() -> Self {
         Self {
@@ -164,13 +200,14 @@ impl Default for Configuration {
             view: View::default(),
             revisions: BTreeMap::new(),
             problems: BTreeMap::new(),
+            by_hand: BTreeSet::new(),
         }
     }
 }
 
 /// The name of the hold in place of a record. No declared name has a slash in it.
 fn unreadable(key: &str) -> String {
-    format!("unreadable:{key}")
+    format!("{UNREADABLE}{key}")
 }
 
 fn held_by_damage(error: &RecordError) -> Hold {

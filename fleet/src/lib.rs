@@ -24,6 +24,7 @@ pub mod artifacts;
 mod chain;
 pub mod cli;
 pub mod configuration;
+pub mod declarations;
 pub mod gateway;
 mod hex;
 pub mod ledger;

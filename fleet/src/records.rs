@@ -5,10 +5,15 @@
 //! the same version are from a later release and are dropped.
 
 pub mod agent;
+pub mod audit;
 pub mod configuration;
 pub mod event;
 pub mod gateway;
 pub mod journal;
+pub mod report;
+
+#[cfg(test)]
+mod tests;
 
 use prost::Message;
 use thiserror::Error;

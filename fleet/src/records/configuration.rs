@@ -111,6 +111,9 @@ pub struct HoldRecord {
     /// Whether labels that machines claim themselves may select.
     #[prost(bool, tag = "7")]
     pub trusts_own_labels: bool,
+    /// A person set it by the command line: declarations do not remove it.
+    #[prost(bool, tag = "8")]
+    pub by_hand: bool,
 }
 
 /// A window.
@@ -282,6 +285,7 @@ impl HoldRecord {
             by: hold.by.clone(),
             until: hold.until.map_or(0, |until| until.0),
             trusts_own_labels: hold.own_labels == OwnLabels::Trusted,
+            by_hand: false,
         }
     }
 
@@ -323,7 +327,7 @@ impl WindowRecord {
     /// The window.
     ///
     /// # Errors
-    /// Its selector does not parse, or its times are none.
+    /// Its selector does not parse, or its days or times do not exist.
     pub fn window(self, key: &str) -> Result<Window, RecordError> {
         let mut days = [false; 7];
         for day in &self.days {

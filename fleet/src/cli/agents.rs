@@ -1,0 +1,310 @@
+//! `agents` and `agent ID`: who is in the fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::Args;
+use guest_fleet_core::desired::desired;
+use guest_fleet_core::selector::{OwnLabels, Selector};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::context::Context;
+use super::document::Time;
+use super::explain::{ExplanationJson, explanation};
+use super::facts::{Facts, labels};
+use super::failure::{Exit, Failure};
+use super::lists::{load, selector};
+use super::text::{counted, one_line, or_hyphen, table, time};
+use crate::ledger::{Bucket, bounds};
+use crate::records;
+use crate::records::agent::AgentRecord;
+use crate::records::report::ReportRecord;
+
+/// The options of `agents`.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Only these, such as `env = prod`; `self.` labels count here.
+    #[arg(value_name = "SELECTOR", value_parser = selector)]
+    pub selector: Option<Selector>,
+    /// The same as SELECTOR.
+    #[arg(long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "selector")]
+    pub select: Option<Selector>,
+    /// With agents that were silent for so long that no count includes them.
+    #[arg(long)]
+    pub archived: bool,
+    /// At most so many.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+}
+
+/// The agents.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AgentsJson {
+    /// Those that were selected, by id.
+    pub agents: Vec<AgentJson>,
+    /// How many more were selected than there was room for.
+    pub more: usize,
+}
+
+/// An agent.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AgentJson {
+    /// Version of the agent; null before its first report.
+    pub agent_version: Option<String>,
+    /// Architecture in Go style; null before its first report.
+    pub architecture: Option<String>,
+    /// When it was archived: it was silent for so long that no count includes it.
+    #[schemars(with = "Option<Time>")]
+    pub archived: Option<String>,
+    /// Host name of the machine; null before its first report.
+    pub hostname: Option<String>,
+    /// Its id.
+    pub id: String,
+    /// Labels that an operator gave it, and those of its join token.
+    pub labels: BTreeMap<String, String>,
+    /// The operating system; null before its first report.
+    pub os: Option<String>,
+    /// Labels that it claims itself; selectors name them with `self.`.
+    pub own_labels: BTreeMap<String, String>,
+    /// Why it gets no orders; null where it does.
+    pub quarantine: Option<String>,
+    /// When it was seen last.
+    #[schemars(with = "Option<Time>")]
+    pub seen: Option<String>,
+    /// When it was enrolled or seen first.
+    #[schemars(with = "Option<Time>")]
+    pub since: Option<String>,
+}
+
+/// An agent with its plugins.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct WholeAgentJson {
+    /// Who it is.
+    pub agent: AgentJson,
+    /// What it can do, such as `generations`.
+    pub capabilities: Vec<String>,
+    /// Certificates that name it.
+    pub certificates: Vec<CertificateJson>,
+    /// Release of the kernel; null before its first report.
+    pub kernel: Option<String>,
+    /// What was assigned, ordered or reported, by plugin.
+    pub plugins: Vec<ExplanationJson>,
+    /// Name of the join token that enrolled it; null without one.
+    pub token: Option<String>,
+}
+
+/// A certificate.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CertificateJson {
+    /// When it ends.
+    #[schemars(with = "Option<Time>")]
+    pub ends: Option<String>,
+    /// When it was issued.
+    #[schemars(with = "Option<Time>")]
+    pub issued: Option<String>,
+    /// When it was revoked; null where it was not.
+    #[schemars(with = "Option<Time>")]
+    pub revoked: Option<String>,
+    /// Its serial number.
+    pub serial: String,
+}
+
+/// Lists the agents.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let wanted = options.selector.as_ref().or(options.select.as_ref());
+    let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
+    // A sorted set of bounded size: the greatest id goes when there is one too many.
+    let mut found: BTreeMap<String, AgentRecord> = BTreeMap::new();
+    let mut beyond = 0_usize;
+    let mut next: Option<String> = None;
+    loop {
+        let page = context.ledger.scan(Bucket::Agents, "", next.as_deref(), bounds::PAGE).await?;
+        for record in page.records {
+            let agent = match records::decode::<AgentRecord>(&record.key, &record.value) {
+                Ok(agent) => agent,
+                Err(error) => {
+                    context.remark(format_args!("{error}"))?;
+                    continue;
+                }
+            };
+            let is_wanted = wanted.is_none_or(|selector| {
+                selector.selects(&agent.id, &labels(&agent), OwnLabels::Trusted)
+            });
+            if is_wanted && (options.archived || agent.archived.is_none()) {
+                found.insert(record.key, agent);
+            }
+            if found.len() > limit {
+                found.pop_last();
+                beyond = beyond.saturating_add(1);
+            }
+        }
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    let mut agents = Vec::new();
+    for (id, record) in &found {
+        let report = context.ledger.get(Bucket::Reports, id).await?;
+        let report = report.and_then(|found| records::decode(id, &found.value).ok());
+        agents.push(agent_json(record, report.as_ref()));
+    }
+    let document = AgentsJson { agents, more: beyond };
+    let rows: Vec<Vec<String>> = document.agents.iter().map(row).collect();
+    if rows.is_empty() {
+        context.remark(format_args!("there is no such agent"))?;
+    } else {
+        for line in table(&["AGENT", "STATE", "SEEN", "VERSION", "ARCH", "LABELS"], &rows) {
+            context.say(format_args!("{line}"))?;
+        }
+    }
+    if document.more > 0 {
+        let more = counted(document.more, "more agent");
+        context.remark(format_args!("{more}: see --limit, or select fewer"))?;
+    }
+    context.document(&document)?;
+    Ok(Exit::Done)
+}
+
+/// Shows one agent.
+///
+/// # Errors
+/// There is no such agent, or the ledger cannot be read.
+pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let ledger = load(context).await?;
+    let facts = Facts::load(context.ledger, id).await?;
+    let view = ledger.view();
+    let decided = desired(view, &facts.agent(), context.seconds(), context.zones);
+    let reported = facts.report.iter().flat_map(|report| &report.plugins);
+    let plugins: BTreeSet<String> = decided
+        .into_keys()
+        .chain(facts.journal.keys().cloned())
+        .chain(reported.map(|plugin| plugin.name.clone()))
+        .collect();
+    let record = &facts.record;
+    let report = facts.report.as_ref();
+    let document = WholeAgentJson {
+        agent: agent_json(record, report),
+        capabilities: report.map(|report| report.capabilities.clone()).unwrap_or_default(),
+        certificates: record
+            .certificates
+            .iter()
+            .map(|certificate| CertificateJson {
+                ends: time(certificate.ends.as_ref()),
+                issued: time(certificate.issued.as_ref()),
+                revoked: time(certificate.revoked.as_ref()),
+                serial: certificate.serial.clone(),
+            })
+            .collect(),
+        kernel: report.map(|report| report.kernel.clone()),
+        plugins: plugins.iter().map(|plugin| explanation(view, &facts, plugin, context)).collect(),
+        token: (!record.token.is_empty()).then(|| record.token.clone()),
+    };
+    print(context, &document)?;
+    context.document(&document)?;
+    Ok(Exit::Done)
+}
+
+fn print(context: &mut Context<'_>, found: &WholeAgentJson) -> Result<(), Failure> {
+    let agent = &found.agent;
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let mut facts = vec![
+        ("agent", agent.id.clone()),
+        ("state", state(agent)),
+        ("since", text(&agent.since)),
+        ("seen", text(&agent.seen)),
+        ("labels", or_hyphen(shown(&agent.labels))),
+        ("own labels", or_hyphen(shown(&agent.own_labels))),
+        ("host", text(&agent.hostname)),
+        ("system", text(&agent.os)),
+        ("kernel", text(&found.kernel)),
+        ("machine", text(&agent.architecture)),
+        ("version", text(&agent.agent_version)),
+        ("can", or_hyphen(found.capabilities.join(" "))),
+        ("token", text(&found.token)),
+    ];
+    facts.extend(found.certificates.iter().map(|certificate| {
+        let state = match (&certificate.revoked, &certificate.ends) {
+            (Some(at), _) => format!("revoked {at}"),
+            (None, ends) => format!("until {}", text(ends)),
+        };
+        ("certificate", format!("{} {state}", certificate.serial))
+    }));
+    for (name, value) in facts {
+        context.say(format_args!("{name:<12}{}", one_line(&value)))?;
+    }
+    if found.plugins.is_empty() {
+        return context.say(format_args!("no plugin is assigned, ordered or reported"));
+    }
+    context.say(format_args!(""))?;
+    let rows: Vec<Vec<String>> = found
+        .plugins
+        .iter()
+        .map(|plugin| {
+            let reported = plugin.reported.as_ref().and_then(|found| found.revision.clone());
+            vec![
+                plugin.plugin.clone(),
+                reported.unwrap_or_else(|| "-".to_owned()),
+                plugin.sentence.clone(),
+            ]
+        })
+        .collect();
+    for line in table(&["PLUGIN", "HAS", "STANDS"], &rows) {
+        context.say(format_args!("{line}"))?;
+    }
+    Ok(())
+}
+
+fn agent_json(record: &AgentRecord, report: Option<&ReportRecord>) -> AgentJson {
+    let mut labels = record.token_labels.clone();
+    labels.extend(record.operator_labels.clone());
+    let text = |text: fn(&ReportRecord) -> &String| {
+        report.map(text).filter(|text| !text.is_empty()).cloned()
+    };
+    AgentJson {
+        agent_version: text(|report| &report.agent_version),
+        architecture: text(|report| &report.architecture),
+        archived: time(record.archived.as_ref()),
+        hostname: text(|report| &report.hostname),
+        id: record.id.clone(),
+        labels,
+        os: text(|report| &report.os),
+        own_labels: record.own_labels.clone(),
+        quarantine: (!record.quarantine.is_empty()).then(|| record.quarantine.clone()),
+        seen: time(record.seen.as_ref()),
+        since: time(record.since.as_ref()),
+    }
+}
+
+fn state(agent: &AgentJson) -> String {
+    match (&agent.quarantine, &agent.archived) {
+        (Some(why), _) => format!("quarantined: {why}"),
+        (None, Some(at)) => format!("archived {at}"),
+        (None, None) => "member".to_owned(),
+    }
+}
+
+fn row(agent: &AgentJson) -> Vec<String> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let state = match (&agent.quarantine, &agent.archived) {
+        (Some(_), _) => "quarantined",
+        (None, Some(_)) => "archived",
+        (None, None) => "member",
+    };
+    vec![
+        agent.id.clone(),
+        state.to_owned(),
+        text(&agent.seen),
+        text(&agent.agent_version),
+        text(&agent.architecture),
+        or_hyphen(shown(&agent.labels)),
+    ]
+}
+
+fn shown(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,50 @@
+//! The examples that the help of each verb ends with.
+
+pub(super) const APPLY: &str = "Examples:\n\
+    \x20 guest-fleet apply -f fleet/\n\
+    \x20 guest-fleet apply -f fleet/ --dry-run\n\
+    \x20 guest-fleet apply -f fleet/ --prune --yes --reason TICKET-12";
+
+pub(super) const DIFF: &str = "Examples:\n\
+    \x20 guest-fleet diff -f fleet/";
+
+pub(super) const EXPORT: &str = "Examples:\n\
+    \x20 guest-fleet export -o fleet/\n\
+    \x20 guest-fleet export >fleet.toml";
+
+pub(super) const RELEASES: &str = "Examples:\n\
+    \x20 guest-fleet releases";
+
+pub(super) const ASSIGNMENTS: &str = "Examples:\n\
+    \x20 guest-fleet assignments --json";
+
+pub(super) const HOLDS: &str = "Examples:\n\
+    \x20 guest-fleet holds";
+
+pub(super) const WINDOWS: &str = "Examples:\n\
+    \x20 guest-fleet windows";
+
+pub(super) const HOLD: &str = "Examples:\n\
+    \x20 guest-fleet hold incident-7 --select all --reason TICKET-7 --for 4h\n\
+    \x20 guest-fleet hold db --select role=db --plugin monitor --reason migration";
+
+pub(super) const RELEASE: &str = "Examples:\n\
+    \x20 guest-fleet release incident-7";
+
+pub(super) const RETRY: &str = "Examples:\n\
+    \x20 guest-fleet retry monitor-prod --reason TICKET-9";
+
+pub(super) const AGENTS: &str = "Examples:\n\
+    \x20 guest-fleet agents\n\
+    \x20 guest-fleet agents env=prod --json";
+
+pub(super) const AGENT: &str = "Examples:\n\
+    \x20 guest-fleet agent a-1\n\
+    \x20 guest-fleet agent label a-1 env=prod rack-";
+
+pub(super) const EXPLAIN: &str = "Examples:\n\
+    \x20 guest-fleet explain a-1 monitor";
+
+pub(super) const AUDIT: &str = "Examples:\n\
+    \x20 guest-fleet audit --limit 100\n\
+    \x20 guest-fleet audit verify";

@@ -1,0 +1,245 @@
+//! Where an agent stands with a plugin, in words that do not lie: derived from the declarations, the
+//! order journal and the time; nobody has to clear a flag.
+
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePlugin, Manifest};
+use guest_fleet_core::desired::{Decision, OwnersHold, Permission};
+use guest_fleet_core::journal::{Entry, Order, OrderState};
+use guest_fleet_core::time::Seconds;
+use guest_fleet_core::view::{ReleaseName, Target, View};
+use prost::Message;
+use prost_types::Duration;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::configuration::words;
+
+/// How long a plugin that was started is on probation at the agent, in seconds.
+const PROBATION: u64 = 30;
+/// What an order takes beside the steps that the manifest bounds, in seconds.
+const SLACK: u64 = 120;
+/// What agents take where the manifest says nothing: seconds of one try, and tries.
+const DOWNLOAD: (u64, u64) = (60, 5);
+const START: (u64, u64) = (30, 3);
+const STOP: u64 = 30;
+
+/// Where an agent stands with a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// No assignment gives the agent the plugin.
+    NotAssigned,
+    /// It was silent for so long that no count includes it.
+    Archived,
+    /// Two machines use its identity.
+    Quarantined,
+    /// Two assignments of one priority want different things.
+    Conflict,
+    /// The release was never declared.
+    NoRelease,
+    /// The release has no archive for the agent's architecture.
+    NoArchive,
+    /// A hold of the fleet keeps the change back.
+    Held,
+    /// A hold that a person set on the machine keeps the change back.
+    HeldByOwner,
+    /// Its windows are closed.
+    OutsideWindow,
+    /// Nothing keeps it back; it will be ordered.
+    Waits,
+    /// It was ordered.
+    Ordered,
+    /// The agent has the order.
+    Acknowledged,
+    /// The agent began with it.
+    Installing,
+    /// It is as was ordered.
+    Done,
+    /// The agent could not do it.
+    Failed,
+    /// It was done, and the agent went back.
+    TakenBack,
+    /// It was ordered, and the agent has not said in time what became of it.
+    Silent,
+}
+
+/// Where an agent stands with a plugin, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// For programs.
+    pub state: State,
+    /// For people.
+    pub sentence: String,
+    /// What a person can do about it; `None` where nothing is to be done.
+    pub next: Option<String>,
+}
+
+/// Says where an agent stands with a plugin.
+#[must_use]
+pub fn standing(
+    view: &View,
+    plugin: &str,
+    archived: Option<Seconds>,
+    decision: Option<&Decision>,
+    entry: Option<&Entry>,
+    now: Seconds,
+) -> Standing {
+    let order = entry.and_then(|entry| entry.order.as_ref());
+    if let Some(since) = archived {
+        let sentence = format!("archived since {}: it was silent for too long", words::time(since));
+        let next = "start the machine's agent again, and it returns".to_owned();
+        return Standing { state: State::Archived, sentence, next: Some(next) };
+    }
+    let Some(decision) = decision else { return not_assigned(plugin, order) };
+    // Which release the order was made from is in its digest, which only a gateway can compare: it
+    // knows the URL of the archive.
+    let current =
+        order.filter(|order| order.target == decision.target && order.attempt == decision.attempt);
+    match current {
+        Some(order) => ordered(view, plugin, decision, order, now),
+        None => kept_back(decision),
+    }
+}
+
+fn not_assigned(plugin: &str, order: Option<&Order>) -> Standing {
+    let sentence = match order {
+        None => format!("no assignment gives this agent {plugin}, so nothing is ordered"),
+        Some(order) => format!(
+            "no assignment gives this agent {plugin} any more, so what was ordered stays: {} ({})",
+            target(plugin, &order.target),
+            order.state
+        ),
+    };
+    let next = order
+        .map(|_| format!("to remove {plugin}, declare an assignment of it with `absent = true`"));
+    Standing { state: State::NotAssigned, sentence, next }
+}
+
+fn ordered(
+    view: &View,
+    plugin: &str,
+    decision: &Decision,
+    order: &Order,
+    now: Seconds,
+) -> Standing {
+    let what = target(plugin, &order.target);
+    let since = words::time(order.since);
+    let is_late = now.since(order.since) > patience(view, plugin, &order.target);
+    if !order.state.is_settled() && is_late {
+        return Standing {
+            state: State::Silent,
+            sentence: format!(
+                "silent: {what} is {} since {since}, and the agent has not said what became of it",
+                order.state
+            ),
+            next: Some(
+                "see on the machine: `guest-agent explain`, and whether it is connected".to_owned(),
+            ),
+        };
+    }
+    let retry =
+        || Some(format!("when the cause is gone: `guest-fleet retry {}`", decision.assignment));
+    let (state, next) = match &order.state {
+        OrderState::Sent => (State::Ordered, None),
+        OrderState::Acknowledged => (State::Acknowledged, None),
+        OrderState::Begun => (State::Installing, None),
+        OrderState::Done { .. } => (State::Done, None),
+        OrderState::Failed { .. } => (State::Failed, retry()),
+        OrderState::TakenBack { .. } => (State::TakenBack, retry()),
+    };
+    let sentence = format!("{what} since {since}: {}", order.state);
+    Standing { state, sentence, next }
+}
+
+fn kept_back(decision: &Decision) -> Standing {
+    let (state, sentence, next) = match &decision.permission {
+        Permission::Go => (
+            State::Waits,
+            "waits to be ordered: that happens when a gateway has the agent's stream".to_owned(),
+            None,
+        ),
+        Permission::Conflict { with } => (
+            State::Conflict,
+            format!(
+                "waits: the assignments {} and {with} have the same priority and want different things",
+                decision.assignment
+            ),
+            Some("give one of them a higher `priority`, or select other agents".to_owned()),
+        ),
+        Permission::Quarantined(why) => (
+            State::Quarantined,
+            format!("quarantined: {why}"),
+            Some("give one of the machines an identity of its own: enrol it anew".to_owned()),
+        ),
+        Permission::NoRelease => (
+            State::NoRelease,
+            "waits: the release was never declared".to_owned(),
+            Some("declare it as a `[[release]]`".to_owned()),
+        ),
+        Permission::NoArchive { architecture } if architecture.is_empty() => (
+            State::NoArchive,
+            "waits: the agent has not said its architecture yet".to_owned(),
+            None,
+        ),
+        Permission::NoArchive { architecture } => (
+            State::NoArchive,
+            format!("waits: the release has no archive for {architecture}"),
+            Some(format!("declare a new revision with an archive for {architecture}")),
+        ),
+        Permission::Held { hold, by, reason, until } => (
+            State::Held,
+            format!("held by {}{}: {reason} (hold {hold})", or_nobody(by), until_words(*until)),
+            Some(format!("to let it go on: `guest-fleet release {hold}`")),
+        ),
+        Permission::HeldByOwner(OwnersHold { by, reason, until }) => (
+            State::HeldByOwner,
+            format!("held by owner {}{}: {reason}", or_nobody(by), until_words(*until)),
+            Some("to let it go on, on the machine: `guest-agent release`".to_owned()),
+        ),
+        Permission::OutsideWindow { window, next: Some(next) } => (
+            State::OutsideWindow,
+            format!("outside its window until {} (window {window})", words::time(*next)),
+            None,
+        ),
+        Permission::OutsideWindow { window, next: None } => (
+            State::OutsideWindow,
+            format!("outside its window, which never opens (window {window})"),
+            Some(format!("correct the days or the zone of the window {window}")),
+        ),
+    };
+    Standing { state, sentence, next }
+}
+
+fn or_nobody(by: &str) -> &str {
+    if by.is_empty() { "somebody" } else { by }
+}
+
+fn until_words(until: Option<Seconds>) -> String {
+    until.map_or_else(String::new, |until| format!(" until {}", words::time(until)))
+}
+
+/// `monitor 1.2`, or `the removal of monitor`.
+fn target(plugin: &str, target: &Target) -> String {
+    match target {
+        Target::Revision(revision) => format!("{plugin} {revision}"),
+        Target::Absent => format!("the removal of {plugin}"),
+    }
+}
+
+/// How long an order may take, in seconds: what the agent itself gives the steps.
+fn patience(view: &View, plugin: &str, target: &Target) -> u64 {
+    let Target::Revision(revision) = target else { return STOP + SLACK };
+    let name = ReleaseName { plugin: plugin.to_owned(), revision: revision.clone() };
+    let order = view.releases.get(&name).map(|release| release.order.as_slice());
+    let order = ConfigurePlugin::decode(order.unwrap_or_default()).unwrap_or_default();
+    let manifest = order.manifest.unwrap_or_default();
+    let Manifest { download_attempt_count, start_attempt_count, .. } = manifest;
+    let steps = |timeout: Option<Duration>, count: i32, default: (u64, u64)| {
+        let timeout = timeout.and_then(|timeout| u64::try_from(timeout.seconds).ok());
+        let timeout = timeout.filter(|seconds| *seconds > 0).unwrap_or(default.0);
+        let count = u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(default.1);
+        timeout.saturating_mul(count)
+    };
+    steps(manifest.download_timeout, download_attempt_count, DOWNLOAD)
+        .saturating_add(steps(manifest.start_timeout, start_attempt_count, START))
+        .saturating_add(PROBATION + STOP + SLACK)
+}

@@ -1,0 +1,217 @@
+//! Changes of the configuration over a ledger that fails as engines may.
+
+pub(crate) mod fake;
+
+use std::convert::Infallible;
+
+use fake::{FakeLedger, Fault};
+use guest_fleet_core::selector::{OwnLabels, Selector};
+use guest_fleet_core::view::{Assignment, Hold, Plugins, Target};
+use prost::Message;
+
+use super::audit::{Known, newest, verify};
+use super::change::{Becomes, ChangeError, Changed, Decision, EDITS, Edit, change};
+use super::{Configuration, words};
+use crate::ledger::{Bucket, Ledger};
+use crate::records::audit::{self, AUDIT_HEAD, AuditHead};
+use crate::records::configuration::{ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord};
+
+fn decision() -> Decision {
+    Decision {
+        who: "alice@ops".to_owned(),
+        from: "a test".to_owned(),
+        what: "apply".to_owned(),
+        why: "because".to_owned(),
+        at: "2026-01-01T00:00:00Z".parse().unwrap(),
+    }
+}
+
+fn hold(reason: &str) -> Hold {
+    Hold {
+        selector: Selector::all(),
+        own_labels: OwnLabels::Ignored,
+        plugins: Plugins::All,
+        reason: reason.to_owned(),
+        by: "alice@ops".to_owned(),
+        until: None,
+    }
+}
+
+fn put(name: &str, reason: &str) -> Edit {
+    let hold = hold(reason);
+    Edit {
+        key: format!("{HOLD}{name}"),
+        before: None,
+        after: Some(words::hold(&hold)),
+        record: Becomes::Bytes(HoldRecord::of(&hold).encode_to_vec().into()),
+    }
+}
+
+/// Writes these edits, whatever is there.
+async fn all(
+    ledger: &dyn Ledger,
+    edits: Vec<Edit>,
+) -> Result<Changed<()>, ChangeError<Infallible>> {
+    change(ledger, &decision(), |_| Ok((edits.clone(), ()))).await
+}
+
+/// Raises the attempt of the assignment `a`, which is a change that must not happen twice.
+async fn raise(ledger: &dyn Ledger) -> Result<Changed<u32>, ChangeError<Infallible>> {
+    change(ledger, &decision(), |configuration| {
+        let before = configuration.view().assignments.get("a").cloned();
+        let before = before.unwrap_or(Assignment {
+            plugin: "p".to_owned(),
+            target: Target::Absent,
+            selector: Selector::all(),
+            own_labels: OwnLabels::Ignored,
+            priority: 0,
+            attempt: 0,
+        });
+        let after = Assignment { attempt: before.attempt + 1, ..before };
+        let edit = Edit {
+            key: format!("{ASSIGNMENT}a"),
+            before: None,
+            after: Some(words::assignment(&after)),
+            record: Becomes::Bytes(AssignmentRecord::of(&after).encode_to_vec().into()),
+        };
+        Ok((vec![edit], after.attempt))
+    })
+    .await
+}
+
+async fn attempt(ledger: &dyn Ledger) -> u32 {
+    Configuration::load(ledger).await.unwrap().view().assignments["a"].attempt
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_one_write_with_its_entry() {
+    let ledger = FakeLedger::default();
+    let changed = all(&ledger, vec![put("one", "x"), put("two", "y")]).await;
+    assert_eq!(changed.unwrap(), Changed { entry: Some(1), answer: () });
+    assert_eq!(ledger.writes(), 1);
+    let entries = newest(&ledger, 10).await.unwrap();
+    let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+    assert_eq!((entry.number, entry.who.as_str(), entry.why.as_str()), (1, "alice@ops", "because"));
+    assert_eq!(entry.changes[1].key, "hold/two");
+    assert_eq!(entry.changes[1].after, "all plugins on all: y");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_nothing_writes_nothing() {
+    let ledger = FakeLedger::default();
+    let changed = all(&ledger, Vec::new()).await;
+    assert_eq!(changed.unwrap(), Changed { entry: None, answer: () });
+    assert_eq!(ledger.writes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_planned_again() {
+    let ledger = FakeLedger::default();
+    ledger.fail([Fault::Conflict, Fault::Conflict]);
+    assert_eq!(raise(&ledger).await.unwrap(), Changed { entry: Some(1), answer: 1 });
+    ledger.fail([Fault::Conflict; 5]);
+    assert!(matches!(raise(&ledger).await, Err(ChangeError::Contended)));
+    assert_eq!(attempt(&ledger).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ambiguous_change_that_happened_happens_once() {
+    let ledger = FakeLedger::default();
+    ledger.fail([Fault::AmbiguousDone]);
+    assert_eq!(raise(&ledger).await.unwrap(), Changed { entry: Some(1), answer: 1 });
+    assert_eq!(attempt(&ledger).await, 1);
+    ledger.fail([Fault::AmbiguousLost, Fault::AmbiguousDone]);
+    assert_eq!(raise(&ledger).await.unwrap(), Changed { entry: Some(2), answer: 2 });
+    assert_eq!(attempt(&ledger).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ambiguous_change_that_never_happened_says_so() {
+    let ledger = FakeLedger::default();
+    ledger.fail([Fault::AmbiguousLost; 5]);
+    assert!(matches!(raise(&ledger).await, Err(ChangeError::Unknown(_))));
+    assert_eq!(ledger.writes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_at_the_same_time_all_happen_one_after_the_other() {
+    let ledger = FakeLedger::default();
+    let (a, b, c) = tokio::join!(raise(&ledger), raise(&ledger), raise(&ledger));
+    let mut answers = [a, b, c].map(|changed| changed.unwrap().answer);
+    answers.sort_unstable();
+    assert_eq!(answers, [1, 2, 3]);
+    let verdict = verify(&ledger, None).await.unwrap();
+    assert_eq!((verdict.checked, verdict.problems), (3, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_batch_holds_is_refused_whole() {
+    let ledger = FakeLedger::default();
+    let edits = |count: usize| (0..count).map(|n| put(&format!("h{n}"), "x")).collect::<Vec<_>>();
+    let changed = all(&ledger, edits(EDITS + 1)).await;
+    assert!(matches!(changed, Err(ChangeError::TooMuch(count)) if count == EDITS + 1));
+    assert_eq!(ledger.writes(), 0);
+    let changed = all(&ledger, edits(EDITS)).await;
+    assert_eq!(changed.unwrap().entry, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_newer_program_is_not_written_over() {
+    let ledger = FakeLedger::default();
+    let newer = HoldRecord { version: 9, ..HoldRecord::of(&hold("x")) };
+    ledger.put(Bucket::Configuration, "hold/one", newer.encode_to_vec());
+    let changed = all(&ledger, vec![put("one", "y")]).await;
+    assert!(matches!(changed, Err(ChangeError::Record(_))));
+    // A damaged one is: nobody can read it anyway.
+    ledger.put(Bucket::Configuration, "hold/one", vec![0xff]);
+    let changed = all(&ledger, vec![put("one", "y")]).await;
+    assert_eq!(changed.unwrap().entry, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_entries_are_kept_and_older_ones_go_with_the_batch() {
+    let ledger = FakeLedger::default();
+    let head = AuditHead { version: 1, number: audit::KEPT, digest: vec![1; 32] };
+    ledger.put(Bucket::Configuration, AUDIT_HEAD, head.encode_to_vec());
+    ledger.put(Bucket::Configuration, &audit::key(1), vec![8]);
+    assert_eq!(raise(&ledger).await.unwrap().entry, Some(audit::KEPT + 1));
+    assert_eq!(ledger.value(Bucket::Configuration, &audit::key(1)), None);
+    assert_eq!(raise(&ledger).await.unwrap().entry, Some(audit::KEPT + 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_removed_or_cut_off_entry_is_found() {
+    async fn problems(ledger: &FakeLedger, known: Option<&Known>) -> Vec<String> {
+        verify(ledger, known).await.unwrap().problems
+    }
+    let ledger = FakeLedger::default();
+    for _ in 0..4 {
+        raise(&ledger).await.unwrap();
+    }
+    let whole = verify(&ledger, None).await.unwrap();
+    let known = Known { number: whole.newest, digest: whole.digest };
+    assert_eq!(problems(&ledger, Some(&known)).await, Vec::<String>::new());
+    let first = ledger.value(Bucket::Configuration, &audit::key(2)).unwrap();
+    let mut entry = audit::AuditRecord::decode(first.clone()).unwrap();
+    entry.who = "mallory".to_owned();
+    ledger.put(Bucket::Configuration, &audit::key(2), entry.encode_to_vec());
+    assert_eq!(problems(&ledger, None).await, ["entry 2 is not the one that entry 3 follows"]);
+    ledger.put(Bucket::Configuration, &audit::key(2), first.to_vec());
+    assert_eq!(problems(&ledger, None).await, Vec::<String>::new());
+    // The end is cut off, and the head made to fit.
+    let third = ledger.value(Bucket::Configuration, &audit::key(3)).unwrap();
+    let head = AuditHead { version: 1, number: 3, digest: audit::digest(&third) };
+    ledger.put(Bucket::Configuration, AUDIT_HEAD, head.encode_to_vec());
+    assert_eq!(problems(&ledger, None).await, Vec::<String>::new());
+    assert_eq!(
+        problems(&ledger, Some(&known)).await,
+        ["entry 4 was written down, and the newest is 3: entries at the end are gone"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_cannot_be_read_changes_nothing() {
+    let ledger = FakeLedger::default();
+    ledger.set_unavailable(true);
+    assert!(matches!(raise(&ledger).await, Err(ChangeError::Read(_))));
+}

@@ -1,0 +1,105 @@
+//! Declared things as one line of text, for lists, differences and the audit record. No line has a
+//! configuration or a URL in it: both may be secrets.
+
+use guest_fleet_core::selector::{OwnLabels, Selector};
+use guest_fleet_core::time::Seconds;
+use guest_fleet_core::view::{Assignment, Hold, Plugins, Release, Target, Window};
+use guest_fleet_core::window::Weekly;
+use jiff::Timestamp;
+
+/// Digits that are shown of a digest.
+const DIGITS: usize = 12;
+
+const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+/// A time as RFC 3339 in UTC.
+#[must_use]
+pub fn time(at: Seconds) -> String {
+    let at = i64::try_from(at.0).ok().and_then(|at| Timestamp::from_second(at).ok());
+    at.unwrap_or(Timestamp::MAX).to_string()
+}
+
+/// The beginning of a digest.
+#[must_use]
+pub fn short(digest: &str) -> String {
+    digest.chars().take(DIGITS).collect()
+}
+
+/// `amd64 0123456789ab, arm64 …`.
+#[must_use]
+pub fn release(release: &Release) -> String {
+    let archives = release.archives.iter().map(|(architecture, archive)| {
+        let place = if archive.url.is_empty() { "" } else { " elsewhere" };
+        format!("{architecture} {}{place}", short(&archive.digest))
+    });
+    archives.collect::<Vec<_>>().join(", ")
+}
+
+/// `monitor 1.2 on env = prod`.
+#[must_use]
+pub fn assignment(assignment: &Assignment) -> String {
+    let Assignment { plugin, selector, own_labels, priority, attempt, .. } = assignment;
+    let what = match &assignment.target {
+        Target::Revision(revision) => format!("{plugin} {revision}"),
+        Target::Absent => format!("no {plugin}"),
+    };
+    let some = |word: &str, number: i64| match number {
+        0 => String::new(),
+        number => format!(", {word} {number}"),
+    };
+    let place = on(selector, *own_labels);
+    let priority = some("priority", (*priority).into());
+    let attempt = some("attempt", (*attempt).into());
+    format!("{what}{place}{priority}{attempt}")
+}
+
+/// `all plugins on env = prod until …: the reason`.
+#[must_use]
+pub fn hold(hold: &Hold) -> String {
+    let until = hold.until.map_or_else(String::new, |until| format!(" until {}", time(until)));
+    let place = on(&hold.selector, hold.own_labels);
+    format!("{}{place}{until}: {}", plugins(&hold.plugins), hold.reason)
+}
+
+/// `all plugins on env = prod, mon tue 02:00-04:00 Europe/Zurich`.
+#[must_use]
+pub fn window(window: &Window) -> String {
+    let place = on(&window.selector, window.own_labels);
+    format!("{}{place}, {}", plugins(&window.plugins), weekly(&window.weekly))
+}
+
+/// `mon tue 02:00-04:00 Europe/Zurich`.
+#[must_use]
+pub fn weekly(weekly: &Weekly) -> String {
+    let (from, to) = hours(weekly);
+    format!("{} {from}-{to} {}", days(weekly).join(" "), weekly.zone)
+}
+
+/// The days as they are declared.
+#[must_use]
+pub fn days(weekly: &Weekly) -> Vec<&'static str> {
+    DAYS.into_iter().zip(weekly.days).filter(|(_, is_one)| *is_one).map(|(day, _)| day).collect()
+}
+
+/// When it opens and closes, as it is declared.
+#[must_use]
+pub fn hours(weekly: &Weekly) -> (String, String) {
+    const DAY: u16 = 24 * 60;
+    let clock = |minutes: u16| format!("{:02}:{:02}", minutes / 60, minutes % 60);
+    let to = weekly.opens.saturating_add(weekly.minutes);
+    (clock(weekly.opens), clock(if to > DAY { to - DAY } else { to }))
+}
+
+/// `all plugins`, or their names.
+#[must_use]
+pub fn plugins(plugins: &Plugins) -> String {
+    match plugins {
+        Plugins::All => "all plugins".to_owned(),
+        Plugins::Named(names) => names.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn on(selector: &Selector, own: OwnLabels) -> String {
+    let trust = if own == OwnLabels::Trusted { " (own labels trusted)" } else { "" };
+    format!(" on {selector}{trust}")
+}
