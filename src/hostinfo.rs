@@ -109,6 +109,10 @@ impl Machine for LocalMachine {
         self.instance.clone()
     }
 
+    fn host_name(&self) -> String {
+        clean(&rustix::system::uname().nodename().to_string_lossy())
+    }
+
     async fn os(&self) -> OsFacts {
         let root = self.root.clone();
         tokio::task::spawn_blocking(move || os_facts(&root)).await.unwrap_or_default()

@@ -10,7 +10,7 @@
 //! [`connect`] makes the two ends: a [`Link`] that sends, and a [`LinkTask`] that the caller has to
 //! run. The task registers with a stream and reads it. Before the stream is an hour old it opens
 //! another one first and then lets the old one go; after the end of a stream it opens another one
-//! after a wait with jitter. It never gives up.
+//! after a wait with jitter, or when the server asked it to come back. It never gives up.
 //!
 //! The link does not know the meaning of a message: it passes the message to the [`LinkListener`]
 //! and waits for its answer before it reads the next one. The link stores nothing and sends nothing
@@ -20,6 +20,7 @@
 //! does not send one of them for ever; above 64 MiB the decoder ends the stream, which is then
 //! opened again from 5 s on.
 
+mod announced;
 mod backoff;
 mod config;
 mod headers;
@@ -175,6 +176,12 @@ impl Link {
 impl ControlLink for Link {
     async fn deliver(&self, message: OutboundMessage) -> Result<(), DeliveryError> {
         let session = self.shared.streams().current.clone();
+        session.ok_or(DeliveryError::NotConnected)?.deliver(message).await
+    }
+
+    async fn deliver_on(&self, stream: u64, message: OutboundMessage) -> Result<(), DeliveryError> {
+        let current = self.shared.streams().current.clone();
+        let session = current.filter(|session| session.number == stream);
         session.ok_or(DeliveryError::NotConnected)?.deliver(message).await
     }
 

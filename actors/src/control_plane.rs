@@ -34,10 +34,13 @@ use crate::trace::Trace;
 use crate::wire::{self, AgentFacts, DecodedOrder, Request, WireError};
 
 mod audited;
+pub mod fleet;
+pub mod generations;
 mod kinds;
 pub mod remembered;
 
-use audited::{Audited, not_saved};
+use audited::{Audited, not_saved, outdated};
+use fleet::{FleetOrders, Weighed};
 use kinds::{kind_of, kind_of_act, kind_of_refused};
 use remembered::{MessageKey, Remembered};
 
@@ -81,6 +84,7 @@ pub struct ControlPlaneActor {
     delivered: Recipient<MetricsDelivered>,
     next: Generation,
     remembered: Remembered,
+    fleet: FleetOrders,
     /// Why orders are refused, if they are.
     refusing: Option<Arc<str>>,
     /// Messages whose orders are being made durable, each with the receipts of its repetitions.
@@ -120,14 +124,14 @@ pub struct ControlPlaneHandles {
 
 impl ControlPlaneActor {
     /// An actor whose next order gets the number `next`, and that remembers the messages that were
-    /// taken before.
+    /// taken before, and the numbers that a fleet gave its orders.
     #[must_use]
     pub fn new(
         ports: Ports,
         agent: AgentFacts,
         handles: ControlPlaneHandles,
         next: Generation,
-        remembered: Remembered,
+        (remembered, fleet): (Remembered, FleetOrders),
     ) -> Self {
         let ControlPlaneHandles { store, audit, configure, list, delivered } = handles;
         Self {
@@ -140,6 +144,7 @@ impl ControlPlaneActor {
             delivered,
             next,
             remembered,
+            fleet,
             refusing: None,
             taking: BTreeMap::new(),
             given: BTreeMap::new(),
@@ -282,7 +287,7 @@ impl ControlPlaneActor {
         }
         let traceparent = message.labels.get(TRACEPARENT).map(String::as_str);
         let trace = Arc::new(Trace::of_message(&receipt.message_id, traceparent, at));
-        let decoded = match wire::decode_orders(&bytes, Origin::ControlPlane) {
+        let mut decoded = match wire::decode_orders(&bytes, Origin::ControlPlane) {
             Ok(decoded) => self.or_refused(decoded),
             Err(error @ WireError::TooManyOrders(_)) => {
                 warn!(message_id = %trace.message_id, %error, "refuses orders");
@@ -290,6 +295,23 @@ impl ControlPlaneActor {
             }
             Err(error) => {
                 warn!(message_id = %trace.message_id, error = %Chain(&error), "ignores orders it cannot understand");
+                return self.acknowledge(message);
+            }
+        };
+        let numbered = match self.fleet.weigh(&message.labels, &bytes) {
+            Weighed::Taken(numbered) => numbered,
+            Weighed::Wrong(why) => {
+                warn!(message_id = %trace.message_id, why, "refuses orders");
+                decoded = wire::refuse_orders(decoded, &why);
+                None
+            }
+            Weighed::Outdated(order) => {
+                self.ports.counters.note(Count::Outdated);
+                if order.is_first {
+                    let audit = vec![outdated(&order, &decoded, at)];
+                    // The store keeps it until it can be written.
+                    self.audit.do_send(Save { audit, ..Save::default() });
+                }
                 return self.acknowledge(message);
             }
         };
@@ -301,6 +323,9 @@ impl ControlPlaneActor {
         let receiving = receiving(configure.as_ref());
         save.writes.extend(self.remembered.forget_old(at));
         save.writes.push(key.put(at));
+        let numbered = numbered.map(|order| self.fleet.keep(&order, first));
+        let (writes, numbered) = numbered.unzip();
+        save.writes.extend(writes.into_iter().flatten());
         let (store, link) = (self.store.clone(), self.ports.link.clone());
         let saved = async move {
             let saved = flatten(store.send(SaveOrForget(save)).await);
@@ -316,6 +341,9 @@ impl ControlPlaneActor {
         self.taking.insert(key, Vec::new());
         ctx.spawn(saved.into_actor(self).map(move |(saved, receipt), this, ctx| {
             let repeated = this.taking.remove(&key).unwrap_or_default();
+            if let Some(numbered) = numbered {
+                this.fleet.settle(numbered, saved.is_ok());
+            }
             match saved {
                 Ok(()) => {
                     this.remembered.remember(key, receipt.stream, at, since.elapsed());

@@ -34,6 +34,7 @@ pub mod metrics;
 pub mod monitor;
 pub mod outbox;
 pub mod registry;
+pub mod report;
 pub mod scheduler;
 pub mod store;
 pub mod sweep;

@@ -89,6 +89,9 @@ pub struct ManagerActor {
     /// The hold that plugins begin under that come later.
     hold: Option<Hold>,
     version: watch::Sender<u64>,
+    /// The names on the roster, for others; `None` while the plugins of an earlier agent process are
+    /// not all back.
+    there: watch::Sender<Option<BTreeSet<PluginName>>>,
     gate: Gate,
     readiness: watch::Sender<Readiness>,
 }
@@ -161,6 +164,7 @@ impl ManagerActor {
             machine: local_plan::LocalManifests::default(),
             hold,
             version,
+            there: watch::Sender::new(None),
             gate: Gate::default(),
             readiness,
         }
@@ -254,6 +258,7 @@ impl ManagerActor {
             }
         });
         let before = self.roster.remove(&name);
+        self.show_there(&name);
         let newest = before.as_ref().and_then(|before| before.newest);
         let sampled = before.as_ref().map(|before| before.sampled).unwrap_or_default();
         let points = before.map(|before| before.points).unwrap_or_default();
@@ -318,6 +323,7 @@ impl ManagerActor {
             .collect();
         for name in gone {
             if let Some(entry) = self.roster.remove(&name) {
+                self.show_gone(&name);
                 entry.address.do_send(Leave);
                 self.deaths.remove(&name);
                 self.history.forget(&name);

@@ -26,7 +26,7 @@ use crate::plugin::event::{Boot, Event, Order};
 use crate::plugin::explain::Explanation;
 use crate::plugin::state::{Policy, State};
 use crate::ports::{
-    Health, InboundMessage, MemoryUse, References, SweepManner, SweepReport, Write,
+    Health, InboundMessage, MemoryUse, References, ServerKind, SweepManner, SweepReport, Write,
 };
 use crate::registry::catalogue::Refusal;
 use crate::registry::entry::{Entry, Key, Offer, Registrant};
@@ -276,6 +276,12 @@ pub struct MetricsDelivered(pub Vec<(PluginName, u64)>);
 #[rtype(result = "Vec<Listed>")]
 pub struct ListPlugins;
 
+/// From the report actor: what all plugins look like, by name. `None` while the plugins of an
+/// earlier agent process are not all back, and when the agent ends.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Option<Vec<Arc<PluginView>>>")]
+pub struct ListViews;
+
 /// From the local API and metrics: the manifests of local plugins that are refused, by the name of
 /// their folder as it can be shown.
 #[derive(Message, Debug)]
@@ -510,14 +516,14 @@ pub struct Measure {
 #[rtype(result = "()")]
 pub struct Unmeasure(pub PluginName);
 
-// === To the outbox ===
+// === To the outbox, and to the report actor ===
 
 /// From the store: these events are durable.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Enqueue(pub Vec<event::StoredEvent>);
 
-/// From the link: whether there is a control plane to send to.
+/// From the link, to both: whether there is a control plane to send to.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
 #[rtype(result = "()")]
 pub enum LinkChanged {
@@ -525,6 +531,8 @@ pub enum LinkChanged {
     Connected {
         /// Counts the streams of this agent process.
         stream: u64,
+        /// What its server announced itself as.
+        server: ServerKind,
     },
     /// The agent has no stream.
     Disconnected {

@@ -24,7 +24,9 @@ pub use admission::{
     AdmissionCommand, AdmissionHost, Describe, HungUp, ListCalled, ListRefused, QueueRecipients,
     ResolveCalled,
 };
-pub use control_link::{ControlLink, DeliveryError, InboundMessage, OutboundMessage, Receipt};
+pub use control_link::{
+    ControlLink, DeliveryError, InboundMessage, OutboundMessage, Receipt, ServerKind,
+};
 pub use counters::{Count, Counters, NoCounters, OrderKind, Outcome};
 pub use installer::{InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError};
 pub use launcher::{

@@ -19,6 +19,9 @@ use crate::trace::Trace;
 use crate::wire;
 
 mod audit;
+mod generation;
+
+pub use generation::{delete_generation, put_generation, read_generation};
 
 const VERSION: u32 = 1;
 

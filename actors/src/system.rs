@@ -19,6 +19,8 @@ use tokio::sync::watch;
 use tracing::error;
 
 use crate::admission::{AdmissionActor, Ask, CloseGate, Gate, UseGate};
+use crate::control_plane::fleet::FleetOrders;
+use crate::control_plane::generations::{Generations, Newest};
 use crate::control_plane::remembered::{self, MessageKey, Remembered};
 use crate::control_plane::{ControlPlaneActor, ControlPlaneHandles, NEXT_GENERATION};
 use crate::crash_point;
@@ -33,7 +35,7 @@ use crate::model::act::Hold;
 use crate::model::audit::AuditEntry;
 use crate::model::event::StoredEvent;
 use crate::model::health::HealthPolicy;
-use crate::model::id::Generation;
+use crate::model::id::{Generation, PluginName};
 use crate::monitor::MonitorActor;
 use crate::outbox::{
     Bounds, Destination, OutboxActor, OutboxView, UseStore, Waiting, WeighBacklog,
@@ -42,11 +44,12 @@ use crate::plugin::PluginHandles;
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
-use crate::records::{HOLD_OF_ALL, InboxEntry, hold_of_all};
+use crate::records::{HOLD_OF_ALL, InboxEntry, hold_of_all, read_generation};
 use crate::registry::catalogue::Catalogue;
 use crate::registry::record::{self, Record};
 use crate::registry::view::RegistryView;
 use crate::registry::{self, RegistryActor};
+use crate::report::{ReportActor, ReportSources};
 use crate::scheduler::{self, SchedulerActor};
 use crate::store::audit::AuditRing;
 use crate::store::{NEXT_EVENT, StoreActor};
@@ -73,6 +76,8 @@ pub struct Settings {
     pub service_url: watch::Receiver<Arc<str>>,
     /// Why all orders but restarts are refused, if they are.
     pub refusing: Option<Arc<str>>,
+    /// The machine's own labels, for the reports to a fleet.
+    pub labels: Arc<BTreeMap<String, String>>,
 }
 
 /// The actors that the rest of the agent talks to. They stop when the arbiter does.
@@ -93,6 +98,8 @@ pub struct System {
     pub backlog: Recipient<WeighBacklog>,
     /// Learns whether there is a control plane to send events to.
     pub link_changed: Recipient<LinkChanged>,
+    /// Learns whether there is a fleet to report to.
+    pub report: Recipient<LinkChanged>,
     /// Clears away what nothing refers to.
     pub sweep: Addr<SweepActor>,
     /// Takes what plugins offer.
@@ -121,6 +128,8 @@ struct Left {
     next_event: u64,
     next_generation: Generation,
     taken: Vec<(MessageKey, SystemTime)>,
+    /// The newest numbered order of each plugin.
+    generations: Vec<(PluginName, Newest)>,
     /// The hold of all plugins, if one was in force.
     hold: Option<Hold>,
     catalogue: Catalogue,
@@ -133,6 +142,7 @@ enum Fact {
     Number(Vec<u8>, u64),
     Taken(MessageKey, SystemTime),
     HoldOfAll(Hold),
+    FleetGeneration(PluginName, Newest),
     Other,
 }
 
@@ -143,8 +153,8 @@ enum Fact {
 pub async fn start(ports: Ports, settings: Settings) -> System {
     let left = Left::load(&*ports.storage).await;
     crash_point::reach("end", "load", "system");
-    let Settings { policy, health, agent, destination, outbox, gate, service_url, refusing } =
-        settings;
+    let Settings { policy, health, agent, destination, outbox, gate, service_url, .. } = settings;
+    let Settings { refusing, labels, .. } = settings;
 
     let (outbox, events) = OutboxActor::new(
         (ports.link.clone(), ports.ids.clone()),
@@ -180,7 +190,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     pulses.push(("admission", pulse(&admission)));
     let (roster_moved, roster) = watch::channel(0);
     let (ready, readiness) = watch::channel(Readiness::Waiting { on: Vec::new() });
-    let mut scheduling = None;
+    let (mut scheduling, mut there) = (None, None);
     // The manager and the metrics actor know each other, so one starts inside of the other's birth.
     let manager = ManagerActor::create(|ctx| {
         let sampled = ctx.address().recipient();
@@ -212,9 +222,14 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
             plugins: Arc::new(plugins),
         };
         scheduling = Some(scheduler);
-        ManagerActor::new(ports.clone(), Arc::new(policy), handles, left.hold, roster_moved, ready)
+        let policy = Arc::new(policy);
+        let manager =
+            ManagerActor::new(ports.clone(), policy, handles, left.hold, roster_moved, ready);
+        there = Some(manager.there());
+        manager
     });
     let scheduler = scheduling.expect("the manager's birth is over");
+    let there = there.expect("the manager's birth is over");
 
     let handles = ControlPlaneHandles {
         store: store.clone().recipient(),
@@ -223,12 +238,23 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         list: manager.clone().recipient(),
         delivered: manager.clone().recipient(),
     };
+    let fleet = FleetOrders::new(Generations::from_facts(left.generations), there);
+    let sources = ReportSources {
+        agent: agent.clone(),
+        labels,
+        views: manager.clone().recipient(),
+        roster: roster.clone(),
+        generations: fleet.watch(),
+    };
+    let report = ReportActor::new(ports.clone(), sources).start();
+    pulses.push(("report", pulse(&report)));
+    let remembered = Remembered::from_facts(left.taken);
     let control_plane = ControlPlaneActor::new(
         ports.clone(),
         agent,
         handles,
         left.next_generation,
-        Remembered::from_facts(left.taken),
+        (remembered, fleet),
     )
     .refusing(refusing)
     .start();
@@ -264,6 +290,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         events,
         backlog: outbox.clone().recipient(),
         link_changed: outbox.recipient(),
+        report: report.recipient(),
         sweep,
         registry,
         offers,
@@ -329,12 +356,14 @@ impl Left {
         let waiting = load(storage, Table::Outbox, unsettled).await;
         let history: Vec<u64> =
             load(storage, Table::History, events).await.iter().map(|event| event.seq).collect();
-        let (mut numbers, mut taken, mut hold) = (BTreeMap::new(), Vec::new(), None);
+        let (mut numbers, mut hold) = (BTreeMap::new(), None);
+        let (mut taken, mut generations) = (Vec::new(), Vec::new());
         for fact in load(storage, Table::Facts, Fact::read).await {
             match fact {
                 Fact::Number(key, number) => drop(numbers.insert(key, number)),
                 Fact::Taken(key, at) => taken.push((key, at)),
                 Fact::HoldOfAll(of_all) => hold = Some(of_all),
+                Fact::FleetGeneration(name, newest) => generations.push((name, newest)),
                 Fact::Other => {}
             }
         }
@@ -357,7 +386,17 @@ impl Left {
             Ok(number)
         };
         let audit = AuditRing::of(load(storage, Table::Audit, audit).await);
-        Self { waiting, history, next_event, next_generation, taken, hold, catalogue, audit }
+        Self {
+            waiting,
+            history,
+            next_event,
+            next_generation,
+            taken,
+            generations,
+            hold,
+            catalogue,
+            audit,
+        }
     }
 }
 
@@ -374,6 +413,9 @@ impl Fact {
                 hold_of_all(bytes).map(Self::HoldOfAll).map_err(|error| Chain(&error).to_string())
             }
             _ => {
+                if let Some((name, newest)) = read_generation(key, bytes)? {
+                    return Ok(Self::FleetGeneration(name, newest));
+                }
                 let taken = remembered::read_fact(key, bytes)?;
                 Ok(taken.map_or(Self::Other, |(key, at)| Self::Taken(key, at)))
             }

@@ -25,10 +25,14 @@ use crate::text::echoed;
 
 mod local;
 mod model;
+mod numbered;
+mod report;
 mod states;
 
 pub use local::decode_local;
 use model::decode_execution;
+pub use numbered::{FLEET_GENERATION, FleetOrder, fleet_order};
+pub use report::{HostFacts, encode_report};
 pub use states::status_value;
 
 /// The label that has the type of a message.
@@ -145,7 +149,19 @@ pub fn decode_orders(bytes: &[u8], origin: Origin) -> Result<Vec<DecodedOrder>, 
     if items.len() > ORDERS_MAX {
         return Err(WireError::TooManyOrders(items.len()));
     }
-    Ok(items.iter().map(|item| decode_item(item, origin)).collect())
+    // With orders for other plugins in it, the message says nothing about one of them alone.
+    let is_alone = origin == Origin::ControlPlane && items.len() == 1;
+    let order_digest = is_alone.then(|| Sha256Digest::of(bytes));
+    let source = OrderSource { origin, order_digest };
+    Ok(items.iter().map(|item| decode_item(item, source)).collect())
+}
+
+/// Where an order comes from.
+#[derive(Clone, Copy)]
+struct OrderSource {
+    origin: Origin,
+    /// Of the message that a control plane sent for one plugin alone.
+    order_digest: Option<Sha256Digest>,
 }
 
 /// The same orders, refused for a reason that is the agent's: what a person asks of a plugin that is
@@ -179,7 +195,7 @@ struct Skeleton {
     plugin: Option<cfg::Plugin>,
 }
 
-fn decode_item(bytes: &[u8], origin: Origin) -> DecodedOrder {
+fn decode_item(bytes: &[u8], source: OrderSource) -> DecodedOrder {
     let item = cfg::ConfigurePlugin::decode(bytes).map_err(|cause| {
         // The mistake may be deep in the manifest; the names can be read all the same.
         let plugin = Skeleton::decode(bytes).ok().and_then(|item| item.plugin).unwrap_or_default();
@@ -190,10 +206,10 @@ fn decode_item(bytes: &[u8], origin: Origin) -> DecodedOrder {
             reason: format!("the order is not a valid ConfigurePlugin: {cause}"),
         }
     })?;
-    decode_order(item, origin)
+    decode_order(item, source)
 }
 
-fn decode_order(item: cfg::ConfigurePlugin, origin: Origin) -> DecodedOrder {
+fn decode_order(item: cfg::ConfigurePlugin, source: OrderSource) -> DecodedOrder {
     let plugin = item.plugin.unwrap_or_default();
     let action = pb::configure_plugin_states::Action::try_from(item.action);
     let notice = match action {
@@ -213,7 +229,7 @@ fn decode_order(item: cfg::ConfigurePlugin, origin: Origin) -> DecodedOrder {
     let manifest = item.manifest.unwrap_or_default();
     let order = match action {
         Ok(cfg::Action::Install) => {
-            let spec = decode_dynamic(&name, &plugin, manifest, origin).map_err(refuse)?;
+            let spec = decode_dynamic(&name, &plugin, manifest, source).map_err(refuse)?;
             Order::Install(Arc::new(spec))
         }
         Ok(cfg::Action::Remove) => Order::Remove,
@@ -229,7 +245,7 @@ fn decode_dynamic(
     name: &PluginName,
     plugin: &cfg::Plugin,
     manifest: cfg::Manifest,
-    origin: Origin,
+    OrderSource { origin, order_digest }: OrderSource,
 ) -> Result<PluginSpec, String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
     if manifest.plugin_installation_type
@@ -244,7 +260,8 @@ fn decode_dynamic(
         sha256: plugin.checksum.parse::<Sha256Digest>().map_err(|e| text(&e))?,
     });
     let entry_point = EntryPoint::parse(&plugin.entry_point).map_err(|e| text(&e))?;
-    decode_spec(name, plugin, manifest, (source, entry_point))
+    let spec = decode_spec(name, plugin, manifest, (source, entry_point))?;
+    Ok(PluginSpec { order_digest, ..spec })
 }
 
 fn decode_spec(
@@ -317,6 +334,7 @@ fn decode_spec(
         )?,
         config: decode_config(manifest.config)?,
         execution,
+        order_digest: None,
     })
 }
 
@@ -455,17 +473,10 @@ fn decode_config(config: Option<cfg::manifest::Config>) -> Result<Option<Config>
 #[must_use]
 pub fn encode_agent_info(to: &InboundMessage, agent: &AgentFacts) -> OutboundMessage {
     use pb::agent_info::AgentCapability as Can;
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        "loongarch64" => "loong64",
-        other => other,
-    };
     let body = pb::AgentInfo {
         name: agent.name.clone(),
         version: agent.version.clone(),
-        architecture: architecture.to_owned(),
+        architecture: go_architecture().to_owned(),
         agent_capabilities: [
             Can::GetAgentInfo,
             Can::GetOsInfo,
@@ -477,6 +488,17 @@ pub fn encode_agent_info(to: &InboundMessage, agent: &AgentFacts) -> OutboundMes
         .into(),
     };
     reply(to, AGENT_INFO, body.encode_to_vec())
+}
+
+/// The architecture that the agent was built for, in Go style.
+fn go_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        "loongarch64" => "loong64",
+        other => other,
+    }
 }
 
 /// Answers a request for the operating system.

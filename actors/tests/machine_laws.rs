@@ -554,6 +554,32 @@ fn law_no_revision_follows_itself(step: &Step) -> Verdicts {
     Ok(())
 }
 
+fn law_the_digest_of_an_order_goes_where_its_revision_goes(step: &Step) -> Verdicts {
+    let state = &step.after.next;
+    let next = match &state.next {
+        Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+            Some(spec)
+        }
+        Next::Nothing | Next::Failed { .. } => None,
+    };
+    let held = match &state.person.held_order {
+        Some(HeldOrder::Install(spec)) => Some(spec),
+        Some(HeldOrder::Remove { .. } | HeldOrder::Apply { .. }) | None => None,
+    };
+    let last_good = state.trial.as_ref().map(|trial| &trial.last_good);
+    let former = state.former.as_ref();
+    let all = [Some(&state.spec), next, held, last_good, former, state.local.as_ref()];
+    for spec in all.into_iter().flatten() {
+        let ordered = world::order_digest(spec.revision.as_str()).filter(|_| !spec.is_local());
+        prop_assert_eq!(spec.order_digest, ordered, "{:?}", step);
+    }
+    let is_current = state.current().is_none_or(|current| {
+        current.revision == state.spec.revision || Some(current) == last_good
+    });
+    prop_assert!(is_current, "{:?}", step);
+    Ok(())
+}
+
 fn law_a_ready_revision_is_about_to_take_over(step: &Step) -> Verdicts {
     let state = &step.after.next;
     if matches!(state.next, Next::Ready { .. }) {
@@ -864,6 +890,11 @@ proptest! {
     #[test]
     fn a_stop_lasts_until_somebody_takes_it_back(acts in acts()) {
         each(&acts, law_a_stop_lasts)?;
+    }
+
+    #[test]
+    fn the_digest_of_an_order_goes_where_its_revision_goes(acts in acts()) {
+        each(&acts, law_the_digest_of_an_order_goes_where_its_revision_goes)?;
     }
 
     #[test]

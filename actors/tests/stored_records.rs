@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use guest_agent_actors::control_plane::generations::Newest;
 use guest_agent_actors::keys::number_key;
 use guest_agent_actors::model::act::{Act, HeldOrder, Hold, Left, Person};
 use guest_agent_actors::model::audit::{self, Asker, AuditAct, AuditEntry, AuditVerdict, Via};
@@ -30,7 +31,7 @@ use guest_agent_actors::model::event::{NewEvent, StoredEvent};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::{Number, Scope, Value};
 use guest_agent_actors::model::id::{
-    Attempt, BootId, Endpoint, Generation, PluginName, Process, Sha256Digest,
+    Attempt, BootId, Endpoint, FleetGeneration, Generation, PluginName, Process, Sha256Digest,
 };
 use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::model::runs::{Due, Mark, Marks, Outcome, Runs, Trigger};
@@ -49,7 +50,7 @@ use guest_agent_actors::plugin::state::{
 };
 use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
-use guest_agent_actors::records::{InboxContent, InboxEntry};
+use guest_agent_actors::records::{InboxContent, InboxEntry, put_generation, read_generation};
 use guest_agent_actors::registry::catalogue::ProcessRun;
 use guest_agent_actors::registry::entry::{Entry, Epoch, Offer, RawOffer, Registrant};
 use guest_agent_actors::registry::record::{self, Record as RegistryRecord};
@@ -142,6 +143,9 @@ fn render(name: &str, bytes: &[u8]) -> String {
         "audit" => AuditEntry::decode(bytes)
             .map(|read| format!("{read:#?}\n"))
             .map_err(|e| format!("{e:?}")),
+        "generation" => read_generation(b"generation/web", bytes)
+            .map(|read| format!("{read:#?}\n"))
+            .map_err(|e| format!("{e:?}")),
         "registry" => RegistryRecord::decode(&registry_key(name), bytes)
             .map(|read| format!("{read:#?}\n"))
             .map_err(|e| format!("{e:?}")),
@@ -189,12 +193,14 @@ fn registry() -> [(&'static str, Write); 4] {
 }
 
 /// Entries of the audit record.
-fn audited() -> [(&'static str, AuditEntry); 4] {
+fn audited() -> [(&'static str, AuditEntry); 5] {
     let asker =
         |who: &str, via, detail: &str| Asker { who: who.into(), via, detail: detail.into() };
     let alice = asker("alice as root (uid 0)", Via::AgentSocket, "3");
     let token = asker("token ci", Via::Http, "until 2030-01-31T12:00:00Z: freeze");
     let script = asker("root (uid 0)", Via::CommandSocket, "shutdown");
+    let fleet = asker("the control plane", Via::ControlPlane, "3");
+    let outdated = AuditVerdict::Refused("ignored: its fleet-generation 3 is below 4".into());
     let web = || audit::Target::Plugin("web".into());
     let (at, order) = (at(1_700_000_000, 5), AuditVerdict::Accepted(Some(Generation(9))));
     let done = AuditVerdict::Accepted(None);
@@ -204,6 +210,7 @@ fn audited() -> [(&'static str, AuditEntry); 4] {
         ("all", AuditEntry::new(at, &token, AuditAct::Hold, audit::Target::AllPlugins, order)),
         ("event", AuditEntry::new(at, &script, AuditAct::VmEvent, audit::Target::AllPlugins, done)),
         ("refused", AuditEntry::new(at, &token, AuditAct::Restart, web(), refused)),
+        ("outdated", AuditEntry::new(at, &fleet, AuditAct::Install, web(), outdated)),
     ]
 }
 
@@ -227,6 +234,7 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "person", &Person::default());
     text = without(&text, "hold", &None::<()>);
     text = without(&text, "held_order", &None::<()>);
+    text = without(&text, "order_digest", &None::<()>);
     let state = &read.state;
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -325,6 +333,22 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     let former = Some(spec("1", None));
     let held = State { person, former, ..state(Phase::Disabled { reason: "stopped".into() }) };
     add("plugin-stopped-and-rolled-back".to_owned(), plain(held).encode());
+    let ordered = Arc::new(PluginSpec {
+        order_digest: Some(Sha256Digest::of(b"the order")),
+        ..PluginSpec::clone(&spec("2", None))
+    });
+    let taken =
+        State { spec: ordered, former: Some(spec("1", None)), ..state(running(Change::None)) };
+    add("plugin-with-order-digest".to_owned(), plain(taken).encode());
+    let newest = Newest {
+        generation: FleetGeneration::new(7).unwrap(),
+        body: Sha256Digest::of(b"the order"),
+        order: Generation(17),
+    };
+    let Write::Put { value, .. } = put_generation(&"web".parse().unwrap(), &newest) else {
+        unreachable!("it is put")
+    };
+    add("generation".to_owned(), value);
     let mut story = TransitionLog::default();
     story.unenforced.push(Shortfall::new("memory limit", "no controller", "enable it"));
     let short = Snapshot { story, ..plain(state(running(Change::None))) };
@@ -435,6 +459,7 @@ fn spec(revision: &str, config: Option<Config>) -> Arc<PluginSpec> {
         backoff_factor: 2,
         config,
         execution: Execution::default(),
+        order_digest: None,
     })
 }
 

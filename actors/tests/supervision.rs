@@ -11,6 +11,7 @@ mod supervision {
     mod conversation;
     mod counts;
     mod first_list;
+    mod generations;
     mod health;
     mod installs;
     mod limits;
@@ -19,6 +20,7 @@ mod supervision {
     mod overflow;
     mod recovery;
     mod registry;
+    mod reports;
     mod rules;
     mod store;
     mod sweep;

@@ -33,6 +33,8 @@ mod codegen {
         std::fs::write(&descriptors, without_comments(compiler)).expect("writes descriptors");
         tonic_prost_build::configure()
             .out_dir(out)
+            // Equal reports have equal bytes, whatever the order in which a hash map has its labels.
+            .btree_map(".guest_agent.fleet.v1")
             .compile_fds(compiler.file_descriptor_set())
             .expect("generates");
     }

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::{LinkChanged, Received};
-use guest_agent_actors::ports::{Cause, InboundMessage};
+use guest_agent_actors::ports::{Cause, InboundMessage, ServerKind};
 use guest_agent_actors::system::System;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -216,24 +216,24 @@ impl Search {
 
 // === Listener ===
 
-/// Hands messages to the control-plane actor and the state of the connection to the outbox. Both
-/// are made after the link.
+/// Hands messages to the control-plane actor, and the state of the connection to the outbox and to
+/// the report actor. All of them are made after the link.
 #[derive(Default)]
 pub(super) struct Listener {
     control_plane: OnceLock<Addr<ControlPlaneActor>>,
-    link_changed: OnceLock<Recipient<LinkChanged>>,
+    link_changed: OnceLock<[Recipient<LinkChanged>; 2]>,
 }
 
 impl Listener {
     pub(super) fn serve(&self, system: &System) {
         // Set once, before the link's task runs.
         drop(self.control_plane.set(system.control_plane.clone()));
-        drop(self.link_changed.set(system.link_changed.clone()));
+        drop(self.link_changed.set([system.link_changed.clone(), system.report.clone()]));
     }
 
     fn tell(&self, change: LinkChanged) {
-        if let Some(link_changed) = self.link_changed.get() {
-            link_changed.do_send(change);
+        for receiver in self.link_changed.get().into_iter().flatten() {
+            receiver.do_send(change.clone());
         }
     }
 }
@@ -248,9 +248,9 @@ impl LinkListener for Listener {
         }
     }
 
-    fn connected(&self, stream: u64) {
-        info!(stream, "the control plane is connected");
-        self.tell(LinkChanged::Connected { stream });
+    fn connected(&self, stream: u64, server: ServerKind) {
+        info!(stream, is_fleet = server == ServerKind::Fleet, "the control plane is connected");
+        self.tell(LinkChanged::Connected { stream, server });
     }
 
     fn disconnected(&self, reason: String) {

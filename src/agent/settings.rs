@@ -34,6 +34,7 @@ pub(super) fn settings(
         gate: gate(config),
         service_url,
         refusing: degraded.map(|degraded| degraded.why.clone()),
+        labels: Arc::new(config.labels.clone().into_iter().collect()),
     }
 }
 

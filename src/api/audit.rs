@@ -155,6 +155,7 @@ const fn via_shown(via: Via) -> local::AuditVia {
         Via::AgentSocket => local::AuditVia::AgentSocket,
         Via::Http => local::AuditVia::Http,
         Via::CommandSocket => local::AuditVia::CommandSocket,
+        Via::ControlPlane => local::AuditVia::ControlPlane,
     }
 }
 

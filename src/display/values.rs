@@ -82,6 +82,7 @@ named!(AuditVia {
     AgentSocket => "agent.sock",
     Http => "http",
     CommandSocket => "command.sock",
+    ControlPlane => "control-plane",
 });
 named!(AuditAct {
     Install => "install",

@@ -60,6 +60,13 @@ impl Backoff {
         }
     }
 
+    /// The wait where the server asked for one: up to a fifth more or less, as `jitter` in `0.0..1.0`
+    /// has it, so that the agents which it asked at once do not come back at once. That is no
+    /// failure, and the backoff stays where it is.
+    pub(super) fn asked(asked: Duration, jitter: f64) -> Duration {
+        asked.mul_f64(0.8 + 0.4 * jitter)
+    }
+
     /// The wait after one more failure: a part of the longest wait of that round; `jitter` in
     /// `0.0..1.0` chooses which.
     ///
@@ -133,6 +140,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn law_a_wait_that_was_asked_for_is_a_fifth_more_or_less(
+            seconds in 1..=3600u64,
+            jitter in 0.0..1.0f64,
+        ) {
+            let asked = Duration::from_secs(seconds);
+            let wait = Backoff::asked(asked, jitter);
+            prop_assert!(wait >= asked.mul_f64(0.799) && wait <= asked.mul_f64(1.201), "{wait:?}");
+        }
+
         #[test]
         fn law_a_wait_is_never_above_the_bound(
             severe: Vec<bool>,

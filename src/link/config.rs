@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use guest_agent_actors::ports::{DeliveryError, InboundMessage};
+use guest_agent_actors::ports::{DeliveryError, InboundMessage, ServerKind};
 
 use super::backoff;
 use super::headers::{Headers, LinkConfigError};
@@ -40,8 +40,9 @@ pub trait LinkListener: Send + Sync {
     async fn received(&self, message: InboundMessage);
 
     /// A stream is registered, and deliveries use it from now on. The number is that of the
-    /// receipts. A stream that replaces another one is announced without a disconnection.
-    fn connected(&self, stream: u64);
+    /// receipts; `server` is what announced itself in its headers. A stream that replaces another
+    /// one is announced without a disconnection.
+    fn connected(&self, stream: u64, server: ServerKind);
 
     /// No stream is registered any more. The reason is for people.
     fn disconnected(&self, reason: String);

@@ -5,7 +5,9 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use guest_agent_actors::ports::{DeliveryError, InboundMessage, OutboundMessage, Receipt};
+use guest_agent_actors::ports::{
+    DeliveryError, InboundMessage, OutboundMessage, Receipt, ServerKind,
+};
 use guest_agent_proto::agent_communication::agent_communication_client::AgentCommunicationClient;
 use guest_agent_proto::agent_communication::{
     MessageBody, MessageResponse, RegisterConnection, StreamAgentMessagesRequest,
@@ -20,6 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::Streaming;
 use tonic::{Code, Status};
 
+use super::announced;
 use super::config::{LinkConfig, LinkListener, MAX_MESSAGE, Timings, refuse_oversize};
 use super::limits::{Limits, Throttle};
 use super::pending::Pending;
@@ -41,6 +44,8 @@ const PROTOCOL_VERSION: i32 = 1;
 /// The sending half of a stream.
 pub(super) struct Session {
     pub(super) number: u64,
+    /// What the server announced itself as.
+    pub(super) server: ServerKind,
     connection: Connection,
     /// `None` when our half of the stream is closed.
     outgoing: Mutex<Option<mpsc::Sender<StreamAgentMessagesRequest>>>,
@@ -114,6 +119,7 @@ async fn register(
     let limits = Limits::from_headers(response.metadata());
     let session = Arc::new(Session {
         number,
+        server: announced::server_kind(response.metadata()),
         connection,
         outgoing: Mutex::new(Some(outgoing)),
         pending: Pending::new(),
@@ -315,7 +321,11 @@ impl Reader {
                         break end;
                     }
                 }
-                Ok(None) => break StreamEnd::closed(),
+                Ok(None) => {
+                    // They came with the end.
+                    let trailers = frames.trailers().await.ok().flatten();
+                    break StreamEnd::closed(trailers.as_ref());
+                }
                 Err(status) => {
                     self.session.pending.close();
                     break self.failed(status).await;

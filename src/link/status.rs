@@ -6,8 +6,10 @@ use std::time::Duration;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::DeliveryError;
 use guest_agent_proto::rpc;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
+use super::announced;
 use super::backoff::Severity;
 use crate::net::dial::DialError;
 use crate::net::tls::TlsError;
@@ -18,6 +20,8 @@ use crate::net::token::TokenError;
 pub(super) struct StreamEnd {
     pub(super) code: Code,
     message: String,
+    /// The time after which the server wants the agent back, if it said so.
+    pub(super) retry_after: Option<Duration>,
 }
 
 // === impl StreamEnd ===
@@ -25,12 +29,13 @@ pub(super) struct StreamEnd {
 impl StreamEnd {
     /// An end that this side found.
     pub(super) fn new(code: Code, message: &str) -> Self {
-        Self { code, message: shown(message) }
+        Self { code, message: shown(message), retry_after: None }
     }
 
-    /// The server closed the stream in good order.
-    pub(super) fn closed() -> Self {
-        Self::new(Code::Ok, "the control plane closed the stream")
+    /// The server closed the stream in good order, with these trailers.
+    pub(super) fn closed(trailers: Option<&MetadataMap>) -> Self {
+        let retry_after = trailers.and_then(announced::retry_after);
+        Self { retry_after, ..Self::new(Code::Ok, "the control plane closed the stream") }
     }
 
     /// Keepalive pings came too often for the server; `interval` is the next one.
@@ -65,10 +70,14 @@ impl StreamEnd {
 
     /// The end in words for people, without secrets.
     pub(super) fn reason(&self) -> String {
-        match (self.code, self.message.as_str()) {
+        let reason = match (self.code, self.message.as_str()) {
             (Code::Ok, message) => message.to_owned(),
             (code, "") => name(code),
             (code, message) => format!("{}: {message}", name(code)),
+        };
+        match self.retry_after {
+            Some(asked) => format!("{reason}; it asked to wait for {} s", asked.as_secs()),
+            None => reason,
         }
     }
 
@@ -96,7 +105,8 @@ impl From<&Status> for StreamEnd {
         let broken = matches!(status.code(), Code::Unknown | Code::Internal)
             && Error::source(status).is_some();
         let code = if broken { Code::Unavailable } else { status.code() };
-        Self::new(code, status.message())
+        let retry_after = announced::retry_after(status.metadata());
+        Self { retry_after, ..Self::new(code, status.message()) }
     }
 }
 

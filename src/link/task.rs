@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -90,7 +90,7 @@ impl LinkTask {
 
     /// Waits before the next attempt; returns false when the link was closed meanwhile.
     async fn wait(&mut self, end: &StreamEnd, closing: &mut watch::Receiver<bool>) -> bool {
-        let wait = self.backoff.next(end.severity(), rand::random());
+        let wait = wait_after(end, &mut self.backoff);
         let reason = end.reason();
         tracing::info!(
             endpoint = %self.config.endpoint,
@@ -146,7 +146,7 @@ impl LinkTask {
             match self.replace(live, closing).await {
                 Ok(next) => return next,
                 Err(end) => {
-                    wait = backoff.next(end.severity(), rand::random());
+                    wait = wait_after(&end, &mut backoff);
                     tracing::debug!(reason = end.reason(), "the stream could not be replaced yet");
                 }
             }
@@ -185,7 +185,7 @@ impl LinkTask {
             stream = live.session.number,
             "connected to the control plane"
         );
-        self.listener.connected(live.session.number);
+        self.listener.connected(live.session.number, live.session.server);
     }
 
     fn lost(&mut self, live: &Live, end: StreamEnd) -> Served {
@@ -208,6 +208,14 @@ impl Drop for LinkTask {
     fn drop(&mut self) {
         self.shared.streams().current = None;
         self.shared.state.send_replace(LinkState::Disabled);
+    }
+}
+
+/// How long to wait after a stream, or an attempt to open one, ended like this.
+fn wait_after(end: &StreamEnd, backoff: &mut Backoff) -> Duration {
+    match end.retry_after {
+        Some(asked) => Backoff::asked(asked, rand::random()),
+        None => backoff.next(end.severity(), rand::random()),
     }
 }
 

@@ -5,7 +5,7 @@ mod server;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use guest_agent_actors::ports::InboundMessage;
+use guest_agent_actors::ports::{InboundMessage, ServerKind};
 use guest_agent_proto::agent_communication::stream_agent_messages_request as up;
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
@@ -28,7 +28,7 @@ const CHANNEL: &str = "compute.googleapis.com/google-guest-agent";
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
     Received(InboundMessage),
-    Connected(u64),
+    Connected(u64, ServerKind),
     Disconnected(String),
 }
 
@@ -41,8 +41,8 @@ impl LinkListener for Ear {
         self.0.send(Heard::Received(message)).ok();
     }
 
-    fn connected(&self, stream: u64) {
-        self.0.send(Heard::Connected(stream)).ok();
+    fn connected(&self, stream: u64, server: ServerKind) {
+        self.0.send(Heard::Connected(stream, server)).ok();
     }
 
     fn disconnected(&self, reason: String) {
@@ -77,7 +77,7 @@ impl Agent {
 
     async fn connects(&mut self) -> u64 {
         match self.hears().await {
-            Heard::Connected(stream) => stream,
+            Heard::Connected(stream, _) => stream,
             other => panic!("expected a connection, heard {other:?}"),
         }
     }
@@ -287,6 +287,65 @@ async fn a_server_that_vanishes_is_found_again() {
 }
 
 #[tokio::test]
+async fn a_server_says_in_its_headers_that_it_is_of_a_fleet_and_only_its_streams_get_reports() {
+    let mut server = Server::on_tcp().await;
+    server.limit("guest-agent-fleet", "1");
+    let mut agent = Agent::start(quick(config(&server.endpoint)));
+    let mut peer = server.stream().await;
+    peer.register().await;
+    assert_eq!(agent.hears().await, Heard::Connected(1, ServerKind::Fleet));
+    assert_eq!(
+        agent.link.deliver_on(2, outbound("1")).await,
+        Err(DeliveryError::NotConnected),
+        "another stream may be of another server"
+    );
+    let (delivered, ()) = tokio::join!(agent.link.deliver_on(1, outbound("2")), async {
+        let message = peer.next().await;
+        peer.respond(&message.message_id, None).await;
+    });
+    assert_eq!(delivered, Ok(()));
+}
+
+#[tokio::test]
+async fn a_server_that_drains_says_when_the_agent_is_to_come_back() {
+    for code in [Code::Ok, Code::Unavailable, Code::ResourceExhausted] {
+        let mut server = Server::on_tcp().await;
+        let mut agent = Agent::start(quick(config(&server.endpoint)));
+        let mut peer = server.stream().await;
+        peer.register().await;
+        agent.connects().await;
+        let mut trailers = tonic::metadata::MetadataMap::new();
+        trailers.insert("guest-agent-retry-after", "600".parse().unwrap());
+        peer.end_with(Status::with_metadata(code, "", trailers)).await;
+        let reason = agent.disconnects().await;
+        assert!(reason.ends_with("; it asked to wait for 600 s"), "{code:?}: {reason}");
+        let mut state = agent.link.watch_state();
+        let waits = |state: &LinkState| matches!(state, LinkState::Waiting { .. });
+        let waiting = within("it waits", state.wait_for(waits)).await.unwrap().clone();
+        let LinkState::Waiting { reason, until } = waiting else { unreachable!() };
+        assert!(reason.contains("600 s"), "{reason}");
+        // Its own longest wait is 50 ms here.
+        let least = SystemTime::now() + Duration::from_secs(400);
+        assert!(until > least && until < SystemTime::now() + Duration::from_secs(720), "{until:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_nonsense_is_tried_again_as_always() {
+    for asked in ["0", "86400", "soon"] {
+        let mut server = Server::on_tcp().await;
+        let mut agent = Agent::start(quick(config(&server.endpoint)));
+        let mut peer = server.stream().await;
+        peer.register().await;
+        agent.connects().await;
+        let mut trailers = tonic::metadata::MetadataMap::new();
+        trailers.insert("guest-agent-retry-after", asked.parse().unwrap());
+        peer.end_with(Status::with_metadata(Code::Unavailable, "", trailers)).await;
+        server.stream().await.register().await;
+    }
+}
+
+#[tokio::test]
 async fn a_refused_registration_is_tried_again_with_a_fresh_id() {
     let mut server = Server::on_tcp().await;
     let mut agent = Agent::start(quick(config(&server.endpoint)));
@@ -369,7 +428,7 @@ async fn the_next_frame_is_read_when_the_listener_is_done() {
             self.0.send(message.receipt.message_id).ok();
             self.1.acquire().await.unwrap().forget();
         }
-        fn connected(&self, _: u64) {}
+        fn connected(&self, _: u64, _: ServerKind) {}
         fn disconnected(&self, _: String) {}
     }
 
@@ -832,7 +891,7 @@ async fn a_link_that_does_not_know_where_it_leads_says_why_and_delivers_nothing(
     let task = tokio::spawn(undecided.decide(config(&server.endpoint)).run());
     server.stream().await.register().await;
     let connected = within("it connects", heard.recv()).await;
-    assert_eq!(connected, Some(Heard::Connected(1)));
+    assert_eq!(connected, Some(Heard::Connected(1, ServerKind::Public)));
     link.send_unary(outbound("1")).await.unwrap();
     task.abort();
 }

@@ -172,6 +172,7 @@ fn spec(name: &str) -> PluginSpec {
         backoff_factor: 2,
         config: None,
         execution: Execution::default(),
+        order_digest: None,
     }
 }
 

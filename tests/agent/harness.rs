@@ -83,6 +83,7 @@ pub(crate) struct Bed {
     store: Arc<dyn Store>,
     /// Where archives are downloaded from.
     pub(crate) artifacts: ArtifactServer,
+    announces_fleet: bool,
     settings: Vec<String>,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
@@ -93,7 +94,9 @@ pub(crate) struct Bed {
 }
 
 /// A bed that is being described.
+#[derive(Default)]
 pub(crate) struct Builder {
+    announces_fleet: bool,
     settings: Vec<String>,
     flags: Vec<String>,
     variables: Vec<(String, String)>,
@@ -111,6 +114,12 @@ pub(crate) struct Said {
 // === impl Builder ===
 
 impl Builder {
+    /// The control plane announces itself as a fleet.
+    pub(crate) fn announces_fleet(mut self) -> Self {
+        self.announces_fleet = true;
+        self
+    }
+
     /// Sets a configuration key of the agent, as `--set` takes it.
     pub(crate) fn set(mut self, setting: impl Into<String>) -> Self {
         self.settings.push(setting.into());
@@ -138,7 +147,7 @@ impl Builder {
             event_bytes: usize::MAX,
             ..StoreBounds::default()
         }));
-        let control_plane = start_control_plane(&dir, &store).await;
+        let control_plane = start_control_plane(&dir, &store, self.announces_fleet).await;
         let artifacts = ArtifactServer::start(([127, 0, 0, 1], 0).into()).await.unwrap();
         std::fs::write(dir.join("agent.toml"), agent_config(&dir)).unwrap();
         let settings = SETTINGS.map(str::to_owned).into_iter().chain(self.settings).collect();
@@ -147,6 +156,7 @@ impl Builder {
             _temporary: temporary,
             control_plane,
             store,
+            announces_fleet: self.announces_fleet,
             artifacts,
             settings,
             flags: self.flags,
@@ -175,7 +185,7 @@ impl Bed {
 
     /// A bed to be described.
     pub(crate) fn builder() -> Builder {
-        Builder { settings: Vec::new(), flags: Vec::new(), variables: Vec::new() }
+        Builder::default()
     }
 
     /// From now on, the agent and the command line run this program.
@@ -274,7 +284,8 @@ impl Bed {
 
     /// Starts the control plane again on the same socket and store.
     pub(crate) async fn start_control_plane(&mut self) {
-        self.control_plane = start_control_plane(&self.dir, &self.store).await;
+        let fleet = self.announces_fleet;
+        self.control_plane = start_control_plane(&self.dir, &self.store, fleet).await;
     }
 
     /// Ends the link with a gRPC code and waits until the agent is back.
@@ -548,12 +559,17 @@ fn short_temporary_directory() -> tempfile::TempDir {
     .expect("a temporary directory can be made")
 }
 
-async fn start_control_plane(dir: &Path, store: &Arc<dyn Store>) -> ControlPlane {
+async fn start_control_plane(
+    dir: &Path,
+    store: &Arc<dyn Store>,
+    announces_fleet: bool,
+) -> ControlPlane {
     // A message is sent again when its acknowledgement is late, and late it is when all tests sync
     // the disk at once. Then the agent would rightly obey twice.
     let timings = Timings { acknowledgement: PATIENCE / 3, ..Timings::default() };
     let builder = ControlPlane::builder().listen_unix(dir.join("cp.sock")).store(store.clone());
-    builder.timings(timings).start().await.expect("a control plane can listen in the bed")
+    let builder = builder.timings(timings).announces_fleet(announces_fleet);
+    builder.start().await.expect("a control plane can listen in the bed")
 }
 
 fn agent_config(dir: &Path) -> String {

@@ -27,6 +27,7 @@ mod escape;
 mod examples;
 mod fleet;
 mod forwarding;
+mod generations;
 mod harness;
 mod holds;
 mod hostile;

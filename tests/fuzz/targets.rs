@@ -303,5 +303,6 @@ fn spec(url: &str, sha256: Sha256Digest) -> PluginSpec {
         backoff_factor: 2,
         config: None,
         execution: Default::default(),
+        order_digest: None,
     }
 }

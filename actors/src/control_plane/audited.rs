@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::fleet::Outdated;
 use super::kinds::{kind_of, kind_of_act, kind_of_refused};
 use crate::model::act::Act;
-use crate::model::audit::{Asker, AuditAct, AuditEntry, AuditVerdict, Target};
+use crate::model::audit::{Asker, AuditAct, AuditEntry, AuditVerdict, Target, Via};
 use crate::model::event::PluginEventKind;
 use crate::model::id::Generation;
 use crate::plugin::event::Order;
@@ -86,6 +87,20 @@ impl Audited {
         }
         AuditEntry::new(self.at, &asker, what, target, verdict)
     }
+}
+
+/// The entry about an order of a fleet that came after a newer one.
+pub(super) fn outdated(order: &Outdated, decoded: &[DecodedOrder], at: SystemTime) -> AuditEntry {
+    let (what, revision) = match decoded.first() {
+        Some(Ok(NamedOrder { revision, order, .. })) => (act_of(order), revision.clone()),
+        Some(Err(Refusal { revision, notice, .. })) => {
+            (act_of_refused(*notice), revision.as_str().into())
+        }
+        None => (AuditAct::Orders, "".into()),
+    };
+    let asker = Asker { who: "the control plane".into(), via: Via::ControlPlane, detail: revision };
+    let target = Target::Plugin(order.name.as_str().into());
+    AuditEntry::new(at, &asker, what, target, AuditVerdict::Refused(order.why.clone()))
 }
 
 /// The same entries about orders that could not be made durable, and so were refused after all.

@@ -22,7 +22,7 @@ use crate::model::health::HealthPolicy;
 use crate::model::view::PluginView;
 use crate::outbox::{Bounds, Destination};
 use crate::plugin::state::Policy;
-use crate::ports::{InboundMessage, Ports, Receipt};
+use crate::ports::{InboundMessage, Ports, Receipt, ServerKind};
 use crate::system::{Settings, System, start};
 use crate::wire::AgentFacts;
 
@@ -177,6 +177,7 @@ impl Harness {
             gate: Gate::default(),
             service_url: tokio::sync::watch::channel("https://control.example".into()).1,
             refusing: None,
+            labels: Arc::new(BTreeMap::from([("rack".to_owned(), "7".to_owned())])),
         };
         Self { world: World::new(), settings, life: None }
     }
@@ -237,10 +238,15 @@ impl Harness {
         actors.run_until(work(system)).await
     }
 
-    /// A new stream is registered.
+    /// A new stream is registered, of a server that announces nothing.
     pub async fn connect(&self) {
+        self.connect_to(ServerKind::Public).await;
+    }
+
+    /// A new stream is registered.
+    pub async fn connect_to(&self, server: ServerKind) {
         let stream = self.world.link.connect();
-        self.link_changed(LinkChanged::Connected { stream }).await;
+        self.link_changed(LinkChanged::Connected { stream, server }).await;
     }
 
     /// The stream ends.
@@ -250,6 +256,9 @@ impl Harness {
     }
 
     async fn link_changed(&self, change: LinkChanged) {
+        self.run(|system| system.report.send(change.clone()))
+            .await
+            .expect("the report actor lives");
         self.run(|system| system.link_changed.send(change)).await.expect("the outbox lives");
     }
 

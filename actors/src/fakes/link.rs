@@ -116,6 +116,13 @@ impl LinkHandle {
 
 #[async_trait]
 impl ControlLink for FakeLink {
+    async fn deliver_on(&self, stream: u64, message: OutboundMessage) -> Result<(), DeliveryError> {
+        if self.0.stream() != stream {
+            return Err(DeliveryError::NotConnected);
+        }
+        self.deliver(message).await
+    }
+
     async fn deliver(&self, message: OutboundMessage) -> Result<(), DeliveryError> {
         let sent = self.0.0.with(|server| {
             if !server.connected {

@@ -61,6 +61,10 @@ impl Machine for FakeMachine {
         "instance-1".to_owned()
     }
 
+    fn host_name(&self) -> String {
+        "vm-1".to_owned()
+    }
+
     async fn os(&self) -> OsFacts {
         self.0.os.with(|os| os.clone())
     }

@@ -37,6 +37,7 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         backoff_factor: 2,
         config: None,
         execution: Execution::default(),
+        order_digest: None,
     });
     PluginView {
         name: spec.name.clone(),
@@ -55,6 +56,7 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         health: None,
         progress: None,
         metrics: spec.metrics,
+        current: Some(spec.clone()),
         runs: Runs::default(),
         last_output: "".into(),
         unenforced: Unenforced::default(),

@@ -5,15 +5,16 @@
 //! its process still lives, for [`RECONCILE_WAIT`] at most: until then its view is the one of
 //! before, and a plugin that died meanwhile would be listed as running.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use actix::prelude::*;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::{Entry, Lists, ManagerActor};
 use crate::messages::{
-    CountInbox, Explain, ExplainYourself, Explained, ListPlugins, ListReferences, ListUsage, Listed,
+    CountInbox, Explain, ExplainYourself, Explained, ListPlugins, ListReferences, ListUsage,
+    ListViews, Listed,
 };
 use crate::model::id::PluginName;
 use crate::ports::References;
@@ -54,6 +55,27 @@ impl ManagerActor {
         for list in lists {
             drop(list.send(self.list()));
         }
+    }
+
+    /// The names on the roster, as others may look at them.
+    #[must_use]
+    pub fn there(&self) -> watch::Receiver<Option<BTreeSet<PluginName>>> {
+        self.there.subscribe()
+    }
+
+    /// The plugins of an earlier agent process are all back.
+    pub(super) fn show_all(&self) {
+        self.there.send_replace(Some(self.roster.keys().cloned().collect()));
+    }
+
+    pub(super) fn show_there(&self, name: &PluginName) {
+        self.there.send_if_modified(|there| {
+            there.as_mut().is_some_and(|there| there.insert(name.clone()))
+        });
+    }
+
+    pub(super) fn show_gone(&self, name: &PluginName) {
+        self.there.send_if_modified(|there| there.as_mut().is_some_and(|there| there.remove(name)));
     }
 
     pub(super) fn list(&self) -> Vec<Listed> {
@@ -106,6 +128,16 @@ impl Handler<ListPlugins> for ManagerActor {
                 Box::pin(async move { answered.await.unwrap_or_default() })
             }
         }
+    }
+}
+
+impl Handler<ListViews> for ManagerActor {
+    type Result = MessageResult<ListViews>;
+
+    fn handle(&mut self, _: ListViews, _: &mut Self::Context) -> Self::Result {
+        let is_known = !matches!(self.lists, Lists::Held { .. });
+        let present = self.roster.values().filter(|entry| entry.retired.is_none());
+        MessageResult(is_known.then(|| present.map(|entry| entry.view.clone()).collect()))
     }
 }
 

@@ -217,6 +217,7 @@ impl ManagerActor {
 
     fn ready(&mut self, ctx: &mut Context<Self>) {
         let held = std::mem::replace(&mut self.lists, Lists::Answered);
+        self.show_all();
         if let Lists::Held { lists, orders } = held {
             for orders in orders {
                 self.configure_once(orders, ctx);
@@ -273,6 +274,7 @@ impl ManagerActor {
         let end = self.end_all(&name);
         ctx.spawn(end.into_actor(self).map(move |ended, this, ctx| {
             this.roster.remove(&name);
+            this.show_gone(&name);
             this.reconciled(&name);
             this.give_again(&name, ctx);
             this.end_again(name, 1, ended, ctx);

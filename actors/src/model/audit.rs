@@ -1,5 +1,5 @@
 //! What people asked of this agent, as the audit record keeps it. The control plane's orders are no
-//! part of it: events report them.
+//! part of it, because events report them; but for those that came too late, which no event reports.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -58,6 +58,8 @@ pub enum Via {
     Http,
     /// The JSON command socket.
     CommandSocket,
+    /// The stream of the control plane.
+    ControlPlane,
 }
 
 /// What a person asked.

@@ -4,6 +4,7 @@
 //! given. A value of one of these types is safe to join into a path, to log and to compare.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -47,6 +48,11 @@ pub struct Attempt(pub u64);
 /// Numbers an order. A later order has a higher number, across restarts of the agent too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);
+
+/// The number that a fleet gives an order for a plugin, from 1. The fleet's newest order for that
+/// plugin has the highest one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FleetGeneration(NonZeroU64);
 
 /// One boot of the machine (`/proc/sys/kernel/random/boot_id`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -138,6 +144,43 @@ impl fmt::Display for RevisionId {
 impl fmt::Debug for RevisionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+// === impl FleetGeneration ===
+
+impl FleetGeneration {
+    /// Wraps a number; 0 is no generation.
+    #[must_use]
+    pub fn new(number: u64) -> Option<Self> {
+        NonZeroU64::new(number).map(Self)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl FromStr for FleetGeneration {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        // `parse` alone would take a sign and zeros in front, so that one number had many names.
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+        let number = text.parse().ok().filter(|_| is_plain).and_then(Self::new);
+        number.ok_or_else(|| IdError {
+            what: "fleet-generation",
+            value: quoted(text, QUOTED_MAX),
+            reason: "is not a decimal number between 1 and 18446744073709551615".to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for FleetGeneration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -45,6 +45,10 @@ pub struct PluginSpec {
     pub config: Option<Config>,
     /// When it runs, and where.
     pub execution: Execution,
+    /// SHA-256 of the body of the message by which a control plane ordered it. `None` where it came
+    /// in another way: from this machine, or in one message with orders for other plugins. It asks
+    /// for nothing.
+    pub order_digest: Option<Sha256Digest>,
 }
 
 /// Where the files of a revision come from.
@@ -166,6 +170,7 @@ impl PluginSpec {
             backoff_factor: 2,
             config: None,
             execution: Execution::default(),
+            order_digest: None,
         }
     }
 
@@ -208,10 +213,17 @@ impl PluginSpec {
         self.is_revision_of(other) && self.source.has_files_of(&other.source)
     }
 
-    /// Whether both differ in nothing but their configuration.
+    /// Whether both ask for the same, whichever orders they came by.
+    #[must_use]
+    pub fn asks_the_same(&self, other: &Self) -> bool {
+        self.config == other.config && self.is_but_for_config(other)
+    }
+
+    /// Whether both ask for the same but for their configuration.
     #[must_use]
     pub fn is_but_for_config(&self, other: &Self) -> bool {
-        Self { config: other.config.clone(), ..self.clone() } == *other
+        let (config, order_digest) = (other.config.clone(), other.order_digest);
+        Self { config, order_digest, ..self.clone() } == *other
     }
 }
 
@@ -392,6 +404,7 @@ pub(crate) mod tests {
             backoff_factor: 2,
             config: Some(Config::Text("config".into())),
             execution: Execution::default(),
+            order_digest: None,
         })
     }
 
@@ -430,6 +443,17 @@ pub(crate) mod tests {
         assert_eq!(old.difference(&new), Difference::Limits);
         new.arguments.clear();
         assert_eq!(old.difference(&new), Difference::Launch);
+    }
+
+    #[test]
+    fn the_order_that_a_spec_came_by_asks_for_nothing() {
+        let old = spec("a", "1");
+        let mut new = PluginSpec::clone(&old);
+        new.order_digest = Some(Sha256Digest::of(b"an order"));
+        assert!(old.asks_the_same(&new) && old.is_but_for_config(&new) && *old != new);
+        assert_eq!(old.difference(&new), Difference::Unnoticed);
+        new.config = None;
+        assert!(!old.asks_the_same(&new) && old.is_but_for_config(&new));
     }
 
     #[test]

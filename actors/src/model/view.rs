@@ -75,6 +75,9 @@ pub struct PluginView {
     pub metrics: MetricsPolicy,
     /// What was ordered of it. Its configuration and its URL are secrets.
     pub spec: Arc<PluginSpec>,
+    /// What was ordered of the revision that runs or ran last. Another one than `spec` while a
+    /// revision takes over; none before the first one started.
+    pub current: Option<Arc<PluginSpec>>,
     /// What is known of its runs, if it is a one-shot plugin.
     pub runs: Runs,
     /// What its last run wrote last.

@@ -107,9 +107,10 @@ impl TransitionBuilder<'_> {
             self.supersede_held(&superseded_by(&spec));
             return Some(Order::Install(spec));
         }
-        if matches!(&self.state.next, Next::Ready { spec: next } if *next == spec) {
+        if matches!(&self.state.next, Next::Ready { spec: next } if next.asks_the_same(&spec)) {
             // It is past the stop of the old revision: the order that is under way does all of it.
             self.supersede_held(&superseded_by(&spec));
+            self.state.next = Next::Ready { spec };
             return None;
         }
         self.wait_to_install(hold, spec);

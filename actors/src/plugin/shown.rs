@@ -125,6 +125,7 @@ impl Shown {
             progress: self.progress.as_ref().map(|(progress, _)| *progress.borrow()),
             metrics: state.spec.metrics,
             spec: state.spec.clone(),
+            current: state.current().cloned(),
             runs: state.runs.clone(),
             last_output: self.story.last_output.clone(),
             unenforced: self.story.unenforced.clone(),

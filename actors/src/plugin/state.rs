@@ -456,6 +456,30 @@ impl State {
         self.trial.as_ref().map(|trial| &trial.last_good).or(self.former.as_ref())
     }
 
+    /// The revision that runs, or that ran last: not one that is being installed or started for the
+    /// first time, nor one that never could be.
+    #[must_use]
+    pub fn current(&self) -> Option<&Arc<PluginSpec>> {
+        match (&self.phase, &self.trial) {
+            // A revision that takes over is not current before it runs.
+            (Phase::Starting { .. } | Phase::Pausing { .. }, Some(trial)) => Some(&trial.last_good),
+            (
+                Phase::Installing { .. }
+                | Phase::InstallFailed { .. }
+                | Phase::Crashed { .. }
+                | Phase::Held
+                | Phase::Gone,
+                _,
+            ) => None,
+            (Phase::Starting { .. } | Phase::Pausing { .. }, None)
+                if self.standing == Standing::Unproven =>
+            {
+                None
+            }
+            _installed => Some(&self.spec),
+        }
+    }
+
     /// The process that is the plugin's, as far as the state knows one.
     #[must_use]
     pub fn process(&self) -> Option<&Process> {

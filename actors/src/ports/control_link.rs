@@ -17,6 +17,10 @@ pub trait ControlLink: Send + Sync {
     /// acknowledgement wait of the protocol. The caller decides about another.
     async fn deliver(&self, message: OutboundMessage) -> Result<(), DeliveryError>;
 
+    /// Like [`ControlLink::deliver`], but on this stream or not at all: a message that only some
+    /// servers understand must not go to another one, which the next stream may lead to.
+    async fn deliver_on(&self, stream: u64, message: OutboundMessage) -> Result<(), DeliveryError>;
+
     /// Acknowledges a received message on the stream it came from. A stream that is gone makes
     /// this a no-op: the server sends the message again.
     async fn acknowledge(&self, receipt: Receipt);
@@ -24,6 +28,15 @@ pub trait ControlLink: Send + Sync {
     /// Answers a received message with INVALID_ARGUMENT: nothing of it is carried out, and it is
     /// not to be sent again. Otherwise like [`ControlLink::acknowledge`].
     async fn refuse(&self, receipt: Receipt, reason: String);
+}
+
+/// What a server announces itself as in the response headers of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// One that knows the public protocol; all that announce nothing.
+    Public,
+    /// A gateway of a fleet, which takes reports of agents as well.
+    Fleet,
 }
 
 /// A message for the control plane.

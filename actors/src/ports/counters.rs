@@ -28,6 +28,8 @@ pub enum Count {
         /// Whether it was taken. Events report what becomes of it then.
         outcome: Outcome,
     },
+    /// An order of a fleet came after a newer one for its plugin, and nothing was done.
+    Outdated,
     /// A deployment was admitted, or was not.
     Judged(Outcome),
     /// An installation came to its end.

@@ -16,6 +16,9 @@ pub trait Machine: Send + Sync {
     /// The instance: changes when a disk is cloned into another VM.
     fn instance_id(&self) -> String;
 
+    /// The host name as it is now.
+    fn host_name(&self) -> String;
+
     /// The operating system, for `OSInfo`.
     async fn os(&self) -> OsFacts;
 }

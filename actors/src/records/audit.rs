@@ -76,6 +76,7 @@ const fn via_record(via: Via) -> form::Via {
         Via::AgentSocket => form::Via::AgentSocket,
         Via::Http => form::Via::Http,
         Via::CommandSocket => form::Via::CommandSocket,
+        Via::ControlPlane => form::Via::ControlPlane,
     }
 }
 
@@ -85,6 +86,7 @@ const fn via_of(record: form::Via) -> Option<Via> {
         form::Via::AgentSocket => Some(Via::AgentSocket),
         form::Via::Http => Some(Via::Http),
         form::Via::CommandSocket => Some(Via::CommandSocket),
+        form::Via::ControlPlane => Some(Via::ControlPlane),
     }
 }
 

@@ -99,7 +99,21 @@ fn zero_is_the_same_as_silence() {
         manifest.download_timeout = lasting(0, 0);
         manifest.metrics_interval = lasting(0, 0);
     });
-    assert_eq!(silent, zeros);
+    assert!(silent.asks_the_same(&zeros), "{silent:?} and {zeros:?}");
+}
+
+#[test]
+fn an_order_of_a_control_plane_for_one_plugin_alone_is_known_by_the_digest_of_its_message() {
+    let digest = |items: usize, origin| {
+        let bytes = Items { items: vec![good().encode_to_vec(); items] }.encode_to_vec();
+        let order = decode_orders(&bytes, origin).unwrap().remove(0).unwrap().order;
+        let Order::Install(spec) = order else { panic!("{order:?}") };
+        assert!(spec.order_digest.is_none_or(|digest| digest == Sha256Digest::of(&bytes)));
+        spec.order_digest.is_some()
+    };
+    assert!(digest(1, Origin::ControlPlane));
+    assert!(!digest(2, Origin::ControlPlane), "the message is about others, too");
+    assert!(!digest(1, Origin::Local), "a person gave it");
 }
 
 #[test]
@@ -478,6 +492,7 @@ fn view() -> PluginView {
         runs: Runs::default(),
         last_output: "".into(),
         unenforced: Unenforced::default(),
+        current: Some(spec.clone()),
         spec,
         history: crate::model::history::History::default(),
         stopped: false,

@@ -55,6 +55,7 @@ impl Run {
         self.pass(LAST_DEADLINES).await;
         self.converge("after the release", Self::has_converged).await;
         self.check_messages();
+        self.check_numbers();
         self.check_events();
         self.check_outcomes().await;
         self.check_bystander();
@@ -151,7 +152,11 @@ impl Run {
             );
             let has_orders = decoded.expect("orders").iter().any(Result::is_ok);
             let taken = ledger.taken.get(&message.body).copied().unwrap_or_default();
-            if has_orders && taken == 0 {
+            // A newer one was taken, or was refused for what it says.
+            let is_outdated = message.number.as_ref().is_some_and(|(plugin, number)| {
+                ledger.numbers.get(plugin).is_some_and(|newest| newest > number)
+            });
+            if has_orders && taken == 0 && !is_outdated {
                 wrong.push(format!("{} was acknowledged and never durable", message.id));
             }
             let most = message.arrived.borrow().values().copied().max().unwrap_or_default();
@@ -165,6 +170,30 @@ impl Run {
             if !ledger.accepted.contains_key(&number) {
                 wrong.push(format!("order {number} was answered as durable and was not"));
             }
+        }
+        drop(ledger);
+        wrong.into_iter().for_each(|what| self.demand(Err(what)));
+    }
+
+    /// No order of a fleet was taken after a newer one for its plugin.
+    fn check_numbers(&self) {
+        if self.deeds.facts_torn {
+            return;
+        }
+        let ledger = self.doom.ledger();
+        let numbered: BTreeMap<_, _> =
+            self.server.messages.iter().map(|it| (&it.body, it)).collect();
+        let (mut newest, mut wrong) = (BTreeMap::<&str, u64>::new(), Vec::new());
+        for message in ledger.bodies.iter().filter_map(|body| numbered.get(body)) {
+            let Some((plugin, number)) = &message.number else { continue };
+            let newest = newest.entry(plugin).or_default();
+            if number < newest {
+                wrong.push(format!(
+                    "{} is number {number} for {plugin}, after {newest}",
+                    message.id
+                ));
+            }
+            *newest = *number.max(newest);
         }
         drop(ledger);
         wrong.into_iter().for_each(|what| self.demand(Err(what)));

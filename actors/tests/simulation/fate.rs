@@ -16,7 +16,7 @@ use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::Phase;
 use guest_agent_actors::ports::{OutboundMessage, Table, Write};
-use guest_agent_actors::records::{InboxContent, InboxEntry};
+use guest_agent_actors::records::{InboxContent, InboxEntry, read_generation};
 use guest_agent_proto::agent_controlplane as pb;
 use prost::Message;
 use tokio::time::Instant;
@@ -83,6 +83,10 @@ pub(crate) struct Ledger {
     pub(crate) in_order: Vec<NumberedOrder>,
     /// How often each message was taken, by its body.
     pub(crate) taken: BTreeMap<Vec<u8>, u32>,
+    /// The messages in the order in which they were taken, by their bodies.
+    pub(crate) bodies: Vec<Vec<u8>>,
+    /// The highest number of a fleet's order that was durable, by plugin.
+    pub(crate) numbers: BTreeMap<String, u64>,
     inboxes: BTreeSet<(u64, Vec<u8>)>,
     /// Events that were durable: agent, number and plugin by id.
     pub(crate) recorded: BTreeMap<String, (u64, u64, String)>,
@@ -143,6 +147,8 @@ impl Doom {
             accepted: BTreeMap::new(),
             in_order: Vec::new(),
             taken: BTreeMap::new(),
+            bodies: Vec::new(),
+            numbers: BTreeMap::new(),
             inboxes: BTreeSet::new(),
             recorded: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -389,8 +395,13 @@ impl Ledger {
                         _ => None,
                     };
                 }
-                Table::Plugins | Table::History | Table::Facts | Table::Registry | Table::Audit => {
+                Table::Facts => {
+                    if let Some((plugin, newest)) = read_generation(key, value).expect("good") {
+                        let number = self.numbers.entry(plugin.to_string()).or_default();
+                        *number = newest.generation.get().max(*number);
+                    }
                 }
+                Table::Plugins | Table::History | Table::Registry | Table::Audit => {}
             }
         }
     }
@@ -418,6 +429,7 @@ impl Ledger {
         if let InboxContent::Configure(body) = entry.content
             && self.inboxes.insert((inbox, body.clone()))
         {
+            self.bodies.push(body.clone());
             *self.taken.entry(body).or_default() += 1;
         }
     }

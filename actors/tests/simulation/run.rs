@@ -44,6 +44,8 @@ pub(crate) struct Run {
     pub(crate) plugins: Vec<String>,
     pub(crate) refusals: BTreeMap<String, Refusals>,
     number: u64,
+    /// Whether the control plane is a fleet, which numbers its orders.
+    is_fleet: bool,
     boots: u64,
     /// Orders given on this machine that were answered as durable.
     submitted: Rc<RefCell<Vec<u64>>>,
@@ -91,6 +93,7 @@ impl Run {
         agent.world.set_fate(&fate);
         let server = Server::new(chance.split());
         let plugins = (0..=chance.below(4)).map(|n| format!("plugin-{n}")).collect();
+        let is_fleet = chance.one_in(2);
         Self {
             agent,
             doom,
@@ -99,6 +102,7 @@ impl Run {
             plugins,
             refusals: BTreeMap::new(),
             number: 0,
+            is_fleet,
             boots: 1,
             submitted: Rc::default(),
             deeds: Deeds::default(),
@@ -151,14 +155,22 @@ impl Run {
         let messages = if self.chance.one_in(4) { 2 } else { 1 };
         for _ in 0..messages {
             let count = if self.chance.one_in(3) { 1 + self.chance.below(4) } else { 1 };
-            let drawn = (0..count).map(|_| {
-                self.number += 1;
-                orders::drawn(&self.plugins, &mut self.chance, self.number)
-            });
-            let body = orders::encoded(drawn.collect());
+            let drawn: Vec<_> = (0..count)
+                .map(|_| {
+                    self.number += 1;
+                    orders::drawn(&self.plugins, &mut self.chance, self.number)
+                })
+                .collect();
+            let plugin = drawn[0].plugin.as_ref().map(|plugin| plugin.name.clone());
+            let body = orders::encoded(drawn);
             self.expect_refusals(&body, Origin::ControlPlane);
-            let id = self.server.order(body.clone());
-            self.doom.log(&format!("orders {id}: {}", describe(&body)));
+            let is_numbered = self.is_fleet && count == 1 && !self.chance.one_in(5);
+            let id = match plugin.filter(|_| is_numbered) {
+                Some(plugin) => self.server.order_numbered(body.clone(), &plugin),
+                None => self.server.order(body.clone()),
+            };
+            let number = self.server.messages.last().and_then(|message| message.number.clone());
+            self.doom.log(&format!("orders {id} {number:?}: {}", describe(&body)));
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use guest_agent_actors::fakes::Harness;
 use guest_agent_actors::messages::Received;
 use guest_agent_actors::ports::{InboundMessage, Receipt};
+use guest_agent_actors::wire::FLEET_GENERATION;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -21,6 +22,8 @@ const RESEND: Duration = Duration::from_secs(2);
 pub(crate) struct Message {
     pub(crate) id: String,
     pub(crate) body: Vec<u8>,
+    /// The plugin that it is for and the number that it has for it, if it is a fleet's.
+    pub(crate) number: Option<(String, u64)>,
     sent: Option<(u64, Instant)>,
     /// Frames of it that are on their way.
     frames: Rc<Cell<u32>>,
@@ -38,6 +41,15 @@ pub(crate) struct Server {
     /// each.
     lines: Vec<Line>,
     questions: u64,
+    numbers: BTreeMap<String, Numbers>,
+}
+
+/// The numbers of the orders for one plugin.
+#[derive(Default)]
+struct Numbers {
+    newest: u64,
+    /// Numbers that orders have that come late, after orders with higher ones.
+    late: Vec<u64>,
 }
 
 /// A stream, as far as frames are on their way on it.
@@ -70,14 +82,42 @@ impl Drop for OnTheWay {
 
 impl Server {
     pub(crate) const fn new(chance: Chance) -> Self {
-        Self { chance, messages: Vec::new(), stream: None, lines: Vec::new(), questions: 0 }
+        Self {
+            chance,
+            messages: Vec::new(),
+            stream: None,
+            lines: Vec::new(),
+            questions: 0,
+            numbers: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn order(&mut self, body: Vec<u8>) -> String {
+        self.send_later(body, None)
+    }
+
+    /// An order of a fleet for one plugin. Some are late: the fleet has given a newer one already.
+    pub(crate) fn order_numbered(&mut self, body: Vec<u8>, plugin: &str) -> String {
+        let numbers = self.numbers.entry(plugin.to_owned()).or_default();
+        let is_late = !numbers.late.is_empty() && self.chance.one_in(3);
+        let number = if is_late {
+            numbers.late.remove(0)
+        } else {
+            if self.chance.one_in(3) {
+                numbers.newest += 1;
+                numbers.late.push(numbers.newest);
+            }
+            numbers.newest += 1;
+            numbers.newest
+        };
+        self.send_later(body, Some((plugin.to_owned(), number)))
+    }
+
+    fn send_later(&mut self, body: Vec<u8>, number: Option<(String, u64)>) -> String {
         let id = format!("order-{}", self.messages.len());
         let arrived = Rc::default();
         let frames = Rc::default();
-        self.messages.push(Message { id: id.clone(), body, sent: None, frames, arrived });
+        self.messages.push(Message { id: id.clone(), body, number, sent: None, frames, arrived });
         id
     }
 
@@ -146,8 +186,11 @@ impl Server {
                 let delay =
                     if slow { self.chance.time(Duration::from_secs(8)) } else { Duration::ZERO };
                 let receipt = Receipt { stream: *stream, message_id: message.id.clone() };
-                let labels =
-                    labels(&[("message_type", "agent_controlplane.ConfigurePluginStates")]);
+                let kind = "agent_controlplane.ConfigurePluginStates";
+                let mut labels = labels(&[("message_type", kind)]);
+                if let Some((_, number)) = &message.number {
+                    labels.insert(FLEET_GENERATION.to_owned(), number.to_string());
+                }
                 let inbound = InboundMessage { receipt, labels, body: message.body.clone() };
                 message.frames.update(|frames| frames + 1);
                 let arrived = Some((message.arrived.clone(), OnTheWay(message.frames.clone())));

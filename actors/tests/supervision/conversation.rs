@@ -7,7 +7,7 @@ use guest_agent_actors::fakes::{Answer, Delivery, Harness};
 use guest_agent_actors::messages::LinkChanged;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::outbox::{Bounds, Destination};
-use guest_agent_actors::ports::Table;
+use guest_agent_actors::ports::{ServerKind, Table};
 use guest_agent_proto::agent_controlplane as pb;
 use prost::Message;
 
@@ -268,7 +268,12 @@ async fn a_stream_that_is_replaced_under_an_event_does_not_strand_it() {
     agent.pass(Duration::from_millis(100)).await;
     // The outbox learns of the new stream before its event on the old one fails.
     let stream = agent.world.link.stream() + 1;
-    agent.run(|system| system.link_changed.send(LinkChanged::Connected { stream })).await.unwrap();
+    agent
+        .run(|system| {
+            system.link_changed.send(LinkChanged::Connected { stream, server: ServerKind::Public })
+        })
+        .await
+        .unwrap();
     agent.pass(Duration::from_millis(10)).await;
     assert_eq!(agent.world.link.connect(), stream);
     until_told(&agent, "a", &[1, 4, 3]).await;

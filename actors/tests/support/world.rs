@@ -39,14 +39,23 @@ pub(crate) fn spec(revision: &str) -> PluginSpec {
         source,
         EntryPoint::parse("bin/demo").expect("an entry point"),
     );
-    PluginSpec { start: Tries { attempts: 2, timeout: Duration::from_secs(30) }, ..plain }
+    PluginSpec {
+        start: Tries { attempts: 2, timeout: Duration::from_secs(30) },
+        order_digest: order_digest(revision),
+        ..plain
+    }
+}
+
+/// The digest of the order that a control plane gives for `revision`.
+pub(crate) fn order_digest(revision: &str) -> Option<Sha256Digest> {
+    Some(Sha256Digest::of(format!("the order for {revision}").as_bytes()))
 }
 
 /// The local version of the plugin.
 pub(crate) fn local_spec(revision: &str) -> PluginSpec {
     let sha256 = Sha256Digest::of(revision.as_bytes());
     let files = LocalFiles { folder: "/usr/lib/guest-agent/plugins/demo".into(), sha256 };
-    PluginSpec { source: Source::Local(files), ..spec(revision) }
+    PluginSpec { source: Source::Local(files), order_digest: None, ..spec(revision) }
 }
 
 /// A configuration.

@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     pub(crate) rate_limits: RateLimits,
     pub(crate) bearer_token: Option<String>,
+    /// Whether the response headers of streams announce a fleet.
+    pub(crate) announces_fleet: bool,
     pub(crate) shutdown: CancellationToken,
     agents: Mutex<HashMap<Arc<str>, Arc<Agent>>>,
     registrations: Mutex<Registrations>,
@@ -82,6 +84,7 @@ impl Core {
             limits,
             rate_limits,
             bearer_token,
+            announces_fleet: false,
             shutdown: CancellationToken::new(),
             agents: Mutex::default(),
             registrations: Mutex::new(Registrations::new(
@@ -94,6 +97,11 @@ impl Core {
             events: broadcast::Sender::new(EVENT_BACKLOG),
             streams: watch::Sender::new(0),
         }
+    }
+
+    /// Whether the response headers of streams announce a fleet.
+    pub(crate) fn announcing_fleet(self, announces_fleet: bool) -> Self {
+        Self { announces_fleet, ..self }
     }
 
     /// Forgets an agent that nothing refers to any more. The caller holds the last [`AgentRef`] to

@@ -66,6 +66,7 @@ pub struct Builder {
     rate_limits: RateLimits,
     timings: Timings,
     limits: Limits,
+    announces_fleet: bool,
 }
 
 // === impl Builder ===
@@ -118,6 +119,12 @@ impl Builder {
         self
     }
 
+    /// Announces a fleet in the response headers of streams, so that agents send their reports.
+    pub fn announces_fleet(mut self, announces: bool) -> Self {
+        self.announces_fleet = announces;
+        self
+    }
+
     /// Sets the waits of the sessions.
     pub fn timings(mut self, timings: Timings) -> Self {
         self.timings = timings;
@@ -138,14 +145,15 @@ impl Builder {
         if self.listen.is_empty() {
             return Err(StartError::NothingToListenOn);
         }
-        let core = Arc::new(Core::new(
+        let core = Core::new(
             self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
             self.desk,
             self.timings,
             self.limits,
             self.rate_limits,
             self.bearer_token,
-        ));
+        );
+        let core = Arc::new(core.announcing_fleet(self.announces_fleet));
         let mut listeners = Vec::new();
         for address in &self.listen {
             listeners.push(listener::bind(address, self.tls.as_ref()).await?);

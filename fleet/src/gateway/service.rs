@@ -22,6 +22,9 @@ use crate::gateway::session::{self, Identity, OUT_QUEUE, refusal};
 
 const MESSAGE_RATE_LIMIT: &str = "agent-communication-message-rate-limit";
 const BANDWIDTH_LIMIT: &str = "agent-communication-bandwidth-limit";
+/// Tells agents that reports are taken, and in which version.
+const FLEET: &str = "guest-agent-fleet";
+const FLEET_VERSION: u64 = 1;
 
 /// The service on one listener.
 pub(crate) struct Service {
@@ -49,6 +52,9 @@ impl AgentCommunication for Service {
             if let Some(limit) = limit {
                 response.metadata_mut().insert(name, MetadataValue::from(limit));
             }
+        }
+        if self.core.announces_fleet {
+            response.metadata_mut().insert(FLEET, MetadataValue::from(FLEET_VERSION));
         }
         Ok(response)
     }

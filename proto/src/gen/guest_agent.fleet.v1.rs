@@ -4,8 +4,8 @@
 pub struct AgentReport {
     /// What the machine says of itself: `\[labels\]` of its configuration. A control plane must not
     /// select by these unless an operator opted in.
-    #[prost(map = "string, string", tag = "1")]
-    pub labels: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
@@ -31,9 +31,14 @@ pub struct AgentReport {
     /// `fleet-generation` of each plugin durably, and acknowledges and ignores orders below it.
     #[prost(string, repeated, tag = "8")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// All plugins, by name.
+    /// All plugins by name, at most 1,000; then those that are gone and whose generation is
+    /// remembered, by name, at most 1,000.
     #[prost(message, repeated, tag = "9")]
     pub plugins: ::prost::alloc::vec::Vec<PluginReport>,
+    /// How many plugins, those that are gone included, the report leaves out because it has no room
+    /// for them. Nothing is known of them; their absence from `plugins` says nothing.
+    #[prost(uint32, tag = "10")]
+    pub plugins_left_out: u32,
 }
 /// One plugin of an agent.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -41,10 +46,10 @@ pub struct PluginReport {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Revision that runs, or that ran last.
+    /// Revision that runs, or that ran last; empty where none was installed and started yet.
     #[prost(string, tag = "2")]
     pub revision: ::prost::alloc::string::String,
-    /// Revision that is being installed or waits to be, if there is one.
+    /// Revision that is being installed or waits to be, if there is one. One that failed is none.
     #[prost(string, tag = "3")]
     pub pending_revision: ::prost::alloc::string::String,
     /// SHA-256 of the body of the INSTALL order, an encoded ConfigurePluginStates with this plugin
@@ -116,7 +121,7 @@ pub struct Hold {
     /// Who set it.
     #[prost(string, tag = "1")]
     pub by: ::prost::alloc::string::String,
-    /// Why.
+    /// Why; empty where nobody said.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     /// When it ends by itself; absent where it does not.

@@ -977,7 +977,7 @@ impl Act {
         }
     }
 }
-/// The way that a request of a person came.
+/// The way that a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum AuditVia {
@@ -985,6 +985,8 @@ pub enum AuditVia {
     AgentSocket = 1,
     Http = 2,
     CommandSocket = 3,
+    /// The stream of the control plane, whose order was older than one before it.
+    ControlPlane = 4,
 }
 impl AuditVia {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -997,6 +999,7 @@ impl AuditVia {
             Self::AgentSocket => "AUDIT_VIA_AGENT_SOCKET",
             Self::Http => "AUDIT_VIA_HTTP",
             Self::CommandSocket => "AUDIT_VIA_COMMAND_SOCKET",
+            Self::ControlPlane => "AUDIT_VIA_CONTROL_PLANE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1006,6 +1009,7 @@ impl AuditVia {
             "AUDIT_VIA_AGENT_SOCKET" => Some(Self::AgentSocket),
             "AUDIT_VIA_HTTP" => Some(Self::Http),
             "AUDIT_VIA_COMMAND_SOCKET" => Some(Self::CommandSocket),
+            "AUDIT_VIA_CONTROL_PLANE" => Some(Self::ControlPlane),
             _ => None,
         }
     }

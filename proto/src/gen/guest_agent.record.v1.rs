@@ -290,6 +290,10 @@ pub struct Spec {
     /// digest is that of the entry point.
     #[prost(string, tag = "19")]
     pub local_folder: ::prost::alloc::string::String,
+    /// SHA-256 of the body of the message by which a control plane ordered the revision, with this
+    /// plugin alone in it; empty where it came in another way. Older agents did not record it.
+    #[prost(bytes = "vec", tag = "20")]
+    pub order_digest: ::prost::alloc::vec::Vec<u8>,
 }
 /// When a plugin runs, and on which machines.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -809,6 +813,21 @@ pub mod asked {
         }
     }
 }
+/// The newest numbered order of a plugin: the one with the highest `fleet-generation`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GenerationRecord {
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// The `fleet-generation`; not 0.
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    /// SHA-256 of the body of the message.
+    #[prost(bytes = "vec", tag = "3")]
+    pub body: ::prost::alloc::vec::Vec<u8>,
+    /// The agent's own number of the order. Of plugins that are gone, the lowest is forgotten first.
+    #[prost(uint64, tag = "4")]
+    pub order: u64,
+}
 /// What a person asked of this agent, and whether it was accepted.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AuditRecord {
@@ -854,6 +873,7 @@ pub mod audit_record {
         AgentSocket = 1,
         Http = 2,
         CommandSocket = 3,
+        ControlPlane = 4,
     }
     impl Via {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -866,6 +886,7 @@ pub mod audit_record {
                 Self::AgentSocket => "VIA_AGENT_SOCKET",
                 Self::Http => "VIA_HTTP",
                 Self::CommandSocket => "VIA_COMMAND_SOCKET",
+                Self::ControlPlane => "VIA_CONTROL_PLANE",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -875,6 +896,7 @@ pub mod audit_record {
                 "VIA_AGENT_SOCKET" => Some(Self::AgentSocket),
                 "VIA_HTTP" => Some(Self::Http),
                 "VIA_COMMAND_SOCKET" => Some(Self::CommandSocket),
+                "VIA_CONTROL_PLANE" => Some(Self::ControlPlane),
                 _ => None,
             }
         }

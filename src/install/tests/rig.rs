@@ -130,6 +130,7 @@ pub(super) fn spec(url: &str, sha256: Sha256Digest) -> PluginSpec {
         backoff_factor: 2,
         config: None,
         execution: Execution::default(),
+        order_digest: None,
     }
 }
 

@@ -250,6 +250,11 @@ impl Peer {
         }
     }
 
+    /// Ends the stream with a status and its metadata, OK included.
+    pub(super) async fn end_with(self, status: Status) {
+        self.responses.send(Err(status)).await.unwrap();
+    }
+
     async fn send(&self, id: &str, r#type: Option<down::Type>) {
         let frame = StreamAgentMessagesResponse { message_id: id.to_owned(), r#type };
         self.responses.send(Ok(frame)).await.unwrap();

@@ -144,6 +144,9 @@ catalogue! {
     ORDERS = "guest_agent_orders" Counter Number ["kind" "outcome"]
         "Orders by their kind and by whether they were accepted."
         "Orders with the outcome refused are not valid; each has an event with the reason.";
+    OUTDATED_ORDERS = "guest_agent_outdated_orders" Counter Number []
+        "Orders of a fleet that came after a newer one for their plugin; nothing was done with them."
+        "A few are usual when a stream ends or a gateway does. If there are many, two control planes may give orders: `guest-agent audit`.";
     STORE_UP = "guest_agent_store_up" Gauge Number []
         "1 while the store works, else 0."
         "Nothing new is durable: make room on the disk of agent.state_dir, or replace it. The agent still supervises its plugins.";

@@ -32,6 +32,8 @@ pub struct Counted {
     pub save_time: Histogram<SaveBounds>,
     /// Orders that were given.
     pub orders: BTreeMap<(OrderKind, Outcome), u64>,
+    /// Orders of a fleet that came after newer ones.
+    pub outdated: u64,
     /// Entries of the audit record that could not be written when they were made.
     pub not_audited: u64,
     /// Deployments that were admitted, and those that were not.
@@ -132,6 +134,7 @@ impl Counters for Counts {
             Count::Ordered { kind, outcome } => {
                 *counted.orders.entry((kind, outcome)).or_default() += 1;
             }
+            Count::Outdated => counted.outdated = counted.outdated.saturating_add(1),
             Count::NotAudited(entries) => {
                 let entries = u64::try_from(entries).unwrap_or(u64::MAX);
                 counted.not_audited = counted.not_audited.saturating_add(entries);

@@ -129,6 +129,7 @@ fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result
         })
     });
     writer.counters(&of::ORDERS, orders)?;
+    writer.counter(&of::OUTDATED_ORDERS, counted.outdated)?;
     writer.gauge(&of::STORE_UP, Some(truth(snapshot.store_works)))?;
     let SetAside { stores, records } = snapshot.set_aside;
     let set_aside = [(vec!["store"], number(stores)), (vec!["record"], number(records))];

@@ -85,6 +85,7 @@ impl Bed {
             backoff_factor: 1,
             config: Some(Config::Text("secret".into())),
             execution: Execution::default(),
+            order_digest: None,
         })
     }
 

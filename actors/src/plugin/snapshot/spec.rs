@@ -50,6 +50,10 @@ pub(super) fn spec_record(spec: &PluginSpec) -> rec::Spec {
         config: spec.config.as_ref().map(config_record),
         execution: Some(execution_record(&spec.execution)),
         local_folder: folder.to_owned(),
+        order_digest: spec
+            .order_digest
+            .map(|digest| digest.as_bytes().to_vec())
+            .unwrap_or_default(),
     }
 }
 
@@ -91,7 +95,16 @@ pub(super) fn spec_of(record: Option<rec::Spec>) -> Result<Arc<PluginSpec>, Snap
         backoff_factor: record.backoff_factor,
         config: record.config.and_then(config_of),
         execution: execution_of(record.execution)?,
+        order_digest: order_digest_of(record.order_digest)?,
     }))
+}
+
+fn order_digest_of(record: Vec<u8>) -> Result<Option<Sha256Digest>, SnapshotError> {
+    if record.is_empty() {
+        return Ok(None);
+    }
+    let digest: [u8; 32] = record.try_into().map_err(|_| SnapshotError::Range("order digest"))?;
+    Ok(Some(Sha256Digest::from_bytes(digest)))
 }
 
 pub(super) fn config_record(config: &Config) -> rec::Config {

@@ -94,6 +94,8 @@ fn any_spec() -> BoxedStrategy<Arc<PluginSpec>> {
                 made.start = Tries { attempts, timeout: Duration::from_millis(millis) };
                 made.metrics.points = points;
                 made.execution = execution;
+                made.order_digest = (points % 2 == 0)
+                    .then(|| crate::model::id::Sha256Digest::of(&points.to_be_bytes()));
                 if points % 3 == 0 {
                     made.source = local_spec("a", &revision).source.clone();
                 }

@@ -96,6 +96,7 @@ const fn via(via: AuditVia) -> &'static str {
         AuditVia::AgentSocket => "over the agent's socket",
         AuditVia::Http => "over HTTP",
         AuditVia::CommandSocket => "over the command socket",
+        AuditVia::ControlPlane => "from the control plane",
         AuditVia::Unspecified => "",
     }
 }
