@@ -21,12 +21,15 @@
 
 pub mod artifacts;
 mod chain;
+pub mod enroll;
+pub mod front;
 pub mod gateway;
 mod hex;
 pub mod ledger;
 mod lock;
 pub mod metadata;
 pub mod records;
+pub mod tls;
 
 pub use artifacts::ArtifactServer;
 pub use gateway::{

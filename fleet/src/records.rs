@@ -5,6 +5,7 @@
 //! the same version are from a later release and are dropped.
 
 pub mod agent;
+pub mod token;
 
 use prost::Message;
 use thiserror::Error;
