@@ -36,7 +36,7 @@ pub mod token;
 mod write;
 
 #[cfg(test)]
-mod fake_ledger;
+pub(crate) mod fake_ledger;
 
 pub use admit::{Enrolment, Settings};
 pub use ca::{Authorities, Authority, AuthorityError};

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 #[derive(Clone, Default)]
 pub struct Revocations {
     view: Arc<Mutex<View>>,
+    changes: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Default)]
@@ -74,8 +76,12 @@ impl Revocations {
             let through = lock(&self.view).through;
             let page = ledger.changes(Bucket::Agents, through, through).await?;
             let mut view = lock(&self.view);
+            let mut has_changed = false;
             for change in page.changes {
-                view.apply(change);
+                has_changed |= view.apply(change);
+            }
+            if has_changed {
+                self.changes.send_modify(|count| *count += 1);
             }
             view.through = page.through.max(through);
             if !page.more {
@@ -83,6 +89,12 @@ impl Revocations {
                 return Ok(());
             }
         }
+    }
+
+    /// Changes its value when some agent stands otherwise.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Keeps the view current until `shutdown`.
@@ -144,7 +156,8 @@ impl Revocations {
 // === impl View ===
 
 impl View {
-    fn apply(&mut self, change: Change) {
+    /// Takes a change over; whether there is something else to say about its agent.
+    fn apply(&mut self, change: Change) -> bool {
         let Change { key, value, .. } = change;
         let record = match value.map(|value| records::decode::<AgentRecord>(&key, &value)) {
             None => None,
@@ -158,13 +171,13 @@ impl View {
                 })
             }
         };
-        match record {
-            Some(record) if says_something(&record) => {
-                self.agents.insert(key, slim(record));
+        match record.filter(says_something).map(slim) {
+            Some(record) if self.agents.get(&key) == Some(&record) => false,
+            Some(record) => {
+                self.agents.insert(key, record);
+                true
             }
-            _ => {
-                self.agents.remove(&key);
-            }
+            None => self.agents.remove(&key).is_some(),
         }
     }
 }

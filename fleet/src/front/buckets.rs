@@ -39,6 +39,13 @@ pub(super) struct Buckets {
     swept: Option<Instant>,
 }
 
+// === impl Rate ===
+
+impl Rate {
+    /// As often as one likes.
+    pub const ANY: Self = Self { per_second: 1e12, burst: 1e12 };
+}
+
 // === impl Bucket ===
 
 impl Bucket {
