@@ -21,6 +21,7 @@
 
 pub mod artifacts;
 mod chain;
+pub mod cli;
 pub mod enroll;
 pub mod front;
 pub mod gateway;

@@ -9,6 +9,7 @@ mod serve;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use guest_fleet::cli;
 use tracing_subscriber::EnvFilter;
 
 /// The self-hosted control plane that guest-agents connect to.
@@ -23,17 +24,20 @@ struct Cli {
 enum Verb {
     /// Serve agents until SIGTERM or SIGINT; SIGHUP reads the desired state again.
     Serve(serve::Options),
+    /// The fleet's authority: make, show, rotate.
+    #[command(subcommand)]
+    Ca(cli::ca::Verb),
 }
 
 fn main() -> ExitCode {
-    let Cli { verb: Verb::Serve(options) } = Cli::parse();
+    let Cli { verb } = Cli::parse();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(
             EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn")),
         )
         .init();
-    match run(options) {
+    match run(verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -42,9 +46,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: serve::Options) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(serve::run(options))
+fn run(verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::Serve(options) => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(serve::run(options)),
+        Verb::Ca(verb) => Ok(cli::ca::run(verb, &mut std::io::stdout().lock())?),
+    }
 }

@@ -1,0 +1,286 @@
+//! `guest-fleet token`: join tokens.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use thiserror::Error;
+
+use super::{duration, moment, operator, print_json};
+use crate::enroll::AgentId;
+use crate::enroll::token::{self, CreateError, ListError, NewToken, RevokeError};
+use crate::ledger::Ledger;
+use crate::records::token::TokenRecord;
+
+/// What is done with tokens.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Make a token, by which machines become agents; its secret is shown once.
+    Create(Create),
+    /// Show all tokens, without their secrets.
+    List(List),
+    /// Revoke a token: it enrols nobody any more, and its agents stay.
+    Revoke(Revoke),
+}
+
+/// The options of `token create`.
+#[derive(Debug, Args)]
+pub struct Create {
+    /// Name of the token: small letters, digits and hyphens.
+    name: String,
+    /// How many machines it may enrol.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    uses: u32,
+    /// How long it may be used, such as 30m, 24h or 7d.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration::parse)]
+    expires: Duration,
+    /// Label that its agents get; may be given several times.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Its agents have a short life: they are archived after an hour of silence.
+    #[arg(long)]
+    ephemeral: bool,
+    /// Enrol this agent and no other, be it known already; what the former machine has is revoked.
+    #[arg(long, value_name = "ID")]
+    agent: Option<AgentId>,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The options of `token list`.
+#[derive(Debug, Args)]
+pub struct List {
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The options of `token revoke`.
+#[derive(Debug, Args)]
+pub struct Revoke {
+    /// Name of the token.
+    name: String,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why a verb failed.
+#[derive(Debug, Error)]
+pub enum TokenError {
+    /// The token cannot be made.
+    #[error("the token was not made")]
+    Create(#[from] CreateError),
+    /// The tokens cannot be listed.
+    #[error("the tokens cannot be listed")]
+    List(#[from] ListError),
+    /// The token cannot be revoked.
+    #[error("the token was not revoked")]
+    Revoke(#[from] RevokeError),
+    /// The result cannot be printed.
+    #[error("the result cannot be printed")]
+    Print(#[from] io::Error),
+}
+
+/// A token that was made.
+#[derive(Serialize)]
+struct Made<'a> {
+    name: &'a str,
+    token: &'a str,
+}
+
+/// A token that was revoked.
+#[derive(Serialize)]
+struct Revoked<'a> {
+    name: &'a str,
+    was_in_force: bool,
+}
+
+/// A token as it is shown.
+#[derive(Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    state: &'static str,
+    uses: u32,
+    uses_left: u32,
+    ends: Option<String>,
+    labels: &'a BTreeMap<String, String>,
+    ephemeral: bool,
+    agent: Option<&'a str>,
+    made_by: &'a str,
+    made: Option<String>,
+}
+
+/// Runs a verb.
+///
+/// # Errors
+/// See [`TokenError`].
+pub async fn run(
+    verb: Verb,
+    ledger: &dyn Ledger,
+    out: &mut (dyn Write + Send),
+) -> Result<(), TokenError> {
+    let now = SystemTime::now();
+    match verb {
+        Verb::Create(options) => create(options, ledger, now, out).await,
+        Verb::List(options) => list(&options, ledger, now, out).await,
+        Verb::Revoke(options) => revoke(&options, ledger, now, out).await,
+    }
+}
+
+async fn create(
+    options: Create,
+    ledger: &dyn Ledger,
+    now: SystemTime,
+    out: &mut (dyn Write + Send),
+) -> Result<(), TokenError> {
+    let Create { name, uses, expires, labels, ephemeral, agent, json } = options;
+    let new = NewToken {
+        name: name.clone(),
+        uses,
+        life: expires,
+        labels: labels.into_iter().collect(),
+        is_ephemeral: ephemeral,
+        agent,
+        made_by: operator(),
+    };
+    let token = token::create(ledger, new, now).await?;
+    match json {
+        true => print_json(out, &Made { name: &name, token: &token })?,
+        // Alone on its line, so that a script can take it into a file.
+        false => writeln!(out, "{token}")?,
+    }
+    Ok(())
+}
+
+async fn list(
+    options: &List,
+    ledger: &dyn Ledger,
+    now: SystemTime,
+    out: &mut (dyn Write + Send),
+) -> Result<(), TokenError> {
+    let tokens = token::list(ledger).await?;
+    let shown: Vec<Shown<'_>> = tokens.iter().map(|token| Shown::of(token, now)).collect();
+    if options.json {
+        print_json(out, &shown)?;
+        return Ok(());
+    }
+    if shown.is_empty() {
+        writeln!(out, "there is no token: `guest-fleet token create NAME` makes one")?;
+    }
+    for token in shown {
+        let Shown { name, state, uses, uses_left, ends, labels, made_by, .. } = token;
+        let labels: Vec<String> =
+            labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let (ends, labels) = (ends.unwrap_or_default(), labels.join(","));
+        let used = format!("{}/{uses}", uses - uses_left.min(uses));
+        writeln!(out, "{name:<24} {state:<8} used {used:<10} until {ends} by {made_by} {labels}")?;
+    }
+    Ok(())
+}
+
+async fn revoke(
+    options: &Revoke,
+    ledger: &dyn Ledger,
+    now: SystemTime,
+    out: &mut (dyn Write + Send),
+) -> Result<(), TokenError> {
+    let name = &options.name;
+    let was_in_force = token::revoke(ledger, name, now).await?;
+    match (options.json, was_in_force) {
+        (true, _) => print_json(out, &Revoked { name, was_in_force })?,
+        (false, true) => writeln!(out, "{name} enrols nobody any more; its agents stay")?,
+        (false, false) => writeln!(out, "{name} was revoked already")?,
+    }
+    Ok(())
+}
+
+// === impl Shown ===
+
+impl<'a> Shown<'a> {
+    fn of(token: &'a TokenRecord, now: SystemTime) -> Self {
+        let ends = token.ends.and_then(|ends| SystemTime::try_from(ends).ok());
+        let state = if token.revoked.is_some() {
+            "revoked"
+        } else if ends.is_none_or(|ends| ends <= now) {
+            "ended"
+        } else if token.uses_left == 0 {
+            "used up"
+        } else {
+            "in force"
+        };
+        Self {
+            name: &token.name,
+            state,
+            uses: token.uses,
+            uses_left: token.uses_left,
+            ends: moment(token.ends),
+            labels: &token.labels,
+            ephemeral: token.is_ephemeral,
+            agent: Some(token.agent.as_str()).filter(|agent| !agent.is_empty()),
+            made_by: &token.made_by,
+            made: moment(token.made),
+        }
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is no label: write KEY=VALUE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::enroll::fake_ledger::FakeLedger;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        verb: Verb,
+    }
+
+    async fn say(ledger: &FakeLedger, line: &str) -> Result<String, TokenError> {
+        let words = std::iter::once("token").chain(line.split(' '));
+        let mut out = Vec::new();
+        run(Line::try_parse_from(words).expect("a line").verb, ledger, &mut out).await?;
+        Ok(String::from_utf8(out).expect("text"))
+    }
+
+    #[tokio::test]
+    async fn a_token_is_made_listed_and_revoked() {
+        let ledger = FakeLedger::default();
+        assert!(say(&ledger, "list").await.expect("said").contains("token create"));
+        let made = say(&ledger, "create web --uses 3 --expires 7d --label site=a --label b=").await;
+        let made = made.expect("said");
+        assert!(made.starts_with("web.") && made.lines().count() == 1, "{made}");
+        let listed = say(&ledger, "list --json").await.expect("said");
+        let listed: Value = serde_json::from_str(&listed).expect("JSON");
+        assert_eq!(listed[0]["state"], "in force");
+        assert_eq!(listed[0]["labels"], serde_json::json!({ "site": "a", "b": "" }));
+        assert!(!listed.to_string().contains(made.trim()));
+        assert!(say(&ledger, "revoke web").await.expect("said").contains("nobody"));
+        assert!(say(&ledger, "list").await.expect("said").contains("revoked"));
+        let again = say(&ledger, "create web").await.err().expect("it is there");
+        assert!(matches!(again, TokenError::Create(CreateError::Exists(_))));
+        assert!(say(&ledger, "revoke none").await.is_err());
+    }
+
+    #[test]
+    fn bad_lines_are_refused_before_anything_happens() {
+        for line in
+            ["create", "create a --label x", "create a --expires 1", "create a --agent ../x"]
+        {
+            let words = std::iter::once("token").chain(line.split(' '));
+            assert!(Line::try_parse_from(words).is_err(), "{line}");
+        }
+    }
+}
