@@ -17,12 +17,14 @@ use crate::ledger::SharedLedger;
 pub use refusal::Refusal;
 
 /// How enrolment is set up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// How long certificates of agents are valid; a minute at least.
     pub life: Duration,
     /// How long after its end a certificate can be renewed.
     pub grace: Duration,
+    /// Where agents of the fleet connect, which they are told.
+    pub gateway: Option<String>,
 }
 
 /// Enrolment of one fleet; clones are the same.
@@ -36,7 +38,7 @@ pub struct Enrolment {
 impl Default for Settings {
     fn default() -> Self {
         const DAY: Duration = Duration::from_secs(24 * 3600);
-        Self { life: 30 * DAY, grace: 90 * DAY }
+        Self { life: 30 * DAY, grace: 90 * DAY, gateway: None }
     }
 }
 
@@ -59,8 +61,8 @@ impl Enrolment {
 
     /// How it is set up.
     #[must_use]
-    pub fn settings(&self) -> Settings {
-        self.settings
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The authority.
@@ -90,7 +92,7 @@ impl Enrolment {
         tracing::info!(
             agent = %spent.agent, token = spent.token, serial = issued.facts.serial, "agent enrolled"
         );
-        Ok(granted(&authority, spent.agent.to_string(), &issued, now))
+        Ok(self.granted(&authority, spent.agent.to_string(), &issued, now))
     }
 
     /// Gives an agent that shows its certificate the next one.
@@ -114,7 +116,7 @@ impl Enrolment {
         let issued = authority.issue_agent(&key, &shown.agent, self.settings.life, now)?;
         agents::renew(&*self.ledger, &shown.agent, &shown.facts, &issued.facts, now).await?;
         tracing::info!(agent = %shown.agent, serial = issued.facts.serial, "certificate renewed");
-        Ok(granted(&authority, shown.agent.to_string(), &issued, now))
+        Ok(self.granted(&authority, shown.agent.to_string(), &issued, now))
     }
 
     /// The authorities that agents shall trust.
@@ -131,20 +133,27 @@ impl Enrolment {
         }
         Ok(authority)
     }
-}
 
-fn granted(authority: &Authority, agent_id: String, issued: &Issued, now: SystemTime) -> Granted {
-    let seconds = |time: SystemTime| {
-        time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
-    };
-    let left = issued.facts.ends.duration_since(now).unwrap_or_default();
-    Granted {
-        agent_id,
-        fleet_id: authority.fleet().to_string(),
-        certificate: issued.pem(),
-        chain: authority.chain().iter().map(certificate::pem).collect(),
-        trust: authority.trust_pem(now),
-        ends: seconds(issued.facts.ends),
-        renew_at: seconds(now + left * 2 / 3),
+    fn granted(
+        &self,
+        authority: &Authority,
+        agent_id: String,
+        issued: &Issued,
+        now: SystemTime,
+    ) -> Granted {
+        let seconds = |time: SystemTime| {
+            time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+        };
+        let left = issued.facts.ends.duration_since(now).unwrap_or_default();
+        Granted {
+            agent_id,
+            fleet_id: authority.fleet().to_string(),
+            certificate: issued.pem(),
+            chain: authority.chain().iter().map(certificate::pem).collect(),
+            trust: authority.trust_pem(now),
+            gateway: self.settings.gateway.clone(),
+            ends: seconds(issued.facts.ends),
+            renew_at: seconds(now + left * 2 / 3),
+        }
     }
 }

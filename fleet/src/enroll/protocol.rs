@@ -43,6 +43,9 @@ pub struct Granted {
     pub chain: String,
     /// The authorities that the agent shall trust, PEM.
     pub trust: String,
+    /// Where agents of the fleet connect, such as `https://HOST:PORT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
     /// When the certificate ends, in seconds since 1970.
     pub ends: u64,
     /// When it shall be renewed, in seconds since 1970.
