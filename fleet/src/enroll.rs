@@ -35,9 +35,6 @@ pub mod server;
 pub mod token;
 mod write;
 
-#[cfg(test)]
-pub(crate) mod fake_ledger;
-
 pub use admit::{Enrolment, Settings};
 pub use ca::{Authorities, Authority, AuthorityError};
 pub use id::{AgentId, FleetId, IdError};

@@ -9,12 +9,14 @@
 pub mod admission;
 mod core;
 mod delivery;
+pub mod desk;
 mod error;
 mod event;
 mod faults;
 mod frame;
 pub mod messages;
 mod operations;
+pub mod orders;
 mod outbox;
 mod server;
 mod service;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   gateways, commands ──► dyn Ledger ─┬─► MemoryLedger   (for tests: stale reads, ambiguous writes)
-//!                                      └─► SqliteLedger   (one machine)
+//!          │                           └─► SqliteLedger   (one machine)
+//!          └──► Follower: keeps up with the changes of a bucket
 //! ```
 //!
 //! Three shapes of data:
@@ -13,17 +14,27 @@
 //!   of the subject rightly.
 //! * **Wake-ups**: hints without any guarantee. Everything converges by polling without them.
 //!
-//! The laws, which `laws` checks on every engine:
+//! The laws, which `laws` checks on every engine (`ledger_laws!` adds one):
 //!
 //! 1. A read may be stale; a write never is: it succeeds only against the newest revision.
 //! 2. A batch happens whole or not at all, within one bucket.
 //! 3. [`Ledger::changes`] shows everything up to the revision it answers with, and that is at
-//!    least the one that was asked for.
-//! 4. An answer `Ok` is durable. [`WriteError::Ambiguous`] may have happened or not; a write that
-//!    is tried again then conflicts with itself or succeeds, and an append is recognised by its id.
+//!    least the one that was asked for. Only deletions may be missing, and only old ones:
+//!    [`Changes::forgotten`] says which.
+//! 4. An answer `Ok` is durable. [`WriteError::Ambiguous`] may have happened, may happen yet, or
+//!    not; a write that is tried again then conflicts with itself or succeeds, and an append is
+//!    recognised by its id.
 //! 5. A caller that gives up waiting cancels nothing: what it asked for happens or not, whole.
 //! 6. Nothing grows without a bound: keys, values, batches, subjects and pages have the bounds of
 //!    [`bounds`], and a write beyond one is refused and changes nothing.
+
+mod check;
+mod follower;
+#[cfg(any(test, feature = "laws"))]
+pub mod laws;
+mod memory;
+mod sqlite;
+mod watchers;
 
 use std::sync::Arc;
 
@@ -31,6 +42,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use thiserror::Error;
 use tokio::sync::watch;
+
+pub use follower::{Follower, Update};
+pub use memory::{Fate, Faults, MemoryLedger};
+pub use sqlite::{BackupError, Existing, OpenError, Options, RestoreError, SqliteLedger, restore};
 
 /// The bounds that every engine keeps.
 pub mod bounds {
@@ -40,10 +55,20 @@ pub mod bounds {
     pub const VALUE_BYTES: usize = 5 << 20;
     /// Most writes of one batch.
     pub const BATCH: usize = 1000;
+    /// Most bytes of one batch, keys and values together.
+    pub const BATCH_BYTES: usize = 8 << 20;
     /// Longest page of a scan, of changes or of a log.
     pub const PAGE: usize = 1000;
+    /// A page ends where its keys and values have this many bytes. It holds one record, or one
+    /// batch, all the same.
+    pub const PAGE_BYTES: usize = 16 << 20;
     /// Entries that a log keeps of one subject; the oldest go first.
     pub const ENTRIES: u64 = 200;
+    /// How long a log keeps an entry.
+    pub const ENTRY_AGE: std::time::Duration = std::time::Duration::from_secs(7 * 24 * 60 * 60);
+    /// Deleted keys that a bucket remembers, so that its changes show the deletions; the oldest go
+    /// first.
+    pub const TOMBSTONES: u64 = 10_000;
 }
 
 /// Where records are. One invariant never spans two buckets.
@@ -110,10 +135,14 @@ pub struct Changes {
     /// One change per key.
     pub changes: Vec<Change>,
     /// Everything up to this revision is contained, in this page or in those before it. The next
-    /// page begins after it.
+    /// page begins after it. The writes of one batch are never in two pages.
     pub through: Revision,
     /// Whether there is more.
     pub more: bool,
+    /// Deletions up to this revision may be missing. A reader that asks for what is after an earlier
+    /// revision, and keeps records from before it saw this one, begins again without any. A
+    /// [`Follower`] does so.
+    pub forgotten: Revision,
 }
 
 /// A page of records, in no order.
@@ -133,7 +162,8 @@ pub struct Entry {
     /// Place in the log; grows, with gaps.
     pub position: u64,
     /// Number of the entry among those of its subject, from 1 and without a gap. A reader that sees
-    /// one knows that entries went.
+    /// one knows that entries went. A subject whose entries all went with their age begins at 1
+    /// again.
     pub number: u64,
     /// Id that the writer gave it.
     pub id: String,
@@ -159,7 +189,7 @@ pub enum WriteError {
         /// The key or subject.
         key: String,
     },
-    /// It may have happened or not: read, and decide again.
+    /// It may have happened, may happen yet, or not: read, and decide again by a write.
     #[error("it is not known whether the write happened")]
     Ambiguous(#[source] EngineError),
     /// A bound is exceeded. Nothing was written.
@@ -203,11 +233,13 @@ pub trait Ledger: Send + Sync {
     async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Record>, ReadError>;
 
     /// Writes a batch whole or not at all; returns the revision of the writes, one for all of them.
-    /// An empty batch is refused.
+    /// An empty batch is refused, and so are an empty key and two writes to one key. To delete what
+    /// is not there asserts that it is not, and changes nothing else.
     async fn write(&self, bucket: Bucket, batch: Vec<Write>) -> Result<Revision, WriteError>;
 
-    /// Records whose key begins with `prefix`, from `next` of the page before; at most `limit` and
-    /// at most [`bounds::PAGE`]. A record that is there throughout is seen at least once.
+    /// Records whose key begins with `prefix`, from `next` of the page before; at most `limit` (at
+    /// least 1) and at most [`bounds::PAGE`]. A record that is there throughout is seen at least
+    /// once. A page may be shorter though another one follows: only `next` says so.
     async fn scan(
         &self,
         bucket: Bucket,
@@ -218,7 +250,7 @@ pub trait Ledger: Send + Sync {
 
     /// What changed in a bucket after a revision, oldest first, at most [`bounds::PAGE`] per page.
     /// `at_least` is a revision that the answer, together with the pages that follow it, has to
-    /// reach; an engine that cannot is unavailable.
+    /// reach; an engine that cannot is unavailable, and so is one that knows nothing of `after` yet.
     async fn changes(
         &self,
         bucket: Bucket,
@@ -226,7 +258,9 @@ pub trait Ledger: Send + Sync {
         at_least: Revision,
     ) -> Result<Changes, ReadError>;
 
-    /// Appends an entry to a subject whose last entry has the number `last` (0 for none).
+    /// Appends an entry to a subject whose last entry has the number `last` (0 for none). Where the
+    /// last entry has the same id, it is [`Appended::Already`] there, whatever `last` is. An empty
+    /// subject and an empty id are refused.
     async fn append(
         &self,
         log: Log,
@@ -239,8 +273,9 @@ pub trait Ledger: Send + Sync {
     /// The last entry of a subject. It may be stale.
     async fn last(&self, log: Log, subject: &str) -> Result<Option<Entry>, ReadError>;
 
-    /// Entries of a log after a position, oldest first, at most `limit` and [`bounds::PAGE`]. With a
-    /// prefix only those of subjects that begin with it.
+    /// Entries of a log after a position, oldest first, at most `limit` (at least 1) and
+    /// [`bounds::PAGE`]. With a prefix only those of subjects that begin with it. A page may be
+    /// shorter than `limit` though there is more; an empty one is the end.
     async fn read(
         &self,
         log: Log,
@@ -258,6 +293,20 @@ pub trait Ledger: Send + Sync {
 
 /// A ledger as its users hold it.
 pub type SharedLedger = Arc<dyn Ledger>;
+
+// === impl Bucket ===
+
+impl Bucket {
+    /// Every bucket.
+    pub const ALL: [Self; 4] = [Self::Configuration, Self::Agents, Self::Journal, Self::Reports];
+}
+
+// === impl Log ===
+
+impl Log {
+    /// Every log.
+    pub const ALL: [Self; 1] = [Self::Events];
+}
 
 // === impl Revision ===
 

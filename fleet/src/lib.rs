@@ -22,6 +22,7 @@
 pub mod artifacts;
 mod chain;
 pub mod cli;
+pub mod configuration;
 pub mod enroll;
 pub mod front;
 pub mod gateway;
@@ -31,6 +32,7 @@ mod lock;
 pub mod metadata;
 pub mod records;
 pub mod tls;
+pub mod zones;
 
 pub use artifacts::ArtifactServer;
 pub use gateway::{

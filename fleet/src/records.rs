@@ -5,6 +5,10 @@
 //! the same version are from a later release and are dropped.
 
 pub mod agent;
+pub mod configuration;
+pub mod event;
+pub mod gateway;
+pub mod journal;
 pub mod token;
 
 use prost::Message;

@@ -240,7 +240,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::enroll::fake_ledger::FakeLedger;
+    use crate::ledger::MemoryLedger;
 
     #[derive(Parser)]
     struct Line {
@@ -248,7 +248,7 @@ mod tests {
         verb: Verb,
     }
 
-    async fn say(ledger: &FakeLedger, line: &str) -> Result<String, TokenError> {
+    async fn say(ledger: &MemoryLedger, line: &str) -> Result<String, TokenError> {
         let words = std::iter::once("token").chain(line.split(' '));
         let mut out = Vec::new();
         run(Line::try_parse_from(words).expect("a line").verb, ledger, &mut out).await?;
@@ -257,7 +257,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_is_made_listed_and_revoked() {
-        let ledger = FakeLedger::default();
+        let ledger = MemoryLedger::new();
         assert!(say(&ledger, "list").await.expect("said").contains("token create"));
         let made = say(&ledger, "create web --uses 3 --expires 7d --label site=a --label b=").await;
         let made = made.expect("said");

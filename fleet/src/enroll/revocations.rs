@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::agents;
 use super::certificate::Facts;
 use crate::chain::Chain;
-use crate::ledger::{Bucket, Change, Ledger, ReadError, Revision};
+use crate::ledger::{Bucket, Change, Follower, Ledger, ReadError};
 use crate::lock::lock;
 use crate::records;
 use crate::records::agent::AgentRecord;
@@ -33,15 +33,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The view; clones are the same.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Revocations {
     view: Arc<Mutex<View>>,
     changes: Arc<watch::Sender<u64>>,
+    /// Held by the one that reads.
+    follower: Arc<tokio::sync::Mutex<Follower>>,
 }
 
 #[derive(Default)]
 struct View {
-    through: Revision,
     /// Everything that was written before then is in the view.
     as_of: Option<Instant>,
     agents: HashMap<String, AgentRecord>,
@@ -63,6 +64,16 @@ pub enum Standing {
 #[error("it is not known whether the agent was revoked, because the ledger does not answer")]
 pub struct Stale;
 
+impl Default for Revocations {
+    fn default() -> Self {
+        Self {
+            view: Arc::default(),
+            changes: Arc::default(),
+            follower: Arc::new(tokio::sync::Mutex::new(Follower::new(Bucket::Agents))),
+        }
+    }
+}
+
 // === impl Revocations ===
 
 impl Revocations {
@@ -71,20 +82,26 @@ impl Revocations {
     /// # Errors
     /// The ledger cannot be read.
     pub async fn refresh(&self, ledger: &dyn Ledger) -> Result<(), ReadError> {
+        let mut follower = self.follower.lock().await;
         let asked = Instant::now();
         loop {
-            let through = lock(&self.view).through;
-            let page = ledger.changes(Bucket::Agents, through, through).await?;
+            let through = follower.through();
+            let update = follower.next(ledger, through).await?;
             let mut view = lock(&self.view);
             let mut has_changed = false;
-            for change in page.changes {
+            if update.is_reset {
+                has_changed |= !view.agents.is_empty();
+                view.agents.clear();
+                // Until all of it was read, what is missing says nothing.
+                view.as_of = None;
+            }
+            for change in update.changes {
                 has_changed |= view.apply(change);
             }
             if has_changed {
                 self.changes.send_modify(|count| *count += 1);
             }
-            view.through = page.through.max(through);
-            if !page.more {
+            if !update.more {
                 view.as_of = Some(asked);
                 return Ok(());
             }

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use crate::chain::Chain;
+use crate::gateway::desk::Desk;
 use crate::gateway::event::AgentEvent;
 use crate::gateway::faults::Faults;
 use crate::gateway::frame::{Frame, FrameContent};
@@ -37,7 +38,7 @@ use registrations::Registrations;
 pub(crate) use agent_ref::AgentRef;
 pub(crate) use registrations::Verdict;
 pub use session_handle::AgentConnection;
-pub(crate) use session_handle::{SessionHandle, ToAgent};
+pub(crate) use session_handle::{Guarded, SessionHandle, ToAgent};
 
 /// A slow subscriber may lag behind by so many events; after that it learns that it missed some.
 const EVENT_BACKLOG: usize = 1024;
@@ -47,6 +48,8 @@ const FRAME_BACKLOG: usize = 4096;
 /// The state that all listeners, sessions and handles share.
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
+    /// Decides in place of the store, where the control plane is a fleet's gateway.
+    pub(crate) desk: Option<Arc<dyn Desk>>,
     pub(crate) timings: Timings,
     pub(crate) limits: Limits,
     pub(crate) rate_limits: RateLimits,
@@ -66,6 +69,7 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(
         store: Arc<dyn Store>,
+        desk: Option<Arc<dyn Desk>>,
         timings: Timings,
         limits: Limits,
         rate_limits: RateLimits,
@@ -73,6 +77,7 @@ impl Core {
     ) -> Self {
         Self {
             store,
+            desk,
             timings,
             limits,
             rate_limits,
@@ -182,9 +187,13 @@ impl Core {
     pub(crate) async fn record(
         &self,
         resource: &Arc<str>,
+        stream: Option<u64>,
         message_id: &str,
         body: &MessageBody,
     ) -> Result<(), rpc::Status> {
+        if let Some(desk) = &self.desk {
+            return desk.received(resource, stream, message_id, body).await;
+        }
         let report = match messages::message_type(body) {
             messages::PLUGIN_EVENT => {
                 return self.record_event(resource, message_id, unpack(body)?).await;
@@ -259,7 +268,7 @@ mod tests {
     fn core() -> Arc<Core> {
         let store = Arc::new(MemoryStore::default());
         let rate_limits = RateLimits::default();
-        Arc::new(Core::new(store, Timings::default(), Limits::default(), rate_limits, None))
+        Arc::new(Core::new(store, None, Timings::default(), Limits::default(), rate_limits, None))
     }
 
     fn known(core: &Core) -> usize {

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::front::{FrontLimits, Rate};
 use crate::gateway::admission::{Admission, Anyone, Bearer};
 use crate::gateway::core::Core;
+use crate::gateway::desk::Desk;
 use crate::gateway::faults::Faults;
 use crate::gateway::settings::{Limits, RateLimits, Timings};
 use crate::gateway::store::{MemoryStore, Store};
@@ -75,6 +76,7 @@ pub struct Builder {
     admission: Option<Arc<dyn Admission>>,
     front: Option<FrontLimits>,
     store: Option<Arc<dyn Store>>,
+    desk: Option<Arc<dyn Desk>>,
     bearer_token: Option<String>,
     rate_limits: RateLimits,
     timings: Timings,
@@ -138,6 +140,12 @@ impl Builder {
         self
     }
 
+    /// Lets a desk decide what agents are sent and keep what they send; no store is used then.
+    pub fn desk(mut self, desk: Arc<dyn Desk>) -> Self {
+        self.desk = Some(desk);
+        self
+    }
+
     /// Sends agents these limits in the response headers.
     pub fn rate_limits(mut self, limits: RateLimits) -> Self {
         self.rate_limits = limits;
@@ -166,6 +174,7 @@ impl Builder {
         }
         let core = Arc::new(Core::new(
             self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
+            self.desk,
             self.timings,
             self.limits,
             self.rate_limits,

@@ -70,7 +70,7 @@ impl AgentCommunication for Service {
         // A unary call has no message id of its own; it is answered, not acknowledged.
         let id = uuid::Uuid::new_v4().to_string();
         self.core
-            .record(&identity.resource, &id, &body)
+            .record(&identity.resource, None, &id, &body)
             .await
             .map_err(|status| Status::new(Code::from_i32(status.code), status.message))?;
         Ok(Response::new(SendAgentMessageResponse { message_body: Some(MessageBody::default()) }))

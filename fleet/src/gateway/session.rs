@@ -24,7 +24,8 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::Instant;
 use tonic::{Code, Status, Streaming};
 
-use crate::gateway::core::{AgentRef, Core, SessionHandle, ToAgent};
+use crate::gateway::core::{AgentRef, Core, Guarded, SessionHandle, ToAgent};
+use crate::gateway::desk::{Desk, OpenSession};
 use crate::gateway::faults::BodyFault;
 use crate::gateway::frame::FrameContent;
 use crate::gateway::messages;
@@ -44,6 +45,8 @@ struct Session {
     handle: Arc<SessionHandle>,
     inbound: Streaming<StreamAgentMessagesRequest>,
     out: mpsc::Sender<ToAgent>,
+    /// The desk that decides, where there is one, and this session as it sees it.
+    desk: Option<(Arc<dyn Desk>, Arc<OpenSession>)>,
     delayed: VecDeque<(Instant, StreamAgentMessagesResponse)>,
 }
 
@@ -122,6 +125,10 @@ impl Session {
                 self.send(frame).await?;
                 continue;
             }
+            if let Some(guarded) = self.handle.next_guarded() {
+                self.send_guarded(guarded).await?;
+                continue;
+            }
             if self.delayed.front().is_some_and(|(at, _)| *at <= now)
                 && let Some((_, frame)) = self.delayed.pop_front()
             {
@@ -165,7 +172,12 @@ impl Session {
         match frame.r#type {
             Some(Type::MessageBody(body)) => self.body(frame.message_id, body).await,
             Some(Type::MessageResponse(MessageResponse { status })) => {
-                self.agent.answered(&frame.message_id, status.as_ref()).await;
+                match &self.desk {
+                    Some((desk, session)) => {
+                        desk.answered(session, &frame.message_id, status.as_ref()).await;
+                    }
+                    None => self.agent.answered(&frame.message_id, status.as_ref()).await,
+                }
                 Ok(())
             }
             Some(Type::RegisterConnection(_)) => Err(Ending::Status(refusal(
@@ -187,7 +199,8 @@ impl Session {
         if let BodyFault::Refuse(status) = fault {
             return self.send(response(id, Some(status))).await;
         }
-        let recorded = self.core.record(&self.agent.resource, &id, &body).await;
+        let stream = Some(self.handle.stream);
+        let recorded = self.core.record(&self.agent.resource, stream, &id, &body).await;
         if recorded.is_ok()
             && let Some(request_id) = body.labels.get(messages::REQUEST_ID).cloned()
         {
@@ -202,6 +215,21 @@ impl Session {
                 Ok(())
             }
         }
+    }
+
+    /// Sends a frame if its guard agrees when there is room for it: nothing waits between the guard
+    /// and the transport.
+    async fn send_guarded(&self, guarded: Guarded) -> Result<(), Ending> {
+        let room = tokio::time::timeout(self.core.timings.send, self.out.reserve()).await;
+        // The queue is full or gone, so a status could not be sent either.
+        let Ok(Ok(room)) = room else { return Err(Ending::Closed) };
+        if (guarded.guard)() {
+            self.core.tap(&self.agent.resource, &self.handle.channel, self.handle.stream, || {
+                FrameContent::ToAgent(guarded.frame.clone())
+            });
+            room.send(Ok(guarded.frame));
+        }
+        Ok(())
     }
 
     async fn send(&self, frame: StreamAgentMessagesResponse) -> Result<(), Ending> {
@@ -223,6 +251,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if let Some((desk, session)) = &self.desk {
+            desk.closed(session);
+        }
         self.agent.detach(self.handle.stream);
         self.core.streams_changed();
     }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::enroll::fake_ledger::FakeLedger;
+use crate::ledger::MemoryLedger;
 use crate::records;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -36,14 +36,14 @@ fn facts(serial: &str, key: &str, at: SystemTime) -> Facts {
     }
 }
 
-async fn record(ledger: &FakeLedger) -> AgentRecord {
+async fn record(ledger: &MemoryLedger) -> AgentRecord {
     let found = ledger.get(Bucket::Agents, "a-1").await.expect("read").expect("a record");
     records::decode("a-1", &found.value).expect("a record")
 }
 
 /// A ledger with the agent, whose certificate is `1` with the key `k`.
-async fn enrolled() -> FakeLedger {
-    let ledger = FakeLedger::default();
+async fn enrolled() -> MemoryLedger {
+    let ledger = MemoryLedger::new();
     let first = facts("1", "k", hour(0));
     enrol(&ledger, &spent(false, hour(0)), &first, hour(0)).await.expect("enrolled");
     ledger
@@ -76,7 +76,7 @@ async fn an_operators_token_replaces_the_machine_and_revokes_what_it_had() {
 
 #[tokio::test]
 async fn a_token_that_was_used_before_a_revocation_is_no_way_around_it() {
-    let ledger = FakeLedger::default();
+    let ledger = MemoryLedger::new();
     let used = spent(true, hour(0));
     let first = facts("1", "k", hour(0));
     enrol(&ledger, &used, &first, hour(0)).await.expect("enrolled");
@@ -106,7 +106,7 @@ async fn a_revoked_agent_does_not_renew() {
 
 #[tokio::test]
 async fn an_agent_that_a_lost_ledger_does_not_know_renews() {
-    let ledger = FakeLedger::default();
+    let ledger = MemoryLedger::new();
     let (first, second) = (facts("1", "k", hour(0)), facts("2", "k2", hour(1)));
     renew(&ledger, &id(), &first, &second, hour(1)).await.expect("renewed");
     assert_eq!(record(&ledger).await.certificates.len(), 1);

@@ -1,12 +1,14 @@
-use std::sync::atomic::Ordering;
-
 use bytes::Bytes;
 
 use super::*;
-use crate::enroll::fake_ledger::FakeLedger;
-use crate::ledger::Write;
+use crate::ledger::{Faults, MemoryLedger};
+use crate::ledger::{Revision, Write};
 
-async fn write(ledger: &FakeLedger, key: &str, value: Option<Vec<u8>>) {
+/// Nothing can be read or written.
+const AWAY: Faults =
+    Faults { stale: 0.0, ambiguous: 0.0, unavailable: 1.0, latency: Duration::ZERO };
+
+async fn write(ledger: &MemoryLedger, key: &str, value: Option<Vec<u8>>) {
     let found = ledger.get(Bucket::Agents, key).await.expect("read");
     let expected = found.map_or(Revision::ABSENT, |record| record.revision);
     let write = Write { key: key.to_owned(), expected, value: value.map(Bytes::from) };
@@ -14,7 +16,7 @@ async fn write(ledger: &FakeLedger, key: &str, value: Option<Vec<u8>>) {
     ledger.wake(Bucket::Agents);
 }
 
-async fn put(ledger: &FakeLedger, record: AgentRecord) {
+async fn put(ledger: &MemoryLedger, record: AgentRecord) {
     use prost::Message;
 
     write(ledger, &record.id.clone(), Some(record.encode_to_vec())).await;
@@ -26,7 +28,7 @@ fn revoked(id: &str) -> AgentRecord {
 
 #[tokio::test(start_paused = true)]
 async fn the_view_follows_the_ledger() {
-    let (ledger, view) = (FakeLedger::default(), Revocations::default());
+    let (ledger, view) = (MemoryLedger::new(), Revocations::default());
     assert_eq!(view.standing("a", None), Err(Stale), "nothing was read yet");
     put(&ledger, AgentRecord::new("a")).await;
     put(&ledger, revoked("b")).await;
@@ -49,12 +51,12 @@ async fn the_view_follows_the_ledger() {
 
 #[tokio::test(start_paused = true)]
 async fn a_view_that_is_too_old_says_nothing_until_the_ledger_is_back() {
-    let (ledger, view) = (Arc::new(FakeLedger::default()), Revocations::default());
+    let (ledger, view) = (Arc::new(MemoryLedger::new()), Revocations::default());
     let shutdown = CancellationToken::new();
     let following = tokio::spawn(view.clone().follow(ledger.clone(), shutdown.clone()));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(view.standing("a", None), Ok(Standing::Good));
-    ledger.is_away.store(true, Ordering::SeqCst);
+    ledger.set_faults(AWAY);
     tokio::time::sleep(STALE + Duration::from_secs(2)).await;
     assert_eq!(view.standing("a", None), Err(Stale));
     put_when_back(&ledger).await;
@@ -64,7 +66,7 @@ async fn a_view_that_is_too_old_says_nothing_until_the_ledger_is_back() {
     following.await.expect("it ends");
 }
 
-async fn put_when_back(ledger: &FakeLedger) {
-    ledger.is_away.store(false, Ordering::SeqCst);
+async fn put_when_back(ledger: &MemoryLedger) {
+    ledger.set_faults(Faults::default());
     put(ledger, revoked("a")).await;
 }

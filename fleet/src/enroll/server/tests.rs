@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use rcgen::{CertificateParams, KeyPair};
@@ -19,11 +18,15 @@ use crate::enroll::admit::Settings;
 use crate::enroll::ca::{Authorities, Authority};
 use crate::enroll::certificate::AgentCertificate;
 use crate::enroll::csr;
-use crate::enroll::fake_ledger::FakeLedger;
 use crate::enroll::id::AgentId;
 use crate::enroll::token::{self, NewToken};
 use crate::enroll::{agents, protocol};
+use crate::ledger::{Faults, MemoryLedger};
 use crate::tls;
+
+/// Nothing can be read or written.
+const AWAY: Faults =
+    Faults { stale: 0.0, ambiguous: 0.0, unavailable: 1.0, latency: Duration::ZERO };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Longer than anything takes; only a failing test waits for all of it.
@@ -34,7 +37,7 @@ type Shown = (CertificateDer<'static>, KeyPair);
 
 struct World {
     directory: tempfile::TempDir,
-    ledger: Arc<FakeLedger>,
+    ledger: Arc<MemoryLedger>,
     authorities: Authorities,
     server: Server,
 }
@@ -48,7 +51,7 @@ async fn world(limits: Limits) -> World {
     let directory = tempfile::tempdir().expect("a directory");
     Authority::init(directory.path(), SystemTime::now()).expect("an authority");
     let authorities = Authorities::open(directory.path()).await.expect("an authority");
-    let ledger = Arc::new(FakeLedger::default());
+    let ledger = Arc::new(MemoryLedger::new());
     let enrolment = Enrolment::new(authorities.clone(), ledger.clone(), Settings::default());
     let (address, names) = ((Ipv4Addr::LOCALHOST, 0).into(), vec!["localhost".to_owned()]);
     let server = Server::start(address, names, enrolment, limits).await.expect("it starts");
@@ -243,7 +246,7 @@ async fn what_is_wrong_is_answered_with_a_code_and_the_fix() {
     assert_eq!((answer.0, code(&answer.1)), (405, "bad_method"));
     let (status, answer) = world.ask(protocol::RENEW, &json!({ "csr": csr })).await;
     assert_eq!((status, code(&answer)), (401, "no_certificate"));
-    world.ledger.is_away.store(true, Ordering::SeqCst);
+    world.ledger.set_faults(AWAY);
     let (status, answer) =
         world.ask(protocol::ENROLL, &json!({ "csr": csr, "token": token })).await;
     assert_eq!((status, code(&answer)), (503, "unavailable"));

@@ -1,8 +1,11 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::enroll::fake_ledger::FakeLedger;
+use crate::ledger::{Fate, Faults, MemoryLedger};
+
+/// Nothing can be read or written.
+const AWAY: Faults =
+    Faults { stale: 0.0, ambiguous: 0.0, unavailable: 1.0, latency: Duration::ZERO };
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -26,8 +29,8 @@ fn bound(name: &str, agent: &AgentId) -> NewToken {
     NewToken { agent: Some(agent.clone()), ..new(name, 1) }
 }
 
-async fn ledger_with(token: NewToken) -> (FakeLedger, String) {
-    let ledger = FakeLedger::default();
+async fn ledger_with(token: NewToken) -> (MemoryLedger, String) {
+    let ledger = MemoryLedger::new();
     let text = create(&ledger, token, now()).await.expect("a token");
     (ledger, text)
 }
@@ -36,7 +39,7 @@ fn agent(id: &str) -> AgentId {
     id.parse().expect("an id")
 }
 
-async fn left(ledger: &FakeLedger) -> u32 {
+async fn left(ledger: &MemoryLedger) -> u32 {
     list(ledger).await.expect("tokens")[0].uses_left
 }
 
@@ -87,7 +90,7 @@ async fn many_uses_at_once_are_all_counted() {
 #[tokio::test]
 async fn a_repeated_request_spends_nothing_and_gets_the_same_id() {
     let (ledger, text) = ledger_with(new("web", 1)).await;
-    ledger.loses_answer.store(true, Ordering::SeqCst);
+    ledger.script([Fate::Happened]);
     let first = spend(&ledger, &text, "k", None, now()).await.expect("spent");
     let later = now() + HOUR / 2;
     assert_eq!(spend(&ledger, &text, "k", None, later).await.expect("spent"), first);
@@ -127,7 +130,7 @@ async fn a_bound_token_enrols_its_agent_and_no_other() {
 
 #[tokio::test]
 async fn a_token_that_none_can_be_is_refused() {
-    let ledger = FakeLedger::default();
+    let ledger = MemoryLedger::new();
     let labels = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
     let long = "x".repeat(LABEL_BYTES + 1);
     let many = (0..=LABELS).map(|at| (at.to_string(), String::new())).collect();
@@ -157,7 +160,7 @@ async fn a_token_that_none_can_be_is_refused() {
 
 #[tokio::test]
 async fn a_fleet_has_so_many_tokens_and_one_that_ended_long_ago_makes_room() {
-    let ledger = FakeLedger::default();
+    let ledger = MemoryLedger::new();
     for number in 0..TOKENS {
         create(&ledger, new(&format!("t{number}"), 1), now()).await.expect("room");
     }
@@ -170,7 +173,32 @@ async fn a_fleet_has_so_many_tokens_and_one_that_ended_long_ago_makes_room() {
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_is_away_is_an_error_and_no_answer() {
     let (ledger, text) = ledger_with(new("web", 1)).await;
-    ledger.is_away.store(true, Ordering::SeqCst);
+    ledger.set_faults(AWAY);
     let spent = spend(&ledger, &text, "k", None, now()).await;
     assert!(matches!(spent, Err(SpendError::Change(_))), "{spent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_loses_answers_and_is_stale_lets_no_token_be_used_too_often() {
+    for seed in 0..30 {
+        let faults =
+            Faults { stale: 0.2, ambiguous: 0.3, unavailable: 0.02, latency: HOUR / 3_600_000 };
+        let ledger = Arc::new(MemoryLedger::with_faults(seed, Faults::default()));
+        let text = create(&*ledger, new("web", 3), now()).await.expect("a token");
+        ledger.set_faults(faults);
+        let tries = (0..6).map(|machine| {
+            let (ledger, text) = (ledger.clone(), text.clone());
+            async move { spend(&*ledger, &text, &format!("key {machine}"), None, now()).await }
+        });
+        let ended = futures_util::future::join_all(tries).await;
+        ledger.set_faults(Faults::default());
+        ledger.land_late();
+        let token = &list(&*ledger).await.expect("tokens")[0];
+        assert_eq!(token.recent.len(), usize::try_from(3 - token.uses_left).expect("small"));
+        // Whoever was told that it has a use has it, under that very id.
+        let told = ended.iter().flatten().map(|spent| spent.agent.to_string());
+        for agent in told {
+            assert!(token.recent.iter().any(|it| it.agent == agent), "seed {seed}");
+        }
+    }
 }

@@ -18,13 +18,13 @@ use tonic::{Request, Streaming};
 
 use super::jwt::fixture::{AUDIENCE, ISSUER, Issuer};
 use super::*;
-use crate::enroll::fake_ledger::FakeLedger;
 use crate::enroll::id::AgentId;
 use crate::enroll::issue::Issued;
 use crate::enroll::listener::{self, Admits};
 use crate::enroll::{Authorities, Authority, Revocations, agents, csr};
 use crate::front::{FrontLimits, Rate};
 use crate::gateway::ControlPlane;
+use crate::ledger::MemoryLedger;
 use crate::ledger::SharedLedger;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -126,7 +126,7 @@ async fn an_audience_that_others_take_is_refused_unless_it_is_allowed() {
 
 struct World {
     _directory: tempfile::TempDir,
-    ledger: Arc<FakeLedger>,
+    ledger: Arc<MemoryLedger>,
     authority: Arc<Authority>,
     gateway: ControlPlane,
     _stop: tokio_util::sync::DropGuard,
@@ -137,7 +137,7 @@ async fn world(front: Option<FrontLimits>) -> World {
     Authority::init(directory.path(), SystemTime::now()).expect("an authority");
     let authorities = Authorities::open(directory.path()).await.expect("an authority");
     let authority = authorities.current();
-    let ledger = Arc::new(FakeLedger::default());
+    let ledger = Arc::new(MemoryLedger::new());
     let (revocations, stop) = (Revocations::default(), CancellationToken::new());
     revocations.refresh(&*ledger).await.expect("read");
     let shared: SharedLedger = ledger.clone();

@@ -11,10 +11,13 @@ use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
 use tokio::sync::Notify;
 use tonic::Status;
 
+use crate::gateway::desk::Guard;
 use crate::lock::lock;
 
 /// Raw frames that wait for the session.
 const RAW_QUEUE: usize = 64;
+/// Guarded frames that wait for the session.
+const GUARDED_QUEUE: usize = 256;
 
 /// A frame to the agent, or the status its stream ends with, for the transport.
 pub(crate) type ToAgent = Result<StreamAgentMessagesResponse, Status>;
@@ -51,6 +54,21 @@ pub(crate) struct SessionHandle {
 struct Asked {
     end: Option<Status>,
     raw: VecDeque<StreamAgentMessagesResponse>,
+    guarded: VecDeque<Guarded>,
+}
+
+/// A frame that is sent only if its guard agrees at the last moment.
+pub(crate) struct Guarded {
+    pub(crate) frame: StreamAgentMessagesResponse,
+    pub(crate) guard: Guard,
+}
+
+// === impl Guarded ===
+
+impl std::fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guarded").field("id", &self.frame.message_id).finish_non_exhaustive()
+    }
 }
 
 // === impl SessionHandle ===
@@ -88,6 +106,23 @@ impl SessionHandle {
         drop(asked);
         self.wake();
         true
+    }
+
+    /// Queues a frame with its guard; false when too many wait already.
+    pub(crate) fn hand_over(&self, guarded: Guarded) -> bool {
+        let mut asked = lock(&self.asked);
+        if asked.guarded.len() >= GUARDED_QUEUE {
+            return false;
+        }
+        asked.guarded.push_back(guarded);
+        drop(asked);
+        self.wake();
+        true
+    }
+
+    /// The next frame with a guard, if one waits.
+    pub(crate) fn next_guarded(&self) -> Option<Guarded> {
+        lock(&self.asked).guarded.pop_front()
     }
 
     /// The next raw frame to send, if one waits. The error is the status that the stream ends with.

@@ -21,6 +21,7 @@ use crate::chain::Chain;
 use crate::front::PeerInfo;
 use crate::gateway::admission::{Admission, Admitted, Peer};
 use crate::gateway::core::{AgentRef, Core, SessionHandle, ToAgent, Verdict};
+use crate::gateway::desk::OpenSession;
 use crate::gateway::faults::RefusalForm;
 use crate::gateway::frame::FrameContent;
 
@@ -177,7 +178,11 @@ async fn accept(
 ) -> Result<Session, Ending> {
     let handle = Arc::new(SessionHandle::new(identity.channel.clone(), core.next_stream()));
     let delayed = std::collections::VecDeque::new();
-    let session = Session { core, agent, handle: handle.clone(), inbound, out, delayed };
+    let desk = core
+        .desk
+        .clone()
+        .map(|desk| (desk, Arc::new(OpenSession::new(agent.resource.clone(), handle.clone()))));
+    let session = Session { core, agent, handle: handle.clone(), inbound, out, desk, delayed };
     // The acknowledgement is in the queue before any other part can queue a frame for this session.
     session.send(response(id, None)).await?;
     if let Some(older) = session.agent.attach(handle) {
@@ -186,6 +191,9 @@ async fn accept(
         older.end(Status::aborted("replaced by a newer stream of the same agent"));
     }
     session.core.streams_changed();
+    if let Some((desk, open)) = &session.desk {
+        desk.opened(open.clone()).await.map_err(Ending::Status)?;
+    }
     Ok(session)
 }
 

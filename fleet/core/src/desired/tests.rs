@@ -1,0 +1,294 @@
+use super::*;
+use crate::selector::{OwnLabels, Selector};
+use crate::time::UtcOnly;
+use crate::view::{Archive, Hold, Plugins, Release, Window};
+use crate::window::Weekly;
+
+const NOW: Seconds = Seconds(4 * 24 * 3600 + 12 * 3600);
+
+fn selector(text: &str) -> Selector {
+    Selector::parse(text).expect("it parses")
+}
+
+fn assignment(plugin: &str, revision: &str, selects: &str) -> Assignment {
+    Assignment {
+        plugin: plugin.to_owned(),
+        target: Target::Revision(revision.to_owned()),
+        selector: selector(selects),
+        own_labels: OwnLabels::Ignored,
+        priority: 0,
+        attempt: 0,
+    }
+}
+
+fn view(assignments: &[(&str, Assignment)]) -> View {
+    let mut view = View::default();
+    for (name, assignment) in assignments {
+        if let Target::Revision(revision) = &assignment.target {
+            let release =
+                ReleaseName { plugin: assignment.plugin.clone(), revision: revision.clone() };
+            let archives = [("amd64".to_owned(), Archive::default())].into();
+            view.releases.insert(release, Release { archives, order: Vec::new() });
+        }
+        view.assignments.insert((*name).to_owned(), assignment.clone());
+    }
+    view
+}
+
+fn agent() -> Agent {
+    let mut agent =
+        Agent { id: "a-1".to_owned(), architecture: "amd64".to_owned(), ..Agent::default() };
+    agent.labels.operator.insert("env".to_owned(), "prod".to_owned());
+    agent.labels.own.insert("rack".to_owned(), "r7".to_owned());
+    agent
+}
+
+fn hold(selects: &str) -> Hold {
+    Hold {
+        selector: selector(selects),
+        own_labels: OwnLabels::Ignored,
+        plugins: Plugins::All,
+        reason: "freeze".to_owned(),
+        by: "ann".to_owned(),
+        until: None,
+    }
+}
+
+/// On Mondays, from the hour for an hour. `NOW` is noon of a Monday.
+fn window(hour: u16) -> Window {
+    let days = [true, false, false, false, false, false, false];
+    Window {
+        selector: Selector::all(),
+        own_labels: OwnLabels::Ignored,
+        plugins: Plugins::All,
+        weekly: Weekly { days, opens: hour * 60, minutes: 60, zone: "UTC".to_owned() },
+    }
+}
+
+fn decided(view: &View, agent: &Agent) -> Decision {
+    decide(view, agent, "p", NOW, &UtcOnly).expect("an assignment decides")
+}
+
+#[test]
+fn absence_orders_nothing() {
+    let view = view(&[("prod", assignment("p", "1", "env = test"))]);
+    assert!(desired(&view, &agent(), NOW, &UtcOnly).is_empty());
+    assert!(desired(&View::default(), &agent(), NOW, &UtcOnly).is_empty());
+}
+
+#[test]
+fn the_decision_names_the_assignment_and_its_target() {
+    let view = view(&[("prod", assignment("p", "1", "env = prod"))]);
+    let all = desired(&view, &agent(), NOW, &UtcOnly);
+    let decision = all.get("p").expect("it is decided");
+    assert_eq!(decision.assignment, "prod");
+    assert_eq!(decision.target, Target::Revision("1".to_owned()));
+    assert_eq!(decision.permission, Permission::Go);
+}
+
+#[test]
+fn the_highest_priority_decides_and_equal_ones_that_differ_change_nothing() {
+    let mut strong = assignment("p", "2", "all");
+    strong.priority = 1;
+    let weak = assignment("p", "1", "all");
+    let view = view(&[("a", weak.clone()), ("b", strong.clone())]);
+    assert_eq!(decided(&view, &agent()).assignment, "b");
+
+    strong.priority = 0;
+    let mut view = view_of(&[("a", weak), ("b", strong.clone())]);
+    assert_eq!(decided(&view, &agent()).permission, Permission::Conflict { with: "b".to_owned() });
+    // Two that want the same do not contradict each other.
+    strong.target = Target::Revision("1".to_owned());
+    strong.attempt = 3;
+    view.assignments.insert("b".to_owned(), strong);
+    let decision = decided(&view, &agent());
+    assert_eq!((decision.permission, decision.attempt), (Permission::Go, 3));
+}
+
+use view as view_of;
+
+#[test]
+fn a_release_must_be_declared_and_fit_the_architecture() {
+    let mut view = view(&[("a", assignment("p", "1", "all"))]);
+    let mut agent = agent();
+    agent.architecture = "arm64".to_owned();
+    let none = Permission::NoArchive { architecture: "arm64".to_owned() };
+    assert_eq!(decided(&view, &agent).permission, none);
+    for release in view.releases.values_mut() {
+        release.archives.insert(ANY_ARCHITECTURE.to_owned(), Archive::default());
+    }
+    assert_eq!(decided(&view, &agent).permission, Permission::Go);
+    view.releases.clear();
+    assert_eq!(decided(&view, &agent).permission, Permission::NoRelease);
+    // Removing needs no release.
+    view.assignments.values_mut().for_each(|found| found.target = Target::Absent);
+    assert_eq!(decided(&view, &agent).permission, Permission::Go);
+}
+
+#[test]
+fn a_hold_lets_no_change_through_until_it_ends() {
+    let mut view = view(&[("a", assignment("p", "1", "all"))]);
+    view.holds.insert("freeze".to_owned(), Hold { until: Some(NOW.plus(1)), ..hold("all") });
+    let Permission::Held { hold: name, by, reason, .. } = decided(&view, &agent()).permission
+    else {
+        panic!("it is held");
+    };
+    assert_eq!((name.as_str(), by.as_str(), reason.as_str()), ("freeze", "ann", "freeze"));
+    view.holds.insert("freeze".to_owned(), Hold { until: Some(NOW), ..hold("all") });
+    assert_eq!(decided(&view, &agent()).permission, Permission::Go);
+
+    let plugins = Plugins::Named(["other".to_owned()].into());
+    view.holds.insert("freeze".to_owned(), Hold { plugins, ..hold("all") });
+    assert_eq!(decided(&view, &agent()).permission, Permission::Go);
+}
+
+#[test]
+fn an_owners_hold_and_a_quarantine_let_no_change_through() {
+    let view = view(&[("a", assignment("p", "1", "all"))]);
+    let mut agent = agent();
+    let owners = OwnersHold { by: "root".to_owned(), ..OwnersHold::default() };
+    agent.held_by_owner.insert("p".to_owned(), owners.clone());
+    assert_eq!(decided(&view, &agent).permission, Permission::HeldByOwner(owners));
+    agent.quarantine = Some("two machines".to_owned());
+    let quarantined = Permission::Quarantined("two machines".to_owned());
+    assert_eq!(decided(&view, &agent).permission, quarantined);
+}
+
+#[test]
+fn outside_of_all_its_windows_nothing_changes() {
+    let mut view = view(&[("a", assignment("p", "1", "all"))]);
+    view.windows.insert("evening".to_owned(), window(20));
+    view.windows.insert("afternoon".to_owned(), window(14));
+    let next = Some(NOW.plus(2 * 3600));
+    let closed = Permission::OutsideWindow { window: "afternoon".to_owned(), next };
+    assert_eq!(decided(&view, &agent()).permission, closed);
+    view.windows.insert("noon".to_owned(), window(12));
+    assert_eq!(decided(&view, &agent()).permission, Permission::Go);
+}
+
+#[test]
+fn a_window_in_an_unknown_zone_stays_closed() {
+    let mut view = view(&[("a", assignment("p", "1", "all"))]);
+    let mut noon = window(12);
+    noon.weekly.zone = "Mars/Olympus".to_owned();
+    view.windows.insert("noon".to_owned(), noon);
+    let closed = Permission::OutsideWindow { window: "noon".to_owned(), next: None };
+    assert_eq!(decided(&view, &agent()).permission, closed);
+}
+
+#[test]
+fn own_labels_decide_nothing_unless_opted_in() {
+    let mut own = assignment("p", "1", "self.rack = r7");
+    let mut view = view(&[("a", own.clone())]);
+    view.windows
+        .insert("never".to_owned(), Window { selector: selector("self.rack = r7"), ..window(3) });
+    view.holds.insert("freeze".to_owned(), hold("self.rack = r7"));
+    assert_eq!(decide(&view, &agent(), "p", NOW, &UtcOnly), None);
+    own.own_labels = OwnLabels::Trusted;
+    view.assignments.insert("a".to_owned(), own);
+    assert_eq!(decided(&view, &agent()).permission, Permission::Go);
+    view.holds.values_mut().for_each(|hold| hold.own_labels = OwnLabels::Trusted);
+    assert!(matches!(decided(&view, &agent()).permission, Permission::Held { .. }));
+}
+
+/// A small generator, so that the crate needs nothing but the standard library in its tests.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u16) -> u16 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        u16::try_from((self.0 >> 33) % u64::from(bound)).expect("below its bound")
+    }
+
+    fn one_of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices[usize::from(self.below(choices.len().try_into().expect("few choices")))]
+    }
+}
+
+fn any_view(draws: &mut Draws) -> View {
+    const SELECTORS: [&str; 6] =
+        ["all", "env = prod", "env = test", "self.rack = r7", "percent(50, s)", "not env exists"];
+    let mut assignments = Vec::new();
+    for name in ["a", "b", "c"] {
+        let mut drawn = assignment(
+            draws.one_of(&["p", "q"]),
+            draws.one_of(&["1", "2"]),
+            draws.one_of(&SELECTORS),
+        );
+        drawn.priority = i32::from(draws.below(2));
+        if draws.below(4) == 0 {
+            drawn.target = Target::Absent;
+        }
+        if draws.below(4) == 0 {
+            drawn.own_labels = OwnLabels::Trusted;
+        }
+        assignments.push((name, drawn));
+    }
+    let mut drawn = view_of(&assignments);
+    if draws.below(2) == 0 {
+        drawn.holds.insert("h".to_owned(), hold(draws.one_of(&SELECTORS)));
+    }
+    if draws.below(2) == 0 {
+        drawn.windows.insert("w".to_owned(), window(draws.below(24)));
+    }
+    drawn
+}
+
+#[test]
+fn law_same_inputs_have_the_same_answer_and_every_reason_names_a_record_that_is_there() {
+    let mut draws = Draws(7);
+    for _ in 0..20_000 {
+        let view = any_view(&mut draws);
+        let agent = agent();
+        let decisions = desired(&view, &agent, NOW, &UtcOnly);
+        assert_eq!(decisions, desired(&view, &agent, NOW, &UtcOnly));
+        for (plugin, decision) in decisions {
+            let assignment = &view.assignments[&decision.assignment];
+            assert_eq!(assignment.plugin, plugin);
+            assert!(assignment.selector.selects(&agent.id, &agent.labels, assignment.own_labels));
+            match decision.permission {
+                Permission::Conflict { with } => {
+                    assert_ne!(view.assignments[&with].target, assignment.target);
+                }
+                Permission::Held { hold, .. } => assert!(view.holds.contains_key(&hold)),
+                Permission::OutsideWindow { window, .. } => {
+                    assert!(view.windows.contains_key(&window));
+                }
+                Permission::Go
+                | Permission::NoRelease
+                | Permission::NoArchive { .. }
+                | Permission::Quarantined(_)
+                | Permission::HeldByOwner(_) => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn law_a_hold_on_everything_stops_every_change() {
+    let mut draws = Draws(11);
+    for _ in 0..5_000 {
+        let mut view = any_view(&mut draws);
+        view.holds.insert("all".to_owned(), hold("all"));
+        let decisions = desired(&view, &agent(), NOW, &UtcOnly);
+        assert!(decisions.values().all(|decision| !decision.permission.is_go()));
+    }
+}
+
+#[test]
+fn law_a_record_that_selects_another_agent_changes_nothing_for_this_one() {
+    let mut draws = Draws(13);
+    for _ in 0..5_000 {
+        let mut view = any_view(&mut draws);
+        let before = desired(&view, &agent(), NOW, &UtcOnly);
+        let foreign = "env = elsewhere";
+        view.assignments
+            .insert("x".to_owned(), Assignment { priority: 9, ..assignment("p", "1", foreign) });
+        view.holds.insert("x".to_owned(), hold(foreign));
+        view.windows.insert("x".to_owned(), Window { selector: selector(foreign), ..window(3) });
+        view.releases
+            .entry(ReleaseName { plugin: "p".to_owned(), revision: "9".to_owned() })
+            .or_default();
+        assert_eq!(desired(&view, &agent(), NOW, &UtcOnly), before);
+    }
+}

@@ -1,0 +1,387 @@
+//! The order journal of one agent: what it was ordered, and what became of it.
+//!
+//! ```text
+//!   decision + entry + what the agent has ─► next ─► Order | Again | Adopt | Nothing(why)
+//!   acknowledgement, event, list ──────────► Order::told ─► the order's next state
+//!
+//!   Made ─► Sent ─► Acknowledged ─► Begun ─► Done | Failed | TakenBack     (outcomes)
+//!     └───────┴───────────┴───────────┴────► Superseded                    (a newer order)
+//! ```
+//!
+//! One order per plugin counts: the newest. It carries a generation above every earlier one of the
+//! plugin, so that an agent can tell an old order that arrives late. A generation is the time in
+//! seconds at which the order was made, or one above the last where that is more. An outcome settles a generation:
+//! nothing is ordered again by itself.
+
+use std::fmt;
+
+use crate::desired::Decision;
+use crate::time::Seconds;
+use crate::view::Target;
+
+#[cfg(test)]
+mod tests;
+
+/// How long after the former session was fenced an agent without generations is asked whether its
+/// order took, in seconds. What the former session had in flight has arrived by then.
+pub const REPEAT_AFTER: u64 = 60;
+
+/// How often an order is given again to an agent that cannot say whether it took.
+pub const REPEATS: u32 = 3;
+
+/// What an agent was ordered for one plugin.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// The highest generation that was given or reported.
+    pub generation: u64,
+    /// The newest order.
+    pub order: Option<Order>,
+}
+
+/// An order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    /// Its generation, above those of all earlier orders of the plugin.
+    pub generation: u64,
+    /// What it asks for.
+    pub target: Target,
+    /// SHA-256 of its body.
+    pub digest: [u8; 32],
+    /// Name of the assignment it came from.
+    pub assignment: String,
+    /// The assignment's attempt.
+    pub attempt: u32,
+    /// How often it was given again under a new message id.
+    pub repeats: u32,
+    /// When it was made.
+    pub made: Seconds,
+    /// When it came into its state.
+    pub since: Seconds,
+    /// What became of it.
+    pub state: OrderState,
+}
+
+/// What became of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OrderState {
+    /// It is recorded and may be on its way.
+    Sent,
+    /// The agent has it.
+    Acknowledged,
+    /// The agent began with it.
+    Begun,
+    /// It is as was ordered. `adopted` where it was so before anything was ordered.
+    Done {
+        /// Nothing was sent: the agent had it already.
+        adopted: bool,
+    },
+    /// The agent could not do it, and is where it was or without the plugin.
+    Failed {
+        /// What the agent said.
+        reason: String,
+    },
+    /// It was done, and the agent went back to what was before.
+    TakenBack {
+        /// What the agent said.
+        reason: String,
+    },
+}
+
+/// What an agent is known to have of one plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The revision that is there; `None` when the plugin is not.
+    pub revision: Option<String>,
+    /// The revision that is being installed or waits to be.
+    pub pending: Option<String>,
+    /// SHA-256 of the body of the order by which the revision came, where the agent says so.
+    pub digest: Option<[u8; 32]>,
+    /// The highest generation that the agent keeps for the plugin.
+    pub generation: u64,
+    /// The plugin came with the machine.
+    pub is_local: bool,
+}
+
+/// Whether an agent keeps generations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generations {
+    /// It acknowledges and ignores an order below the highest.
+    Kept,
+    /// It does whatever comes last.
+    Ignored,
+}
+
+/// What to do about one plugin now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Give a new order, with this generation.
+    Order {
+        /// The generation of the new order.
+        generation: u64,
+    },
+    /// Send the newest order again, under its own id.
+    Again,
+    /// Give the newest order again under a new message id.
+    Repeat,
+    /// Record that the agent has it already.
+    Adopt {
+        /// The generation to record.
+        generation: u64,
+    },
+    /// Nothing, and why.
+    Nothing(Idle),
+}
+
+/// Why nothing is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// No change may happen now: see the decision's permission.
+    NotPermitted,
+    /// It is not known yet what the agent has.
+    NotObserved,
+    /// The agent has the order and has not said what became of it.
+    Waiting,
+    /// The order was done.
+    Done,
+    /// The order failed, or was taken back. A person decides whether it is given again.
+    Settled,
+}
+
+/// What an agent tells of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told<'a> {
+    /// It has it.
+    Acknowledged,
+    /// It refused the message.
+    Refused(&'a str),
+    /// It began to install this revision.
+    Begun(&'a str),
+    /// This revision is installed.
+    Installed(&'a str),
+    /// This revision could not be installed, or did not stay.
+    NotInstalled(&'a str, &'a str),
+    /// The plugin is removed.
+    Removed,
+    /// A list says that the plugin is not there, or with which revision it is.
+    Listed(&'a Observed),
+}
+
+/// Decides what to do about one plugin of an agent.
+///
+/// `digest` is that of the body an order of this decision would have. `fenced` is when the former
+/// session of the agent was fenced; `None` where there was none.
+#[must_use]
+pub fn next(
+    decision: &Decision,
+    digest: &[u8; 32],
+    entry: &Entry,
+    observed: Option<&Observed>,
+    generations: Generations,
+    fenced: Option<Seconds>,
+    now: Seconds,
+) -> Next {
+    if !decision.permission.is_go() {
+        return Next::Nothing(Idle::NotPermitted);
+    }
+    // The agent took an order that this journal does not know: the ledger was lost or restored from
+    // an older copy while it was on its way. What was recorded of this one says nothing any more.
+    let reported = observed.map_or(0, |observed| observed.generation);
+    let same = entry
+        .order
+        .as_ref()
+        .filter(|order| order.is_for(decision, digest) && order.generation >= reported);
+    let Some(order) = same else {
+        let Some(observed) = observed else { return Next::Nothing(Idle::NotObserved) };
+        let known = entry.generation.max(observed.generation);
+        // An order that may still arrive would undo what is there; a newer one forbids that.
+        let is_alone = entry.order.as_ref().is_none_or(|order| order.state.is_settled());
+        return if is_alone && observed.has(&decision.target, digest) {
+            Next::Adopt { generation: known }
+        } else {
+            Next::Order { generation: generation_above(known, now) }
+        };
+    };
+    match &order.state {
+        OrderState::Sent => Next::Again,
+        OrderState::Done { .. } => Next::Nothing(Idle::Done),
+        OrderState::Failed { .. } | OrderState::TakenBack { .. } => Next::Nothing(Idle::Settled),
+        OrderState::Begun => Next::Nothing(Idle::Waiting),
+        OrderState::Acknowledged => {
+            let is_doubtful = generations == Generations::Ignored
+                && order.repeats < REPEATS
+                && fenced.is_some_and(|at| at >= order.since && now.since(at) >= REPEAT_AFTER)
+                && observed.is_some_and(|observed| !observed.takes_up(&order.target));
+            if is_doubtful { Next::Repeat } else { Next::Nothing(Idle::Waiting) }
+        }
+    }
+}
+
+/// A generation above what is known, and not below the clock: where the ledger was lost or restored
+/// from an older copy, an order that nobody remembers may still be on its way, and two orders must
+/// never have one generation.
+fn generation_above(known: u64, now: Seconds) -> u64 {
+    known.saturating_add(1).max(now.0)
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Records a new order; the one before is superseded.
+    pub fn give(&mut self, order: Order) {
+        self.generation = self.generation.max(order.generation);
+        self.order = Some(order);
+    }
+
+    /// Takes in what the agent tells; whether anything changed.
+    pub fn told(&mut self, told: &Told<'_>, now: Seconds) -> bool {
+        if let Told::Listed(observed) = told
+            && observed.generation > self.generation
+        {
+            // The ledger was restored from an older copy: go on above what the agent knows.
+            self.generation = observed.generation;
+            self.told_order(told, now);
+            return true;
+        }
+        self.told_order(told, now)
+    }
+
+    fn told_order(&mut self, told: &Told<'_>, now: Seconds) -> bool {
+        let Some(order) = &mut self.order else { return false };
+        let Some(state) = order.after(told) else { return false };
+        if state == order.state {
+            return false;
+        }
+        order.state = state;
+        order.since = now;
+        true
+    }
+}
+
+// === impl Order ===
+
+impl Order {
+    /// A new order, about to be sent.
+    #[must_use]
+    pub fn new(decision: &Decision, digest: [u8; 32], generation: u64, now: Seconds) -> Self {
+        Self {
+            generation,
+            target: decision.target.clone(),
+            digest,
+            assignment: decision.assignment.clone(),
+            attempt: decision.attempt,
+            repeats: 0,
+            made: now,
+            since: now,
+            state: OrderState::Sent,
+        }
+    }
+
+    /// What the agent had already.
+    #[must_use]
+    pub fn adopted(decision: &Decision, digest: [u8; 32], generation: u64, now: Seconds) -> Self {
+        let state = OrderState::Done { adopted: true };
+        Self { state, ..Self::new(decision, digest, generation, now) }
+    }
+
+    /// Whether the order asks for what was decided. A change of its body is another order, and so is
+    /// another attempt. Which assignment asks does not matter.
+    #[must_use]
+    pub fn is_for(&self, decision: &Decision, digest: &[u8; 32]) -> bool {
+        self.target == decision.target && self.digest == *digest && self.attempt == decision.attempt
+    }
+
+    /// The state after what the agent told; `None` when it is about something else.
+    ///
+    /// Events come in order, and those of an earlier order of the same revision may come after this
+    /// order was made. Such an outcome is put right by the events of this order that follow, which
+    /// begin with `Begun`.
+    fn after(&self, told: &Told<'_>) -> Option<OrderState> {
+        use OrderState::{Acknowledged, Begun, Done, Failed, Sent, TakenBack};
+
+        let is_target =
+            |revision: &str| matches!(&self.target, Target::Revision(target) if target == revision);
+        match told {
+            Told::Acknowledged => (self.state == Sent).then_some(Acknowledged),
+            Told::Refused(reason) => (self.state == Sent)
+                .then(|| Failed { reason: format!("the agent refused the order: {reason}") }),
+            Told::Begun(revision) if is_target(revision) => Some(Begun),
+            Told::Installed(revision) if is_target(revision) => Some(Done { adopted: false }),
+            Told::NotInstalled(revision, reason) if is_target(revision) => {
+                let reason = (*reason).to_owned();
+                Some(match self.state {
+                    Done { .. } => TakenBack { reason },
+                    // Several events may tell of one failure; the first says most.
+                    Failed { .. } | TakenBack { .. } => return None,
+                    Sent | Acknowledged | Begun => Failed { reason },
+                })
+            }
+            Told::Removed => (self.target == Target::Absent).then_some(Done { adopted: false }),
+            Told::Listed(observed) => {
+                // Only absence is proof: a revision in a list may be on its way out.
+                let is_gone = self.target == Target::Absent && observed.is_absent();
+                (is_gone && self.state != Sent).then_some(Done { adopted: false })
+            }
+            Told::Begun(_) | Told::Installed(_) | Told::NotInstalled(..) => None,
+        }
+    }
+}
+
+// === impl OrderState ===
+
+impl OrderState {
+    /// Whether the agent said what became of the order.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        matches!(self, Self::Done { .. } | Self::Failed { .. } | Self::TakenBack { .. })
+    }
+}
+
+impl fmt::Display for OrderState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sent => f.write_str("ordered"),
+            Self::Acknowledged => f.write_str("acknowledged"),
+            Self::Begun => f.write_str("installing"),
+            Self::Done { adopted: true } => f.write_str("done (it was there)"),
+            Self::Done { adopted: false } => f.write_str("done"),
+            Self::Failed { reason } => write!(f, "failed: {reason}"),
+            Self::TakenBack { reason } => write!(f, "taken back: {reason}"),
+        }
+    }
+}
+
+// === impl Observed ===
+
+impl Observed {
+    /// Whether nothing of the plugin is there, nor on its way.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.revision.is_none() && self.pending.is_none()
+    }
+
+    /// Whether the agent has what would be ordered, so that ordering it would be wrong: an agent may
+    /// report an installation of what is there as a failure.
+    ///
+    /// With a digest the body decides, because the revision alone does not say how it is configured.
+    #[must_use]
+    pub fn has(&self, target: &Target, digest: &[u8; 32]) -> bool {
+        match target {
+            // What came with the machine is not the fleet's to remove.
+            Target::Absent => self.is_absent() || (self.is_local && self.pending.is_none()),
+            Target::Revision(revision) => {
+                let is_current = self.revision.as_ref() == Some(revision) && self.pending.is_none();
+                is_current && !self.is_local && self.digest.is_none_or(|found| found == *digest)
+            }
+        }
+    }
+
+    /// Whether the target is there or on its way.
+    fn takes_up(&self, target: &Target) -> bool {
+        match target {
+            Target::Absent => self.is_absent(),
+            Target::Revision(revision) => {
+                self.revision.as_ref() == Some(revision) || self.pending.as_ref() == Some(revision)
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What operators declared, as plain data: the view that every decision is made on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::selector::{OwnLabels, Selector};
+use crate::time::Seconds;
+use crate::window::Weekly;
+
+/// Everything that operators declared.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    /// Releases by plugin and revision.
+    pub releases: BTreeMap<ReleaseName, Release>,
+    /// Assignments by name.
+    pub assignments: BTreeMap<String, Assignment>,
+    /// Holds by name.
+    pub holds: BTreeMap<String, Hold>,
+    /// Windows by name.
+    pub windows: BTreeMap<String, Window>,
+}
+
+/// Plugin and revision.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReleaseName {
+    /// Name of the plugin.
+    pub plugin: String,
+    /// Revision of the plugin.
+    pub revision: String,
+}
+
+/// A revision of a plugin that can be ordered. It never changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Release {
+    /// The archives, by architecture in Go style; [`ANY_ARCHITECTURE`] fits all.
+    pub archives: BTreeMap<String, Archive>,
+    /// The order without its archive: opaque here.
+    pub order: Vec<u8>,
+}
+
+/// The key of an archive that every architecture takes.
+pub const ANY_ARCHITECTURE: &str = "any";
+
+/// An archive of a release.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Archive {
+    /// SHA-256, in lower-case hexadecimal digits.
+    pub digest: String,
+    /// Where it is; empty where the fleet's own artifact server has it under its digest.
+    pub url: String,
+}
+
+/// Which agents should run what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    /// Name of the plugin.
+    pub plugin: String,
+    /// What the agents should have of it.
+    pub target: Target,
+    /// Which agents it is about.
+    pub selector: Selector,
+    /// Whether `self.` labels may select here.
+    pub own_labels: OwnLabels,
+    /// Of several assignments of one plugin that select an agent, the one with the highest decides.
+    pub priority: i32,
+    /// Raised by an operator to have an order that failed given again.
+    pub attempt: u32,
+}
+
+/// What an agent should have of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// This revision.
+    Revision(String),
+    /// Nothing: the plugin is removed.
+    Absent,
+}
+
+/// Which plugins a hold or a window is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Plugins {
+    /// All.
+    #[default]
+    All,
+    /// These.
+    Named(BTreeSet<String>),
+}
+
+/// Changes wait while it is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hold {
+    /// Which agents it is about.
+    pub selector: Selector,
+    /// Whether `self.` labels may select here.
+    pub own_labels: OwnLabels,
+    /// Which plugins it is about.
+    pub plugins: Plugins,
+    /// Why.
+    pub reason: String,
+    /// Who set it.
+    pub by: String,
+    /// When it ends by itself.
+    pub until: Option<Seconds>,
+}
+
+/// Changes happen only while it, or another window of the same agent and plugin, is open.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    /// Which agents it is about.
+    pub selector: Selector,
+    /// Whether `self.` labels may select here.
+    pub own_labels: OwnLabels,
+    /// Which plugins it is about.
+    pub plugins: Plugins,
+    /// When it is open.
+    pub weekly: Weekly,
+}
+
+// === impl Plugins ===
+
+impl Plugins {
+    /// Whether a plugin is among them.
+    #[must_use]
+    pub fn contain(&self, plugin: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(plugin),
+        }
+    }
+}

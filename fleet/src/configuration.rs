@@ -1,0 +1,185 @@
+//! The configuration in the ledger as the view that decisions are made on, and changes of it with
+//! their audit entries.
+//!
+//! A record that cannot be read never makes a change happen: an assignment or a release that is
+//! damaged orders nothing, and in place of a hold or a window that is damaged everything is held.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use guest_fleet_core::selector::{OwnLabels, Selector};
+use guest_fleet_core::view::{Hold, Plugins, View};
+
+use crate::ledger::{Bucket, Change, Follower, Ledger, ReadError, Revision, Update};
+use crate::records::configuration::{
+    ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, RELEASE, ReleaseRecord, WINDOW, WindowRecord,
+};
+use crate::records::{self, RecordError};
+
+/// The declared records, kept up to date from the changes of their bucket.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    follower: Follower,
+    view: View,
+    revisions: BTreeMap<String, Revision>,
+    problems: BTreeMap<String, RecordError>,
+}
+
+// === impl Configuration ===
+
+impl Configuration {
+    /// Reads the whole configuration.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn load(ledger: &dyn Ledger) -> Result<Self, ReadError> {
+        let mut configuration = Self::default();
+        configuration.catch_up(ledger, Revision::ABSENT).await?;
+        Ok(configuration)
+    }
+
+    /// Reads what changed, at least up to a revision.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read. What was read before the error is contained.
+    pub async fn catch_up(
+        &mut self,
+        ledger: &dyn Ledger,
+        at_least: Revision,
+    ) -> Result<bool, ReadError> {
+        let mut changed = false;
+        loop {
+            let update = self.follower.next(ledger, at_least).await?;
+            let more = update.more;
+            changed |= self.take(update);
+            if !more {
+                return Ok(changed);
+            }
+        }
+    }
+
+    /// What operators declared.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The revision up to which everything is contained.
+    #[must_use]
+    pub fn through(&self) -> Revision {
+        self.follower.through()
+    }
+
+    /// The revision of a record; [`Revision::ABSENT`] where there is none.
+    #[must_use]
+    pub fn revision(&self, key: &str) -> Revision {
+        self.revisions.get(key).copied().unwrap_or(Revision::ABSENT)
+    }
+
+    /// Records that cannot be read, by key.
+    pub fn problems(&self) -> impl Iterator<Item = (&str, &RecordError)> {
+        self.problems.iter().map(|(key, error)| (key.as_str(), error))
+    }
+
+    fn take(&mut self, update: Update) -> bool {
+        let mut changed = update.is_reset;
+        if update.is_reset {
+            *self = Self { follower: self.follower, ..Self::default() };
+        }
+        for change in update.changes {
+            changed |= self.change(&change);
+        }
+        changed
+    }
+
+    /// Takes over one change; whether a decision may depend on it.
+    fn change(&mut self, change: &Change) -> bool {
+        let key = change.key.as_str();
+        let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW];
+        let Some(kind) = kinds.into_iter().find(|kind| key.starts_with(kind)) else { return false };
+        let name = &key[kind.len()..];
+        self.forget(kind, name, key);
+        let Some(value) = &change.value else {
+            self.revisions.remove(key);
+            return true;
+        };
+        self.revisions.insert(key.to_owned(), change.revision);
+        if let Err(error) = self.read(kind, name, key, value) {
+            tracing::error!(key, %error, "a record of the configuration cannot be read");
+            if kind == HOLD || kind == WINDOW {
+                self.view.holds.insert(unreadable(key), held_by_damage(&error));
+            }
+            self.problems.insert(key.to_owned(), error);
+        }
+        true
+    }
+
+    fn forget(&mut self, kind: &str, name: &str, key: &str) {
+        self.problems.remove(key);
+        match kind {
+            RELEASE => self
+                .view
+                .releases
+                .retain(|name, _| records::configuration::release_key(name) != key),
+            ASSIGNMENT => drop(self.view.assignments.remove(name)),
+            HOLD => drop(self.view.holds.remove(name)),
+            _ => drop(self.view.windows.remove(name)),
+        }
+        self.view.holds.remove(&unreadable(key));
+    }
+
+    fn read(
+        &mut self,
+        kind: &str,
+        name: &str,
+        key: &str,
+        value: &Bytes,
+    ) -> Result<(), RecordError> {
+        match kind {
+            RELEASE => {
+                let (name, release) = records::decode::<ReleaseRecord>(key, value)?.release();
+                self.view.releases.insert(name, release);
+            }
+            ASSIGNMENT => {
+                let record = records::decode::<AssignmentRecord>(key, value)?;
+                self.view.assignments.insert(name.to_owned(), record.assignment(key)?);
+            }
+            HOLD => {
+                let record = records::decode::<HoldRecord>(key, value)?;
+                self.view.holds.insert(name.to_owned(), record.hold(key)?);
+            }
+            _ => {
+                let record = records::decode::<WindowRecord>(key, value)?;
+                self.view.windows.insert(name.to_owned(), record.window(key)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            follower: Follower::new(Bucket::Configuration),
+            view: View::default(),
+            revisions: BTreeMap::new(),
+            problems: BTreeMap::new(),
+        }
+    }
+}
+
+/// The name of the hold in place of a record. No declared name has a slash in it.
+fn unreadable(key: &str) -> String {
+    format!("unreadable:{key}")
+}
+
+fn held_by_damage(error: &RecordError) -> Hold {
+    Hold {
+        selector: Selector::all(),
+        own_labels: OwnLabels::Ignored,
+        plugins: Plugins::All,
+        reason: error.to_string(),
+        by: "the control plane".to_owned(),
+        until: None,
+    }
+}

@@ -1,0 +1,218 @@
+//! A gateway's orders: what connected agents are ordered, decided on the ledger's configuration and
+//! recorded in each agent's journal before it leaves.
+//!
+//! ```text
+//!   configuration ─► view ─► desired() ─┐
+//!   agent record, report, list ─────────┼─► journal::next ─► journal (CAS) ─► guard ─► stream
+//!   event ─► log (CAS) ─► journal ──────┘                         ▲
+//!   acknowledgement ──────────────────────────────────────────────┘
+//! ```
+//!
+//! One task per stream owns what is known of its agent. It fences the former session of the agent
+//! by writing its own id into the journal: whoever finds another id there ends. An order leaves only
+//! on a view that is at most [`AGE_MAX`] old, which is asked before the journal is written, after it,
+//! and when the transport has room for the frame.
+
+mod agent;
+mod clock;
+mod compose;
+mod observed;
+mod people;
+mod told;
+mod view;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use guest_agent_proto::agent_communication::MessageBody;
+use guest_agent_proto::rpc;
+use guest_fleet_core::time::Zones;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+use super::desk::{Desk, OpenSession};
+use crate::ledger::SharedLedger;
+use crate::lock::lock;
+use crate::records::Versioned;
+use crate::records::gateway::GatewayRecord;
+use crate::zones::IanaZones;
+use agent::{AgentTask, Input};
+use view::Views;
+
+pub use clock::{Clock, MachineClock};
+pub use compose::GENERATION;
+pub use view::AGE_MAX;
+
+/// Messages of one stream that wait for its task; a session sends one at a time, so that only
+/// acknowledgements and changes of labels add to it.
+const INPUTS: usize = 64;
+
+/// Longest that a message of an agent waits for the ledger.
+const RECORD_DEADLINE: Duration = Duration::from_secs(30);
+
+/// What a gateway orders by.
+#[derive(Clone)]
+pub struct OrderSettings {
+    /// Where agents fetch archives that have no address of their own, such as
+    /// `https://fleet.example:8443`.
+    pub artifacts: Option<String>,
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+    /// The time zones.
+    pub zones: Arc<dyn Zones + Send + Sync>,
+    /// Whether an agent that the ledger does not know is taken in when it connects.
+    pub unknown_agents: UnknownAgents,
+}
+
+/// What becomes of agents that were never enrolled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownAgents {
+    /// They are recorded when they connect first.
+    TakenIn,
+    /// Their streams are refused.
+    Refused,
+}
+
+/// The desk of a fleet's gateway.
+pub struct Orders {
+    shared: Arc<Shared>,
+    sessions: Mutex<HashMap<u64, Running>>,
+}
+
+/// What all tasks of a gateway share.
+struct Shared {
+    ledger: SharedLedger,
+    views: Arc<Views>,
+    settings: OrderSettings,
+    ending: CancellationToken,
+}
+
+struct Running {
+    resource: Arc<str>,
+    inputs: mpsc::Sender<Input>,
+}
+
+// === impl OrderSettings ===
+
+impl Default for OrderSettings {
+    fn default() -> Self {
+        Self {
+            artifacts: None,
+            clock: Arc::new(MachineClock),
+            zones: Arc::new(IanaZones),
+            unknown_agents: UnknownAgents::TakenIn,
+        }
+    }
+}
+
+// === impl Orders ===
+
+impl Orders {
+    /// A desk on a ledger. It orders nothing before [`Orders::run`] renewed its view.
+    #[must_use]
+    pub fn new(ledger: SharedLedger, settings: OrderSettings) -> Arc<Self> {
+        let id = uuid::Uuid::new_v4().to_string();
+        let record = GatewayRecord {
+            version: GatewayRecord::VERSION,
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            pid: std::process::id(),
+            since: Some(SystemTime::now().into()),
+            agents: 0,
+        };
+        let views = Arc::new(Views::new(ledger.clone(), settings.clock.clone(), &id, record));
+        let shared = Shared { ledger, views, settings, ending: CancellationToken::new() };
+        Arc::new(Self { shared: Arc::new(shared), sessions: Mutex::default() })
+    }
+
+    /// Renews the view and follows changes of agents' labels, until [`Orders::stop`].
+    pub async fn run(self: Arc<Self>) {
+        let views = self.shared.views.clone().run(self.shared.ending.clone());
+        let people = people::follow(self.clone());
+        tokio::join!(views, people);
+    }
+
+    /// Ends [`Orders::run`] and all tasks. No order leaves after it.
+    pub fn stop(&self) {
+        self.shared.ending.cancel();
+    }
+
+    /// The streams of an agent on this gateway are told to look at its record again.
+    fn agent_changed(&self, agent: &str) {
+        for running in lock(&self.sessions).values().filter(|running| *running.resource == *agent) {
+            // A full queue means that it acts anyway.
+            drop(running.inputs.try_send(Input::RecordChanged));
+        }
+    }
+
+    fn inputs(&self, stream: u64) -> Option<mpsc::Sender<Input>> {
+        lock(&self.sessions).get(&stream).map(|running| running.inputs.clone())
+    }
+
+    fn count(&self) {
+        let agents = lock(&self.sessions).len();
+        self.shared.views.count(u64::try_from(agents).unwrap_or(u64::MAX));
+    }
+}
+
+#[async_trait]
+impl Desk for Orders {
+    async fn opened(&self, session: Arc<OpenSession>) -> Result<(), Status> {
+        let (inputs, queue) = mpsc::channel(INPUTS);
+        let task = AgentTask::begin(self.shared.clone(), session.clone(), queue).await?;
+        let running = Running { resource: session.resource.clone(), inputs };
+        lock(&self.sessions).insert(session.stream, running);
+        self.count();
+        tokio::spawn(task.run());
+        Ok(())
+    }
+
+    async fn received(
+        &self,
+        resource: &str,
+        stream: Option<u64>,
+        id: &str,
+        body: &MessageBody,
+    ) -> Result<(), rpc::Status> {
+        let Some(stream) = stream else {
+            // What comes in unary calls (how modules started, the platform) decides nothing.
+            tracing::debug!(resource, "a unary message is not kept");
+            return Ok(());
+        };
+        let (done, answer) = oneshot::channel();
+        let input = Input::Received { id: id.to_owned(), body: body.clone(), done };
+        let wait = async {
+            self.inputs(stream)?.send(input).await.ok()?;
+            answer.await.ok()
+        };
+        match tokio::time::timeout(RECORD_DEADLINE, wait).await {
+            Ok(Some(result)) => result,
+            Ok(None) => Err(unavailable("the stream ends")),
+            Err(_) => Err(unavailable("the ledger did not answer in time")),
+        }
+    }
+
+    async fn answered(&self, session: &OpenSession, id: &str, status: Option<&rpc::Status>) {
+        let Some(inputs) = self.inputs(session.stream) else { return };
+        let input = Input::Answered { id: id.to_owned(), status: status.cloned() };
+        // It fails only when the task has ended, and with it the stream.
+        drop(inputs.send(input).await);
+    }
+
+    fn closed(&self, session: &OpenSession) {
+        // The task ends when its queue is closed.
+        lock(&self.sessions).remove(&session.stream);
+        self.count();
+    }
+}
+
+/// The status of a message that the agent should send again.
+fn unavailable(reason: &str) -> rpc::Status {
+    rpc::Status {
+        code: i32::from(Code::Unavailable),
+        message: format!("the message was not recorded: {reason}"),
+        details: Vec::new(),
+    }
+}

@@ -1,0 +1,538 @@
+//! One stream of one agent: its task, which alone writes the agent's journal while it lives.
+
+mod journal;
+mod recorded;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use guest_agent_proto::agent_communication::{ErrorReason, MessageBody};
+use guest_agent_proto::agent_controlplane::{
+    AgentInfo, CurrentPluginStates, GetAgentInfo, ListPluginStates, PluginEventMessage,
+};
+use guest_agent_proto::fleet::AgentReport;
+use guest_agent_proto::rpc;
+use guest_fleet_core::desired::{Decision, desired};
+use guest_fleet_core::journal::{self as core_journal, Generations, Next, Order};
+use prost::Message;
+use rand::Rng;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::Shared;
+use super::compose::{self, Body};
+use super::observed::Told;
+use super::told::told;
+use super::view::Known;
+use super::{UnknownAgents, unavailable};
+use crate::chain::Chain;
+use crate::gateway::desk::OpenSession;
+use crate::gateway::messages;
+use crate::gateway::session::refusal;
+use crate::lock::lock;
+use crate::records::agent::AgentRecord;
+use crate::records::journal::OrderRecord;
+use journal::{Journal, SaveError};
+
+/// Message type of the agent's report to a fleet.
+const AGENT_REPORT: &str = "guest_agent.fleet.v1.AgentReport";
+
+/// How long an acknowledgement is awaited before an order is sent again.
+const RESEND: Duration = Duration::from_secs(2);
+
+/// How often an order is sent on one stream before the stream is of no use.
+const ATTEMPTS: u32 = 5;
+
+/// Most orders that are recorded with one write of the journal; the others follow.
+const ORDERS_AT_ONCE: usize = 32;
+
+/// Most bytes of orders that one write of the journal adds.
+const BYTES_AT_ONCE: usize = 2 << 20;
+
+/// How often everything is looked at where nothing changed: holds end, windows open.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// How often an agent that reports nothing by itself is asked for a list, while an order waits.
+const LIST: Duration = Duration::from_secs(30);
+
+/// Pause of a resend that a busy agent wants, times the number of sendings.
+const BUSY_PAUSE: Duration = Duration::from_millis(250);
+
+/// What reaches the task.
+pub(super) enum Input {
+    /// A body came.
+    Received { id: String, body: MessageBody, done: oneshot::Sender<Result<(), rpc::Status>> },
+    /// A message was answered.
+    Answered { id: String, status: Option<rpc::Status> },
+    /// The agent's record may have changed.
+    RecordChanged,
+}
+
+/// The task.
+pub(super) struct AgentTask {
+    shared: Arc<Shared>,
+    session: Arc<OpenSession>,
+    inputs: mpsc::Receiver<Input>,
+    record: AgentRecord,
+    journal: Journal,
+    told: Told,
+    /// The last events, by plugin.
+    last_events: HashMap<String, recorded::Last>,
+    /// Orders that were handed over on this stream and not answered, by plugin.
+    flights: BTreeMap<String, Flight>,
+    /// The messages that may still be handed over, by plugin. The guards look here.
+    allowed: Arc<Mutex<HashMap<String, String>>>,
+    asked_at: Option<Instant>,
+    seen_at: Instant,
+}
+
+struct Flight {
+    message_id: String,
+    resend_at: Instant,
+    sendings: u32,
+    unanswered: u32,
+}
+
+/// An order to hand over.
+struct Sending {
+    plugin: String,
+    message_id: String,
+    generation: u64,
+    body: Vec<u8>,
+}
+
+// === impl AgentTask ===
+
+impl AgentTask {
+    /// Reads what the ledger knows of the agent, and fences the session before this one.
+    pub(super) async fn begin(
+        shared: Arc<Shared>,
+        session: Arc<OpenSession>,
+        inputs: mpsc::Receiver<Input>,
+    ) -> Result<Self, Status> {
+        let unreadable = |error: &dyn std::error::Error| {
+            tracing::error!(resource = %session.resource, error = %Chain(error), "the agent's records were not read");
+            Status::unavailable("the agent's records cannot be read now")
+        };
+        let found = recorded::load(&*shared.ledger, &session.resource).await;
+        let record = match found.map_err(|error| unreadable(&error))? {
+            Some(record) => record,
+            None if shared.settings.unknown_agents == UnknownAgents::TakenIn => {
+                recorded::take_in(&*shared.ledger, &session.resource, SystemTime::now())
+                    .await
+                    .map_err(|error| unreadable(&error))?
+            }
+            None => {
+                return Err(Status::permission_denied(format!(
+                    "the agent `{}` is not enrolled in this fleet: run `guest-agent enroll` on it",
+                    session.resource
+                )));
+            }
+        };
+        let now = shared.settings.clock.wall();
+        let journal = Journal::open(shared.ledger.clone(), &session.resource, now)
+            .await
+            .map_err(|error| unreadable(&error))?;
+        Ok(Self {
+            shared,
+            session,
+            inputs,
+            record,
+            journal,
+            told: Told::default(),
+            last_events: HashMap::new(),
+            flights: BTreeMap::new(),
+            allowed: Arc::default(),
+            asked_at: None,
+            seen_at: Instant::now(),
+        })
+    }
+
+    pub(super) async fn run(mut self) {
+        let ended = self.serve().await;
+        // Nothing that waits for room in the transport leaves any more.
+        lock(&self.allowed).clear();
+        if let Err(status) = ended {
+            tracing::info!(resource = %self.session.resource, %status, "the agent's stream is ended");
+            self.session.end(status);
+        }
+    }
+
+    async fn serve(&mut self) -> Result<(), Status> {
+        self.ask();
+        let mut views = self.shared.views.watch();
+        let ending = self.shared.ending.clone();
+        loop {
+            let next = self.act().await?;
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => return Ok(()),
+                input = self.inputs.recv() => match input {
+                    Some(input) => self.input(input).await?,
+                    None => return Ok(()),
+                },
+                changed = views.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                () = tokio::time::sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Asks for what an agent tells only when it is asked.
+    fn ask(&mut self) {
+        self.asked_at = Some(Instant::now());
+        let id = || uuid::Uuid::new_v4().to_string();
+        let info = messages::pack_request(messages::GET_AGENT_INFO, &id(), &GetAgentInfo {});
+        let list =
+            messages::pack_request(messages::LIST_PLUGIN_STATES, &id(), &ListPluginStates {});
+        for body in [info, list] {
+            // A full queue drains, and the next time comes.
+            let _is_queued =
+                self.session.hand_over(compose::request_frame(id(), body), Box::new(|| true));
+        }
+    }
+
+    async fn input(&mut self, input: Input) -> Result<(), Status> {
+        match input {
+            Input::Received { id, body, done } => {
+                let recorded = self.received(&id, &body).await;
+                let (answer, ending) = match recorded {
+                    Ok(()) => (Ok(()), None),
+                    Err(Refused::Message(status)) => (Err(status), None),
+                    Err(Refused::Stream(status)) => {
+                        (Err(unavailable("another session took over")), Some(status))
+                    }
+                };
+                // It fails only when the session gave up waiting.
+                drop(done.send(answer));
+                ending.map_or(Ok(()), Err)
+            }
+            Input::Answered { id, status } => self.answered(&id, status.as_ref()).await,
+            Input::RecordChanged => {
+                match recorded::load(&*self.shared.ledger, &self.session.resource).await {
+                    Ok(Some(record)) => self.record = record,
+                    Ok(None) => {
+                        return Err(Status::permission_denied(
+                            "the agent was taken out of the fleet",
+                        ));
+                    }
+                    Err(error) => tracing::warn!(
+                        resource = %self.session.resource,
+                        error = %Chain(&error),
+                        "the agent's record was not read again"
+                    ),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn received(&mut self, id: &str, body: &MessageBody) -> Result<(), Refused> {
+        match messages::message_type(body) {
+            messages::PLUGIN_EVENT => self.event(id, unpack(body)?).await,
+            messages::CURRENT_PLUGIN_STATES => {
+                self.told.list(unpack::<CurrentPluginStates>(body)?, Instant::now());
+                self.observe().await
+            }
+            messages::AGENT_INFO => {
+                self.told.info(unpack::<AgentInfo>(body)?);
+                Ok(())
+            }
+            AGENT_REPORT => {
+                self.told.report(unpack::<AgentReport>(body)?);
+                self.observe().await
+            }
+            other => {
+                // A newer agent may know more; a refusal would make it send the message for ever.
+                tracing::debug!(message_type = other, "a message is not kept");
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes an event: first into the log, then into the journal. After a crash in between the agent
+    /// sends it again, and both recognise it.
+    async fn event(&mut self, id: &str, event: PluginEventMessage) -> Result<(), Refused> {
+        let last = self.last_events.get(&event.plugin_name).cloned();
+        let agent = &*self.session.resource;
+        let appended = recorded::append(&*self.shared.ledger, agent, last, id, &event)
+            .await
+            .map_err(|error| match error {
+                recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
+                recorded::AppendError::Failed(error) => {
+                    tracing::warn!(resource = agent, error = %Chain(&*error), "an event was not recorded");
+                    Refused::Message(unavailable("the ledger did not take it"))
+                }
+            })?;
+        if self.last_events.len() >= super::observed::PLUGINS {
+            self.last_events.clear();
+        }
+        self.last_events.insert(event.plugin_name.clone(), appended);
+        let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
+        let Some(told) = told(&event, &details) else { return Ok(()) };
+        let now = self.shared.settings.clock.wall();
+        let plugin = event.plugin_name.as_str();
+        self.journal.change(|journal| journal.told(plugin, &told, now)).await.map_err(Refused::from)
+    }
+
+    /// Takes into the journal what a report or a list says of all plugins.
+    async fn observe(&mut self) -> Result<(), Refused> {
+        let Some(plugins) = self.told.plugins(Instant::now()) else { return Ok(()) };
+        let now = self.shared.settings.clock.wall();
+        self.journal
+            .change(|journal| {
+                let mut changed = false;
+                for plugin in journal.names() {
+                    let observed = plugins.get(&plugin).cloned().unwrap_or_default();
+                    changed |= journal.told(&plugin, &core_journal::Told::Listed(&observed), now);
+                }
+                changed
+            })
+            .await
+            .map_err(Refused::from)
+    }
+
+    async fn answered(&mut self, id: &str, status: Option<&rpc::Status>) -> Result<(), Status> {
+        let found = self.flights.iter_mut().find(|(_, flight)| flight.message_id == id);
+        let Some((plugin, flight)) = found else { return Ok(()) };
+        let is_busy = status.is_some_and(|s| s.code == i32::from(Code::ResourceExhausted));
+        if is_busy {
+            // The agent answers and is only busy: the stream is of use.
+            flight.unanswered = 0;
+            flight.resend_at = Instant::now() + BUSY_PAUSE.saturating_mul(flight.sendings.min(40));
+            return Ok(());
+        }
+        let plugin = plugin.clone();
+        let refused = status.filter(|status| status.code != 0);
+        let told = match refused {
+            Some(status) => core_journal::Told::Refused(&status.message),
+            None => core_journal::Told::Acknowledged,
+        };
+        let now = self.shared.settings.clock.wall();
+        let saved = self
+            .journal
+            .change(|journal| {
+                journal.is_carried_by(&plugin, id) && journal.told(&plugin, &told, now)
+            })
+            .await;
+        match saved {
+            Ok(()) => {
+                self.flights.remove(&plugin);
+                lock(&self.allowed).remove(&plugin);
+                Ok(())
+            }
+            Err(SaveError::Replaced) => Err(journal::replaced()),
+            // It stays in flight, is sent again, and the agent answers again.
+            Err(SaveError::Failed) => Ok(()),
+        }
+    }
+
+    /// Orders what is due; returns when to look again.
+    async fn act(&mut self) -> Result<Instant, Status> {
+        let now = Instant::now();
+        let look = now + rand::rng().random_range(LOOK / 2..=LOOK);
+        self.look_after(now).await;
+        // Without a fresh view nothing leaves; its renewal wakes this task.
+        let Some(known) = self.shared.views.fresh() else { return Ok(now + RESEND) };
+        let (sendings, more) = match self.plan(&known, now).await {
+            Ok(planned) => planned,
+            Err(SaveError::Replaced) => return Err(journal::replaced()),
+            Err(SaveError::Failed) => return Ok(now + RESEND),
+        };
+        // The journal took time.
+        if known.as_of.is_some_and(|as_of| self.shared.views.is_fresh(as_of)) {
+            for sending in sendings {
+                self.hand_over(sending, &known, now)?;
+            }
+        }
+        let resend = self.flights.values().map(|flight| flight.resend_at).min();
+        let known_at = self.told.known_at().filter(|at| *at > now);
+        let soonest = [Some(look), resend, known_at, more.then_some(now)];
+        Ok(soonest.into_iter().flatten().min().unwrap_or(look))
+    }
+
+    /// What goes on beside orders: asking again, and saying that the agent was seen.
+    async fn look_after(&mut self, now: Instant) {
+        let is_doubtful = self.told.generations() == Generations::Ignored
+            && self.journal.is_waiting()
+            && self.told.listed_at().is_some_and(|at| now >= at + LIST);
+        if is_doubtful && self.asked_at.is_none_or(|at| now >= at + LIST) {
+            self.ask();
+        }
+        if now >= self.seen_at + recorded::SEEN {
+            self.seen_at = now;
+            recorded::seen(&*self.shared.ledger, &self.session.resource, SystemTime::now()).await;
+        }
+    }
+
+    /// Decides, and records what is to be sent. True when there is more than one write takes.
+    async fn plan(
+        &mut self,
+        known: &Known,
+        now: Instant,
+    ) -> Result<(Vec<Sending>, bool), SaveError> {
+        let view = known.configuration.view();
+        let agent = self.told.agent(&self.record);
+        let settings = &self.shared.settings;
+        let wall = settings.clock.wall();
+        let decisions = desired(view, &agent, wall, &*settings.zones);
+        let plugins = self.told.plugins(now);
+        let generations = self.told.generations();
+        let mut journal = self.journal.draft();
+        let mut sendings = Vec::new();
+        let mut bytes = 0;
+        let mut more = false;
+        lock(&self.allowed).retain(|plugin, _| {
+            decisions.get(plugin).is_some_and(|decision| decision.permission.is_go())
+        });
+        for (plugin, decision) in &decisions {
+            if !decision.permission.is_go() {
+                continue;
+            }
+            let artifacts = settings.artifacts.as_deref();
+            let composed =
+                compose::body(view, plugin, &decision.target, &agent.architecture, artifacts);
+            let body = match composed {
+                Ok(body) => body,
+                Err(error) => {
+                    tracing::warn!(resource = %agent.id, plugin, %error, "an order cannot be made");
+                    continue;
+                }
+            };
+            let observed =
+                plugins.as_ref().map(|found| found.get(plugin).cloned().unwrap_or_default());
+            let next = core_journal::next(
+                decision,
+                &body.digest,
+                &journal.entry(plugin),
+                observed.as_ref(),
+                generations,
+                journal.fenced(),
+                wall,
+            );
+            let is_new = matches!(next, Next::Order { .. } | Next::Repeat);
+            if is_new && (sendings.len() >= ORDERS_AT_ONCE || bytes >= BYTES_AT_ONCE) {
+                more = true;
+                continue;
+            }
+            bytes += if is_new { body.bytes.len() } else { 0 };
+            let is_due = |id: &str| {
+                let flight = self.flights.get(plugin).filter(|flight| flight.message_id == id);
+                flight.is_none_or(|flight| now >= flight.resend_at)
+            };
+            sendings.extend(carry_out(&mut journal, plugin, decision, body, next, wall, is_due));
+        }
+        self.journal.save(journal).await?;
+        Ok((sendings, more))
+    }
+
+    /// Hands an order to the stream, guarded.
+    fn hand_over(&mut self, sending: Sending, known: &Known, now: Instant) -> Result<(), Status> {
+        let Sending { plugin, message_id, generation, body } = sending;
+        let former = self.flights.get(&plugin).filter(|flight| flight.message_id == message_id);
+        let (sendings, unanswered) =
+            former.map_or((0, 0), |flight| (flight.sendings, flight.unanswered));
+        if unanswered >= ATTEMPTS {
+            return Err(refusal(
+                Code::DeadlineExceeded,
+                ErrorReason::MessageNotAcked,
+                "an order was sent several times and never acknowledged",
+            ));
+        }
+        lock(&self.allowed).insert(plugin.clone(), message_id.clone());
+        let (allowed, views) = (self.allowed.clone(), self.shared.views.clone());
+        let as_of = known.as_of.unwrap_or_default();
+        let (guarded_plugin, guarded_id) = (plugin.clone(), message_id.clone());
+        let guard = Box::new(move || {
+            views.is_fresh(as_of) && lock(&allowed).get(&guarded_plugin) == Some(&guarded_id)
+        });
+        let frame = compose::frame(&message_id, generation, body);
+        let is_queued = self.session.hand_over(frame, guard);
+        let flight = Flight {
+            message_id,
+            // Where the queue was full, it is tried again like an order without an answer.
+            resend_at: now + RESEND,
+            sendings: sendings.saturating_add(1),
+            unanswered: unanswered + u32::from(is_queued),
+        };
+        self.flights.insert(plugin, flight);
+        Ok(())
+    }
+}
+
+/// Records what is next for a plugin; returns what is to be sent.
+fn carry_out(
+    journal: &mut journal::Draft,
+    plugin: &str,
+    decision: &Decision,
+    body: Body,
+    next: Next,
+    now: guest_fleet_core::time::Seconds,
+    is_due: impl Fn(&str) -> bool,
+) -> Option<Sending> {
+    match next {
+        Next::Order { generation } => {
+            let order = Order::new(decision, body.digest, generation, now);
+            journal.give(plugin, order, body.bytes).map(|record| sending(plugin, record))
+        }
+        Next::Repeat => {
+            let mut order = journal.entry(plugin).order?;
+            order.repeats = order.repeats.saturating_add(1);
+            order.state = core_journal::OrderState::Sent;
+            order.since = now;
+            journal.give(plugin, order, body.bytes).map(|record| sending(plugin, record))
+        }
+        Next::Again => {
+            let record = journal.order(plugin)?;
+            is_due(&record.message_id).then(|| sending(plugin, record.clone()))
+        }
+        Next::Adopt { generation } => {
+            let order = Order::adopted(decision, body.digest, generation, now);
+            // Nothing is sent of it.
+            let _recorded = journal.give(plugin, order, Vec::new());
+            None
+        }
+        Next::Nothing(_) => None,
+    }
+}
+
+fn sending(plugin: &str, record: OrderRecord) -> Sending {
+    Sending {
+        plugin: plugin.to_owned(),
+        message_id: record.message_id,
+        generation: record.generation,
+        body: record.body,
+    }
+}
+
+/// Why a message of an agent was not taken.
+enum Refused {
+    /// The agent should send it again, or cannot.
+    Message(rpc::Status),
+    /// The stream ends.
+    Stream(Status),
+}
+
+impl From<SaveError> for Refused {
+    fn from(error: SaveError) -> Self {
+        match error {
+            SaveError::Replaced => Self::Stream(journal::replaced()),
+            SaveError::Failed => Self::Message(unavailable("the ledger did not take it")),
+        }
+    }
+}
+
+fn unpack<M: Message + Default>(body: &MessageBody) -> Result<M, Refused> {
+    messages::unpack(body).map_err(|error| {
+        Refused::Message(rpc::Status {
+            code: i32::from(Code::InvalidArgument),
+            message: format!("the body is not a {}: {error}", messages::message_type(body)),
+            details: Vec::new(),
+        })
+    })
+}

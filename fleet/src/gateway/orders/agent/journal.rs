@@ -1,0 +1,249 @@
+//! The agent's journal as its session holds it: read once, then written by compare-and-swap.
+
+use std::time::Duration;
+
+use guest_fleet_core::journal::{Entry, Order, Told};
+use guest_fleet_core::time::Seconds;
+use prost::Message;
+use rand::Rng;
+use thiserror::Error;
+use tonic::Status;
+
+use crate::chain::Chain;
+use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
+use crate::records::journal::{JournalRecord, OrderRecord};
+use crate::records::{self, RecordError, Versioned};
+
+/// Most plugins of one journal.
+const PLUGINS: usize = super::super::observed::PLUGINS;
+
+/// How often a write is tried again after somebody else's.
+const TRIES: u32 = 3;
+
+/// Longest pause before that.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The journal of one agent.
+pub(super) struct Journal {
+    ledger: SharedLedger,
+    agent: String,
+    record: JournalRecord,
+    revision: Revision,
+}
+
+/// A changed copy of a journal that is not written yet.
+pub(super) struct Draft {
+    record: JournalRecord,
+    agent: String,
+    is_changed: bool,
+}
+
+/// Why a change of the journal is not written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum SaveError {
+    /// Another session of the agent took over.
+    Replaced,
+    /// The ledger did not take it. It was reported, and may be tried again.
+    Failed,
+}
+
+/// Why a journal was not opened.
+#[derive(Debug, Error)]
+pub(super) enum OpenError {
+    #[error("the journal was not read")]
+    Read(#[source] ReadError),
+    #[error("the journal cannot be read")]
+    Record(#[source] RecordError),
+    #[error("the former session was not fenced")]
+    Write(#[source] WriteError),
+}
+
+/// The status of a stream whose agent has another session.
+pub(super) fn replaced() -> Status {
+    Status::aborted("replaced by a newer stream of the same agent")
+}
+
+// === impl Journal ===
+
+impl Journal {
+    /// Reads the journal and writes the id of a new session into it.
+    pub(super) async fn open(
+        ledger: SharedLedger,
+        agent: &str,
+        now: Seconds,
+    ) -> Result<Self, OpenError> {
+        let session = uuid::Uuid::new_v4().to_string();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let found = ledger.get(Bucket::Journal, agent).await.map_err(OpenError::Read)?;
+            let (mut record, revision) = match found {
+                Some(found) => (
+                    records::decode::<JournalRecord>(agent, &found.value)
+                        .map_err(OpenError::Record)?,
+                    found.revision,
+                ),
+                None => (JournalRecord::default(), Revision::ABSENT),
+            };
+            record.version = JournalRecord::VERSION;
+            record.fenced = if record.session.is_empty() { 0 } else { now.0 };
+            record.session.clone_from(&session);
+            let mut journal =
+                Self { ledger: ledger.clone(), agent: agent.to_owned(), record, revision };
+            // Every entry is read now, so that a damaged one is known before anything is ordered.
+            for entry in journal.record.plugins.values() {
+                entry.entry(agent).map_err(OpenError::Record)?;
+            }
+            match journal.write(journal.record.clone()).await {
+                Ok(()) => return Ok(journal),
+                Err(_) if tries < TRIES => {}
+                Err(error) => return Err(OpenError::Write(error)),
+            }
+        }
+    }
+
+    pub(super) fn draft(&self) -> Draft {
+        Draft { record: self.record.clone(), agent: self.agent.clone(), is_changed: false }
+    }
+
+    /// Whether an order was sent and is not settled.
+    pub(super) fn is_waiting(&self) -> bool {
+        let draft = self.draft();
+        draft
+            .names()
+            .iter()
+            .any(|plugin| draft.entry(plugin).order.is_some_and(|order| !order.state.is_settled()))
+    }
+
+    /// Changes the journal and writes it, if the change says that there is one.
+    pub(super) async fn change(
+        &mut self,
+        change: impl Fn(&mut Draft) -> bool,
+    ) -> Result<(), SaveError> {
+        let mut draft = self.draft();
+        draft.is_changed = change(&mut draft);
+        self.save(draft).await
+    }
+
+    /// Writes a draft, if it is changed. Only this session writes: whoever else wrote took over, or
+    /// it was an earlier write of this session whose answer was lost. Nothing of such a write was
+    /// sent, so the draft may replace it.
+    pub(super) async fn save(&mut self, draft: Draft) -> Result<(), SaveError> {
+        if !draft.is_changed {
+            return Ok(());
+        }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let Err(error) = self.write(draft.record.clone()).await else { return Ok(()) };
+            if self.is_written(&draft).await? {
+                return Ok(());
+            }
+            if tries >= TRIES {
+                tracing::warn!(agent = %self.agent, error = %Chain(&error), "the journal was not written");
+                return Err(SaveError::Failed);
+            }
+            let pause = rand::rng().random_range(PAUSE / 2..=PAUSE);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Whether a draft is in the ledger after all; takes over the revision of what is there.
+    async fn is_written(&mut self, draft: &Draft) -> Result<bool, SaveError> {
+        let found = match self.ledger.get(Bucket::Journal, &self.agent).await {
+            // What is older than the last own write is a stale answer.
+            Ok(Some(found)) if found.revision > self.revision => found,
+            Ok(_) => return Ok(false),
+            Err(error) => {
+                tracing::warn!(agent = %self.agent, error = %Chain(&error), "the journal was not read");
+                return Err(SaveError::Failed);
+            }
+        };
+        let record = records::decode::<JournalRecord>(&self.agent, &found.value);
+        match record {
+            Ok(record) if record.session == self.record.session => {
+                self.revision = found.revision;
+                if record == draft.record {
+                    self.record = record;
+                    return Ok(true);
+                }
+                Ok(false)
+            }
+            // A record that this program cannot read is not its own either.
+            Ok(_) | Err(_) => Err(SaveError::Replaced),
+        }
+    }
+
+    async fn write(&mut self, record: JournalRecord) -> Result<(), WriteError> {
+        let value = Some(record.encode_to_vec().into());
+        let write = Write { key: self.agent.clone(), expected: self.revision, value };
+        self.revision = self.ledger.write(Bucket::Journal, vec![write]).await?;
+        self.record = record;
+        Ok(())
+    }
+}
+
+// === impl Draft ===
+
+impl Draft {
+    pub(super) fn names(&self) -> Vec<String> {
+        self.record.plugins.keys().cloned().collect()
+    }
+
+    /// When the former session was fenced.
+    pub(super) fn fenced(&self) -> Option<Seconds> {
+        (self.record.fenced != 0).then_some(Seconds(self.record.fenced))
+    }
+
+    pub(super) fn entry(&self, plugin: &str) -> Entry {
+        let record = self.record.plugins.get(plugin);
+        // Every entry was read when the journal was opened, and written by this session since.
+        record.and_then(|record| record.entry(&self.agent).ok()).unwrap_or_default()
+    }
+
+    /// The newest order of a plugin as it is recorded.
+    pub(super) fn order(&self, plugin: &str) -> Option<&OrderRecord> {
+        self.record.plugins.get(plugin)?.order.as_ref()
+    }
+
+    /// Whether this message carries the newest order of the plugin.
+    pub(super) fn is_carried_by(&self, plugin: &str, message_id: &str) -> bool {
+        self.order(plugin).is_some_and(|order| order.message_id == message_id)
+    }
+
+    /// Records a new order under a new message id.
+    /// `None` when the journal has no room for another plugin.
+    pub(super) fn give(
+        &mut self,
+        plugin: &str,
+        order: Order,
+        body: Vec<u8>,
+    ) -> Option<OrderRecord> {
+        let is_known = self.record.plugins.contains_key(plugin);
+        if !is_known && self.record.plugins.len() >= PLUGINS {
+            tracing::error!(agent = %self.agent, plugin, "the journal holds its {PLUGINS} plugins; the plugin is not ordered");
+            return None;
+        }
+        let mut entry = self.entry(plugin);
+        entry.give(order);
+        let record = self.record.plugins.entry(plugin.to_owned()).or_default();
+        record.set(&entry);
+        self.is_changed = true;
+        let order = record.order.as_mut()?;
+        order.message_id = uuid::Uuid::new_v4().to_string();
+        order.body = body;
+        Some(order.clone())
+    }
+
+    /// Takes in what the agent tells of a plugin; whether anything changed.
+    pub(super) fn told(&mut self, plugin: &str, told: &Told<'_>, now: Seconds) -> bool {
+        let mut entry = self.entry(plugin);
+        if !entry.told(told, now) {
+            return false;
+        }
+        if let Some(record) = self.record.plugins.get_mut(plugin) {
+            record.set(&entry);
+        }
+        true
+    }
+}

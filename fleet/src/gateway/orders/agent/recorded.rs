@@ -1,0 +1,162 @@
+//! What a session reads and writes of its agent beside the journal.
+
+use std::time::{Duration, SystemTime};
+
+use guest_agent_proto::agent_controlplane::PluginEventMessage;
+use prost::Message;
+use thiserror::Error;
+
+use crate::chain::Chain;
+use crate::ledger::{
+    Appended, Bucket, EngineError, Ledger, Log, ReadError, Record, Revision, Write, WriteError,
+};
+use crate::records::agent::AgentRecord;
+use crate::records::event::{EventRecord, subject};
+use crate::records::{self, RecordError, Versioned};
+
+/// How often it is recorded that an agent was seen.
+pub(super) const SEEN: Duration = Duration::from_secs(60);
+
+/// How often a change of an agent's record is tried again after somebody else's.
+const TRIES: u32 = 3;
+
+/// Why the record of an agent was not read or made.
+#[derive(Debug, Error)]
+pub(super) enum LoadError {
+    #[error("the record was not read")]
+    Read(#[source] ReadError),
+    #[error("the record cannot be read")]
+    Record(#[source] RecordError),
+    #[error("the record was not written")]
+    Write(#[source] WriteError),
+}
+
+/// Why an event was not appended.
+#[derive(Debug, Error)]
+pub(super) enum AppendError {
+    /// Another session appends events of this agent.
+    #[error("another session appends events of this agent")]
+    Stale,
+    /// The ledger failed.
+    #[error("the event was not appended")]
+    Failed(#[source] EngineError),
+}
+
+/// Reads the record of an agent.
+pub(super) async fn load(
+    ledger: &dyn Ledger,
+    agent: &str,
+) -> Result<Option<AgentRecord>, LoadError> {
+    let found = ledger.get(Bucket::Agents, agent).await.map_err(LoadError::Read)?;
+    found.map(|found| decode(agent, &found)).transpose()
+}
+
+/// Records an agent that connects for the first time.
+pub(super) async fn take_in(
+    ledger: &dyn Ledger,
+    agent: &str,
+    now: SystemTime,
+) -> Result<AgentRecord, LoadError> {
+    let record =
+        AgentRecord { since: Some(now.into()), seen: Some(now.into()), ..AgentRecord::new(agent) };
+    let write = Write {
+        key: agent.to_owned(),
+        expected: Revision::ABSENT,
+        value: Some(record.encode_to_vec().into()),
+    };
+    match ledger.write(Bucket::Agents, vec![write]).await {
+        Ok(_) => Ok(record),
+        // Another gateway, an operator, or the answer to an earlier try that was lost.
+        Err(error) => load(ledger, agent).await?.ok_or(LoadError::Write(error)),
+    }
+}
+
+/// Records that an agent was seen now. Best effort: the next minute comes.
+pub(super) async fn seen(ledger: &dyn Ledger, agent: &str, now: SystemTime) {
+    for _ in 0..TRIES {
+        let Ok(Some(found)) = ledger.get(Bucket::Agents, agent).await else { return };
+        let Ok(mut record) = decode(agent, &found) else { return };
+        record.seen = Some(now.into());
+        let value = Some(record.encode_to_vec().into());
+        let write = Write { key: agent.to_owned(), expected: found.revision, value };
+        match ledger.write(Bucket::Agents, vec![write]).await {
+            Err(WriteError::Conflict { .. }) => {}
+            Err(error) => {
+                tracing::debug!(agent, error = %Chain(&error), "it was not recorded that an agent was seen");
+                return;
+            }
+            Ok(_) => return,
+        }
+    }
+}
+
+/// The last event of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Last {
+    pub(super) number: u64,
+    pub(super) id: String,
+}
+
+/// Appends an event of an agent, unless it is the last one already. `last` is the event before,
+/// where this session knows it.
+///
+/// An agent sends the events of a plugin one at a time, so only the last one can come again.
+pub(super) async fn append(
+    ledger: &dyn Ledger,
+    agent: &str,
+    last: Option<Last>,
+    id: &str,
+    event: &PluginEventMessage,
+) -> Result<Last, AppendError> {
+    let subject = subject(agent, &event.plugin_name);
+    let record = EventRecord {
+        version: EventRecord::VERSION,
+        received: Some(SystemTime::now().into()),
+        event: event.encode_to_vec(),
+    };
+    let value: bytes::Bytes = record.encode_to_vec().into();
+    let is_own = last.is_some();
+    let mut known = last;
+    for _ in 0..TRIES {
+        let before = match known.take() {
+            Some(last) => last,
+            None => last_of(ledger, &subject).await?,
+        };
+        if before.id == id {
+            return Ok(before);
+        }
+        let appended = ledger.append(Log::Events, &subject, before.number, id, value.clone()).await;
+        match appended {
+            Ok(Appended::New(number) | Appended::Already(number)) => {
+                return Ok(Last { number, id: id.to_owned() });
+            }
+            Err(WriteError::Conflict { .. }) => {
+                let found = last_of(ledger, &subject).await?;
+                // Nobody else appends while this session lives.
+                if is_own && found.number > before.number && found.id != id {
+                    return Err(AppendError::Stale);
+                }
+                // What was known was read when it was old, or went with its age.
+                known = Some(found);
+            }
+            Err(error @ WriteError::Ambiguous(_)) => {
+                tracing::debug!(agent, error = %Chain(&error), "an event is appended again");
+                known = Some(before);
+            }
+            Err(error) => return Err(AppendError::Failed(Box::new(error))),
+        }
+    }
+    // As a failure it is sent again; a session that really is stale ends with its journal.
+    Err(AppendError::Failed("the log changes all the time".into()))
+}
+
+async fn last_of(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError> {
+    let last = ledger.last(Log::Events, subject).await;
+    let last = last.map_err(|error| AppendError::Failed(Box::new(error)))?;
+    let last = last.map(|entry| Last { number: entry.number, id: entry.id });
+    Ok(last.unwrap_or(Last { number: 0, id: String::new() }))
+}
+
+fn decode(agent: &str, found: &Record) -> Result<AgentRecord, LoadError> {
+    records::decode(agent, &found.value).map_err(LoadError::Record)
+}

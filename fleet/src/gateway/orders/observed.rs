@@ -1,0 +1,157 @@
+//! What an agent told of itself, as decisions need it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use guest_agent_proto::agent_controlplane::{AgentInfo, CurrentPluginStates};
+use guest_agent_proto::fleet::plugin_report::Installation;
+use guest_agent_proto::fleet::{AgentReport, PluginReport};
+use guest_fleet_core::desired::{Agent, OwnersHold};
+use guest_fleet_core::journal::{Generations, Observed};
+use guest_fleet_core::labels::Labels;
+use guest_fleet_core::time::Seconds;
+use tokio::time::Instant;
+
+use crate::records::agent::AgentRecord;
+
+/// How long a report is awaited after a list, before the agent counts as one that sends none.
+const REPORT_GRACE: Duration = Duration::from_secs(2);
+
+/// Most plugins of one agent that are looked at.
+pub(super) const PLUGINS: usize = 1000;
+
+/// Capability of agents that keep generations.
+const GENERATIONS: &str = "generations";
+
+/// What one agent told on this stream.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    report: Option<AgentReport>,
+    listed: Option<(CurrentPluginStates, Instant)>,
+    info: Option<AgentInfo>,
+}
+
+// === impl Told ===
+
+impl Told {
+    pub(super) fn report(&mut self, mut report: AgentReport) {
+        report.plugins.truncate(PLUGINS);
+        self.report = Some(report);
+    }
+
+    pub(super) fn list(&mut self, mut states: CurrentPluginStates, now: Instant) {
+        for state in &mut states.daemon_plugin_states {
+            state.current_plugin_metrics = Vec::new();
+        }
+        for state in &mut states.one_shot_plugin_states {
+            state.current_plugin_metrics = Vec::new();
+        }
+        self.listed = Some((states, now));
+    }
+
+    pub(super) fn info(&mut self, info: AgentInfo) {
+        self.info = Some(info);
+    }
+
+    /// When more is known without that the agent tells anything, if it is not yet.
+    pub(super) fn known_at(&self) -> Option<Instant> {
+        match (&self.report, &self.listed) {
+            (None, Some((_, at))) => Some(*at + REPORT_GRACE),
+            _ => None,
+        }
+    }
+
+    /// When the last list came.
+    pub(super) fn listed_at(&self) -> Option<Instant> {
+        self.listed.as_ref().map(|(_, at)| *at)
+    }
+
+    /// Whether the agent keeps generations.
+    pub(super) fn generations(&self) -> Generations {
+        let keeps = self
+            .report
+            .as_ref()
+            .is_some_and(|report| report.capabilities.iter().any(|found| found == GENERATIONS));
+        if keeps { Generations::Kept } else { Generations::Ignored }
+    }
+
+    /// What the agent has, by plugin; `None` while that is not known.
+    pub(super) fn plugins(&self, now: Instant) -> Option<BTreeMap<String, Observed>> {
+        if let Some(report) = &self.report {
+            return Some(report.plugins.iter().map(reported).collect());
+        }
+        let (states, at) = self.listed.as_ref()?;
+        // The architecture is asked for together with the list.
+        if now < *at + REPORT_GRACE || self.info.is_none() {
+            return None;
+        }
+        let daemons = states.daemon_plugin_states.iter();
+        let one_shots = states.one_shot_plugin_states.iter();
+        let all = daemons
+            .map(|state| (&state.name, &state.current_revision_id, &state.pending_revision_id))
+            .chain(one_shots.map(|state| {
+                (&state.name, &state.current_revision_id, &state.pending_revision_id)
+            }));
+        Some(
+            all.take(PLUGINS)
+                .map(|(name, current, pending)| {
+                    let observed = Observed {
+                        revision: some(current),
+                        pending: some(pending),
+                        ..Observed::default()
+                    };
+                    (name.clone(), observed)
+                })
+                .collect(),
+        )
+    }
+
+    /// The agent as decisions see it.
+    pub(super) fn agent(&self, record: &AgentRecord) -> Agent {
+        let report = self.report.as_ref();
+        let architecture = match (report, &self.info) {
+            (Some(report), _) => report.architecture.clone(),
+            (None, Some(info)) => info.architecture.clone(),
+            (None, None) => String::new(),
+        };
+        let own = match report {
+            Some(report) => report.labels.clone().into_iter().collect(),
+            None => record.own_labels.clone(),
+        };
+        let holds = report.map(|report| report.plugins.as_slice()).unwrap_or_default();
+        Agent {
+            id: record.id.clone(),
+            labels: Labels {
+                operator: record.operator_labels.clone(),
+                token: record.token_labels.clone(),
+                own,
+            },
+            architecture,
+            quarantine: some(&record.quarantine),
+            held_by_owner: holds.iter().filter_map(held).collect(),
+        }
+    }
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn reported(plugin: &PluginReport) -> (String, Observed) {
+    let observed = Observed {
+        revision: some(&plugin.revision),
+        pending: some(&plugin.pending_revision),
+        digest: plugin.order_digest.as_slice().try_into().ok(),
+        generation: plugin.generation,
+        is_local: plugin.installation() == Installation::Local,
+    };
+    (plugin.name.clone(), observed)
+}
+
+fn held(plugin: &PluginReport) -> Option<(String, OwnersHold)> {
+    let hold = plugin.hold.as_ref()?;
+    let until = hold.until.as_ref().and_then(|until| u64::try_from(until.seconds).ok());
+    let hold =
+        OwnersHold { by: hold.by.clone(), reason: hold.reason.clone(), until: until.map(Seconds) };
+    Some((plugin.name.clone(), hold))
+}

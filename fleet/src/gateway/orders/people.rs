@@ -1,0 +1,44 @@
+//! Follows the records of agents, so that a change of labels or a quarantine reaches the stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Orders;
+use crate::chain::Chain;
+use crate::ledger::{Bucket, Follower, Revision};
+
+/// How often the records are looked at where nothing reports a change.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+pub(super) async fn follow(orders: Arc<Orders>) {
+    let ledger = &orders.shared.ledger;
+    let mut changes = ledger.watch(Bucket::Agents);
+    let mut follower = Follower::new(Bucket::Agents);
+    loop {
+        match follower.next(&**ledger, Revision::ABSENT).await {
+            Ok(update) => {
+                for change in &update.changes {
+                    orders.agent_changed(&change.key);
+                }
+                if update.more {
+                    continue;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "the records of agents were not read");
+            }
+        }
+        let changed = async {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            // Many records change together.
+            tokio::time::sleep(INTERVAL / 20).await;
+        };
+        tokio::select! {
+            () = orders.shared.ending.cancelled() => return,
+            () = tokio::time::sleep(INTERVAL) => {}
+            () = changed => {}
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a gateway knows of the configuration, and how old that is.
+//!
+//! ```text
+//!   now ─► write the heartbeat (CAS) ─► its revision ─► read all changes up to it ─► publish
+//!    └──────────── the age of the view counts from here, on a clock that never stops
+//! ```
+//!
+//! The heartbeat is a record in the bucket of the configuration itself: its revision stands after
+//! every change that was committed before it, so a view that reaches it misses none. A gateway that
+//! cannot write cannot prove that, and orders nothing after [`AGE_MAX`].
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use rand::Rng;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::clock::Clock;
+use crate::chain::Chain;
+use crate::configuration::Configuration;
+use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
+use crate::lock::lock;
+use crate::records::gateway::{GATEWAY, GatewayRecord};
+
+/// Oldest view on which an order may leave.
+pub const AGE_MAX: Duration = Duration::from_secs(5);
+
+/// How often the view is renewed. Two attempts fit into [`AGE_MAX`].
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Longest that one renewal may take.
+const DEADLINE: Duration = Duration::from_secs(4);
+
+/// The view of a gateway. Renewed by [`Views::run`], read by the sessions.
+pub(crate) struct Views {
+    ledger: SharedLedger,
+    clock: Arc<dyn Clock>,
+    key: String,
+    known: watch::Sender<Known>,
+    heartbeat: tokio::sync::Mutex<Heartbeat>,
+    counted: Mutex<GatewayRecord>,
+}
+
+/// A configuration, and from when it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) configuration: Arc<Configuration>,
+    /// When the renewal began that read it, on the clock since boot; `None` before the first.
+    pub(crate) as_of: Option<Duration>,
+}
+
+#[derive(Default)]
+struct Heartbeat {
+    revision: Revision,
+    configuration: Configuration,
+}
+
+/// Why a view was not renewed.
+#[derive(Debug, Error)]
+pub(crate) enum RenewError {
+    #[error("the gateway's heartbeat was not written")]
+    Write(#[source] WriteError),
+    #[error("the configuration was not read")]
+    Read(#[source] ReadError),
+    #[error("the ledger did not answer within {DEADLINE:?}")]
+    TimedOut,
+}
+
+// === impl Views ===
+
+impl Views {
+    pub(crate) fn new(
+        ledger: SharedLedger,
+        clock: Arc<dyn Clock>,
+        id: &str,
+        record: GatewayRecord,
+    ) -> Self {
+        Self {
+            ledger,
+            clock,
+            key: format!("{GATEWAY}{id}"),
+            known: watch::Sender::default(),
+            heartbeat: tokio::sync::Mutex::default(),
+            counted: Mutex::new(record),
+        }
+    }
+
+    /// The newest view, if it is new enough to order on.
+    pub(crate) fn fresh(&self) -> Option<Known> {
+        let known = self.known.borrow().clone();
+        self.is_fresh(known.as_of?).then_some(known)
+    }
+
+    /// Whether a view from that moment is still new enough.
+    pub(crate) fn is_fresh(&self, as_of: Duration) -> bool {
+        // A clock that went back would make an old view young: then it is not trusted.
+        self.clock.since_boot().checked_sub(as_of).is_some_and(|age| age <= AGE_MAX)
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Known> {
+        self.known.subscribe()
+    }
+
+    /// Says with the next heartbeat how many agents are connected.
+    pub(crate) fn count(&self, agents: u64) {
+        lock(&self.counted).agents = agents;
+    }
+
+    /// Renews the view until the gateway ends; then takes the heartbeat back.
+    pub(crate) async fn run(self: Arc<Self>, ending: CancellationToken) {
+        let mut changes = self.ledger.watch(Bucket::Configuration);
+        let mut failures: u32 = 0;
+        loop {
+            match self.renew().await {
+                Ok(()) if failures > 0 => {
+                    failures = 0;
+                    tracing::info!("the ledger answers again");
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    failures = failures.saturating_add(1);
+                    if failures == 1 {
+                        tracing::warn!(error = %Chain(&error), "the view was not renewed; no order leaves on an old one");
+                    }
+                }
+            }
+            let pause = rand::rng().random_range(INTERVAL / 2..=INTERVAL);
+            let changed = async {
+                // A ledger that never reports a change is polled.
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = ending.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+                // Every heartbeat is a change as well: not more often than this.
+                () = async { changed.await; tokio::time::sleep(INTERVAL / 10).await } => {}
+            }
+        }
+        self.take_back().await;
+    }
+
+    /// Renews the view once.
+    pub(crate) async fn renew(&self) -> Result<(), RenewError> {
+        tokio::time::timeout(DEADLINE, self.try_renew()).await.unwrap_or(Err(RenewError::TimedOut))
+    }
+
+    async fn try_renew(&self) -> Result<(), RenewError> {
+        let mut heartbeat = self.heartbeat.lock().await;
+        let as_of = self.clock.since_boot();
+        let value = Bytes::from(lock(&self.counted).encode_to_vec());
+        let write =
+            Write { key: self.key.clone(), expected: heartbeat.revision, value: Some(value) };
+        match self.ledger.write(Bucket::Configuration, vec![write]).await {
+            Ok(revision) => heartbeat.revision = revision,
+            Err(error) => {
+                // Whatever happened to it: the next one begins from what is there.
+                if let Ok(found) = self.ledger.get(Bucket::Configuration, &self.key).await {
+                    heartbeat.revision = found.map_or(Revision::ABSENT, |record| record.revision);
+                }
+                return Err(RenewError::Write(error));
+            }
+        }
+        let at_least = heartbeat.revision;
+        let changed = heartbeat
+            .configuration
+            .catch_up(&*self.ledger, at_least)
+            .await
+            .map_err(RenewError::Read)?;
+        let is_first = self.known.borrow().as_of.is_none();
+        self.known.send_if_modified(|known| {
+            known.as_of = Some(as_of);
+            if changed || is_first {
+                known.configuration = Arc::new(heartbeat.configuration.clone());
+            }
+            changed || is_first
+        });
+        Ok(())
+    }
+
+    async fn take_back(&self) {
+        let revision = self.heartbeat.lock().await.revision;
+        if revision != Revision::ABSENT {
+            let write = Write { key: self.key.clone(), expected: revision, value: None };
+            let deleted = self.ledger.write(Bucket::Configuration, vec![write]);
+            // A heartbeat that stays is taken for dead by the others.
+            drop(tokio::time::timeout(DEADLINE, deleted).await);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+use super::*;
+use crate::ledger::SharedLedger;
+
+async fn make() -> (SharedLedger, ()) {
+    (Arc::new(MemoryLedger::new()), ())
+}
+
+crate::ledger_laws!(laws, make);

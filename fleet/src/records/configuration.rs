@@ -1,0 +1,365 @@
+//! What operators declare, in the bucket of the configuration, one record per key:
+//!
+//! | key | record |
+//! |---|---|
+//! | `release/<plugin>/<revision>` | [`ReleaseRecord`] |
+//! | `assignment/<name>` | [`AssignmentRecord`] |
+//! | `hold/<name>` | [`HoldRecord`] |
+//! | `window/<name>` | [`WindowRecord`] |
+//!
+//! Parts of a key that come from outside are escaped, so that no name can reach another's key.
+
+use std::collections::BTreeMap;
+
+use guest_fleet_core::selector::{OwnLabels, Selector};
+use guest_fleet_core::time::Seconds;
+use guest_fleet_core::view::{
+    Archive, Assignment, Hold, Plugins, Release, ReleaseName, Target, Window,
+};
+use guest_fleet_core::window::Weekly;
+use prost::Message;
+
+use super::{RecordError, Versioned};
+
+/// What the keys of releases begin with.
+pub const RELEASE: &str = "release/";
+/// What the keys of assignments begin with.
+pub const ASSIGNMENT: &str = "assignment/";
+/// What the keys of holds begin with.
+pub const HOLD: &str = "hold/";
+/// What the keys of windows begin with.
+pub const WINDOW: &str = "window/";
+
+/// A release.
+#[derive(Clone, PartialEq, Message)]
+pub struct ReleaseRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// Name of the plugin.
+    #[prost(string, tag = "2")]
+    pub plugin: String,
+    /// Revision of the plugin.
+    #[prost(string, tag = "3")]
+    pub revision: String,
+    /// The archives by architecture in Go style, or `any`.
+    #[prost(btree_map = "string, message", tag = "4")]
+    pub archives: BTreeMap<String, ArchiveRecord>,
+    /// The order without its archive: an encoded `ConfigurePlugin`.
+    #[prost(bytes = "vec", tag = "5")]
+    pub order: Vec<u8>,
+}
+
+/// An archive of a release.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ArchiveRecord {
+    /// SHA-256, in lower-case hexadecimal digits.
+    #[prost(string, tag = "1")]
+    pub digest: String,
+    /// Where it is; empty where the fleet's artifact server has it.
+    #[prost(string, tag = "2")]
+    pub url: String,
+}
+
+/// An assignment.
+#[derive(Clone, PartialEq, Message)]
+pub struct AssignmentRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// Name of the plugin.
+    #[prost(string, tag = "2")]
+    pub plugin: String,
+    /// The revision; empty where the plugin should be absent.
+    #[prost(string, tag = "3")]
+    pub revision: String,
+    /// The selector as it was written.
+    #[prost(string, tag = "4")]
+    pub selector: String,
+    /// Whether labels that machines claim themselves may select.
+    #[prost(bool, tag = "5")]
+    pub trusts_own_labels: bool,
+    /// Its priority.
+    #[prost(sint32, tag = "6")]
+    pub priority: i32,
+    /// How often an operator wanted it tried again.
+    #[prost(uint32, tag = "7")]
+    pub attempt: u32,
+}
+
+/// A hold.
+#[derive(Clone, PartialEq, Message)]
+pub struct HoldRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// The selector as it was written.
+    #[prost(string, tag = "2")]
+    pub selector: String,
+    /// The plugins; none for all.
+    #[prost(string, repeated, tag = "3")]
+    pub plugins: Vec<String>,
+    /// Why.
+    #[prost(string, tag = "4")]
+    pub reason: String,
+    /// Who set it.
+    #[prost(string, tag = "5")]
+    pub by: String,
+    /// When it ends, in seconds since the Unix epoch; 0 where it does not.
+    #[prost(uint64, tag = "6")]
+    pub until: u64,
+    /// Whether labels that machines claim themselves may select.
+    #[prost(bool, tag = "7")]
+    pub trusts_own_labels: bool,
+}
+
+/// A window.
+#[derive(Clone, PartialEq, Message)]
+pub struct WindowRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// The selector as it was written.
+    #[prost(string, tag = "2")]
+    pub selector: String,
+    /// The plugins; none for all.
+    #[prost(string, repeated, tag = "3")]
+    pub plugins: Vec<String>,
+    /// Days on which it opens, 0 for Monday.
+    #[prost(uint32, repeated, tag = "4")]
+    pub days: Vec<u32>,
+    /// Minute of the day at which it opens.
+    #[prost(uint32, tag = "5")]
+    pub opens: u32,
+    /// How long it stays open, in minutes.
+    #[prost(uint32, tag = "6")]
+    pub minutes: u32,
+    /// Time zone.
+    #[prost(string, tag = "7")]
+    pub zone: String,
+    /// Whether labels that machines claim themselves may select.
+    #[prost(bool, tag = "8")]
+    pub trusts_own_labels: bool,
+}
+
+/// A part of a key: letters, digits and `-._` as they are, other bytes as `%XX`.
+#[must_use]
+pub fn escaped(part: &str) -> String {
+    let mut escaped = String::with_capacity(part.len());
+    for byte in part.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push('%');
+            escaped.extend(hex_digits(byte));
+        }
+    }
+    escaped
+}
+
+fn hex_digits(byte: u8) -> [char; 2] {
+    [byte >> 4, byte & 15].map(|digit| {
+        char::from_digit(digit.into(), 16).map_or('0', |digit| digit.to_ascii_uppercase())
+    })
+}
+
+/// Key of a release.
+#[must_use]
+pub fn release_key(name: &ReleaseName) -> String {
+    format!("{RELEASE}{}/{}", escaped(&name.plugin), escaped(&name.revision))
+}
+
+fn damaged(key: &str, problem: impl ToString) -> RecordError {
+    RecordError::Damaged { key: key.to_owned(), problem: problem.to_string() }
+}
+
+fn own_labels(are_trusted: bool) -> OwnLabels {
+    if are_trusted { OwnLabels::Trusted } else { OwnLabels::Ignored }
+}
+
+fn selector(key: &str, text: &str) -> Result<Selector, RecordError> {
+    Selector::parse(text).map_err(|error| damaged(key, format_args!("its selector: {error}")))
+}
+
+fn plugins(names: &[String]) -> Plugins {
+    if names.is_empty() { Plugins::All } else { Plugins::Named(names.iter().cloned().collect()) }
+}
+
+fn names(plugins: &Plugins) -> Vec<String> {
+    match plugins {
+        Plugins::All => Vec::new(),
+        Plugins::Named(names) => names.iter().cloned().collect(),
+    }
+}
+
+// === impl ReleaseRecord ===
+
+impl ReleaseRecord {
+    /// The record of a release.
+    #[must_use]
+    pub fn of(name: &ReleaseName, release: &Release) -> Self {
+        let archive = |archive: &Archive| ArchiveRecord {
+            digest: archive.digest.clone(),
+            url: archive.url.clone(),
+        };
+        Self {
+            version: Self::VERSION,
+            plugin: name.plugin.clone(),
+            revision: name.revision.clone(),
+            archives: release
+                .archives
+                .iter()
+                .map(|(architecture, found)| (architecture.clone(), archive(found)))
+                .collect(),
+            order: release.order.clone(),
+        }
+    }
+
+    /// The release.
+    #[must_use]
+    pub fn release(self) -> (ReleaseName, Release) {
+        let archives = self.archives.into_iter().map(|(architecture, found)| {
+            (architecture, Archive { digest: found.digest, url: found.url })
+        });
+        (
+            ReleaseName { plugin: self.plugin, revision: self.revision },
+            Release { archives: archives.collect(), order: self.order },
+        )
+    }
+}
+
+// === impl AssignmentRecord ===
+
+impl AssignmentRecord {
+    /// The record of an assignment.
+    #[must_use]
+    pub fn of(assignment: &Assignment) -> Self {
+        Self {
+            version: Self::VERSION,
+            plugin: assignment.plugin.clone(),
+            revision: match &assignment.target {
+                Target::Revision(revision) => revision.clone(),
+                Target::Absent => String::new(),
+            },
+            selector: assignment.selector.to_string(),
+            trusts_own_labels: assignment.own_labels == OwnLabels::Trusted,
+            priority: assignment.priority,
+            attempt: assignment.attempt,
+        }
+    }
+
+    /// The assignment.
+    ///
+    /// # Errors
+    /// Its selector does not parse.
+    pub fn assignment(self, key: &str) -> Result<Assignment, RecordError> {
+        Ok(Assignment {
+            selector: selector(key, &self.selector)?,
+            plugin: self.plugin,
+            target: if self.revision.is_empty() {
+                Target::Absent
+            } else {
+                Target::Revision(self.revision)
+            },
+            own_labels: own_labels(self.trusts_own_labels),
+            priority: self.priority,
+            attempt: self.attempt,
+        })
+    }
+}
+
+// === impl HoldRecord ===
+
+impl HoldRecord {
+    /// The record of a hold.
+    #[must_use]
+    pub fn of(hold: &Hold) -> Self {
+        Self {
+            version: Self::VERSION,
+            selector: hold.selector.to_string(),
+            plugins: names(&hold.plugins),
+            reason: hold.reason.clone(),
+            by: hold.by.clone(),
+            until: hold.until.map_or(0, |until| until.0),
+            trusts_own_labels: hold.own_labels == OwnLabels::Trusted,
+        }
+    }
+
+    /// The hold.
+    ///
+    /// # Errors
+    /// Its selector does not parse.
+    pub fn hold(self, key: &str) -> Result<Hold, RecordError> {
+        Ok(Hold {
+            selector: selector(key, &self.selector)?,
+            own_labels: own_labels(self.trusts_own_labels),
+            plugins: plugins(&self.plugins),
+            reason: self.reason,
+            by: self.by,
+            until: (self.until != 0).then_some(Seconds(self.until)),
+        })
+    }
+}
+
+// === impl WindowRecord ===
+
+impl WindowRecord {
+    /// The record of a window.
+    #[must_use]
+    pub fn of(window: &Window) -> Self {
+        let days = window.weekly.days.iter().zip(0..).filter(|(is_one, _)| **is_one);
+        Self {
+            version: Self::VERSION,
+            selector: window.selector.to_string(),
+            plugins: names(&window.plugins),
+            days: days.map(|(_, day)| day).collect(),
+            opens: window.weekly.opens.into(),
+            minutes: window.weekly.minutes.into(),
+            zone: window.weekly.zone.clone(),
+            trusts_own_labels: window.own_labels == OwnLabels::Trusted,
+        }
+    }
+
+    /// The window.
+    ///
+    /// # Errors
+    /// Its selector does not parse, or its times are none.
+    pub fn window(self, key: &str) -> Result<Window, RecordError> {
+        let mut days = [false; 7];
+        for day in &self.days {
+            let day = usize::try_from(*day).ok().and_then(|day| days.get_mut(day));
+            *day.ok_or_else(|| damaged(key, "a week has no such day"))? = true;
+        }
+        let minute = |minutes: u32| {
+            u16::try_from(minutes)
+                .ok()
+                .filter(|minutes| *minutes <= 24 * 60)
+                .ok_or_else(|| damaged(key, "a day has no such minute"))
+        };
+        Ok(Window {
+            selector: selector(key, &self.selector)?,
+            own_labels: own_labels(self.trusts_own_labels),
+            plugins: plugins(&self.plugins),
+            weekly: Weekly {
+                days,
+                opens: minute(self.opens)?,
+                minutes: minute(self.minutes)?,
+                zone: self.zone,
+            },
+        })
+    }
+}
+
+macro_rules! versioned {
+    ($($record:ty),+) => {
+        $(impl Versioned for $record {
+            const VERSION: u32 = 1;
+
+            fn version(&self) -> u32 {
+                self.version
+            }
+        })+
+    };
+}
+
+versioned!(ReleaseRecord, AssignmentRecord, HoldRecord, WindowRecord);
