@@ -16,5 +16,7 @@ pub mod join;
 mod key;
 pub mod renew;
 pub mod request;
+#[cfg(test)]
+mod tests;
 
 pub use files::FOLDER;

@@ -25,7 +25,7 @@ const SPREAD: f64 = 0.2;
 
 /// Why there is no new certificate.
 #[derive(Debug, thiserror::Error)]
-enum RenewError {
+pub(super) enum RenewError {
     #[error(transparent)]
     Files(#[from] IdentityError),
     #[error(transparent)]
@@ -91,7 +91,11 @@ async fn read(identity: &Identity) -> Result<Option<Enrolled>, RenewError> {
     Ok(reading.await.map_err(|_| RenewError::Aborted)??)
 }
 
-async fn renew(identity: &Identity, enrolled: &Enrolled) -> Result<Enrolled, RenewError> {
+/// Gets the next certificate, with a new key, and puts it in place.
+pub(super) async fn renew(
+    identity: &Identity,
+    enrolled: &Enrolled,
+) -> Result<Enrolled, RenewError> {
     let shown = ClientCertificate { certificate: identity.agent(), key: identity.agent() };
     let server = Server::new(&enrolled.server, &Trust::File(identity.trust()), Some(shown)).await?;
     let key = Key::make().map_err(IdentityError::Key)?;

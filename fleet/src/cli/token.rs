@@ -269,7 +269,7 @@ mod tests {
         assert!(!listed.to_string().contains(made.trim()));
         assert!(say(&ledger, "revoke web").await.expect("said").contains("nobody"));
         assert!(say(&ledger, "list").await.expect("said").contains("revoked"));
-        let again = say(&ledger, "create web").await.err().expect("it is there");
+        let again = say(&ledger, "create web").await.expect_err("it is there");
         assert!(matches!(again, TokenError::Create(CreateError::Exists(_))));
         assert!(say(&ledger, "revoke none").await.is_err());
     }
