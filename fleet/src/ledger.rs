@@ -31,6 +31,7 @@
 mod check;
 mod follower;
 #[cfg(any(test, feature = "laws"))]
+#[expect(clippy::unwrap_used, reason = "they are tests, which the feature gives to other crates")]
 pub mod laws;
 mod memory;
 mod sqlite;
@@ -45,7 +46,9 @@ use tokio::sync::watch;
 
 pub use follower::{Follower, Update};
 pub use memory::{Fate, Faults, MemoryLedger};
-pub use sqlite::{BackupError, Existing, OpenError, Options, RestoreError, SqliteLedger, restore};
+pub use sqlite::{
+    BackupError, Existing, OpenError, RestoreError, SqliteLedger, SqliteOptions, restore,
+};
 
 /// The bounds that every engine keeps.
 pub mod bounds {
@@ -112,7 +115,7 @@ pub struct Record {
 pub struct Write {
     /// Key of the record.
     pub key: String,
-    /// Revision that the caller knows; [`Revision::ABSENT`] where it knows that there is none.
+    /// Revision that the caller knows; [`Revision::ABSENT`] where it knows of no record.
     pub expected: Revision,
     /// The new value; `None` deletes the record.
     pub value: Option<Bytes>,

@@ -65,8 +65,7 @@ pub async fn keep(identity: Identity) -> Infallible {
             Err(error) => {
                 let wait = wait_after(failures, jitter);
                 failures = failures.saturating_add(1);
-                let error = Chain(&error);
-                warn!(%error, wait = ?wait, "the agent's certificate was not renewed");
+                warn!(error = %Chain(&error), wait = ?wait, "the agent's certificate was not renewed");
                 tokio::time::sleep(wait).await;
             }
         }

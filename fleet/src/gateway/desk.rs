@@ -62,7 +62,7 @@ pub type Guard = Box<dyn Fn() -> bool + Send + Sync>;
 // === impl OpenSession ===
 
 impl OpenSession {
-    pub(super) fn new(resource: Arc<str>, handle: Arc<SessionHandle>) -> Self {
+    pub(crate) fn new(resource: Arc<str>, handle: Arc<SessionHandle>) -> Self {
         Self { resource, stream: handle.stream, handle }
     }
 

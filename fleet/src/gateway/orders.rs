@@ -14,14 +14,17 @@
 //! and when the transport has room for the frame.
 
 mod agent;
-mod clock;
 mod compose;
+mod environment;
 mod observed;
 mod people;
+mod removed;
+#[cfg(test)]
+mod simulation;
 mod told;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -42,8 +45,8 @@ use crate::zones::IanaZones;
 use agent::{AgentTask, Input};
 use view::Views;
 
-pub use clock::{Clock, MachineClock};
 pub use compose::GENERATION;
+pub use environment::{Environment, Machine};
 pub use view::AGE_MAX;
 
 /// Messages of one stream that wait for its task; a session sends one at a time, so that only
@@ -59,8 +62,8 @@ pub struct OrderSettings {
     /// Where agents fetch archives that have no address of their own, such as
     /// `https://fleet.example:8443`.
     pub artifacts: Option<String>,
-    /// The clocks.
-    pub clock: Arc<dyn Clock>,
+    /// Clocks, ids and chance.
+    pub environment: Arc<dyn Environment>,
     /// The time zones.
     pub zones: Arc<dyn Zones + Send + Sync>,
     /// Whether an agent that the ledger does not know is taken in when it connects.
@@ -79,7 +82,7 @@ pub enum UnknownAgents {
 /// The desk of a fleet's gateway.
 pub struct Orders {
     shared: Arc<Shared>,
-    sessions: Mutex<HashMap<u64, Running>>,
+    sessions: Mutex<BTreeMap<u64, Running>>,
 }
 
 /// What all tasks of a gateway share.
@@ -101,7 +104,7 @@ impl Default for OrderSettings {
     fn default() -> Self {
         Self {
             artifacts: None,
-            clock: Arc::new(MachineClock),
+            environment: Arc::new(Machine),
             zones: Arc::new(IanaZones),
             unknown_agents: UnknownAgents::TakenIn,
         }
@@ -114,7 +117,7 @@ impl Orders {
     /// A desk on a ledger. It orders nothing before [`Orders::run`] renewed its view.
     #[must_use]
     pub fn new(ledger: SharedLedger, settings: OrderSettings) -> Arc<Self> {
-        let id = uuid::Uuid::new_v4().to_string();
+        let id = settings.environment.id();
         let record = GatewayRecord {
             version: GatewayRecord::VERSION,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -122,7 +125,7 @@ impl Orders {
             since: Some(SystemTime::now().into()),
             agents: 0,
         };
-        let views = Arc::new(Views::new(ledger.clone(), settings.clock.clone(), &id, record));
+        let views = Arc::new(Views::new(ledger.clone(), settings.environment.clone(), &id, record));
         let shared = Shared { ledger, views, settings, ending: CancellationToken::new() };
         Arc::new(Self { shared: Arc::new(shared), sessions: Mutex::default() })
     }
@@ -205,6 +208,15 @@ impl Desk for Orders {
         // The task ends when its queue is closed.
         lock(&self.sessions).remove(&session.stream);
         self.count();
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn now(&self) -> SystemTime {
+        let seconds = Duration::from_secs(self.settings.environment.wall().0);
+        SystemTime::UNIX_EPOCH.checked_add(seconds).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 }
 

@@ -148,7 +148,7 @@ impl MemoryLedger {
         done.unwrap_or_else(|| Err(WriteError::Refused(Box::new(Simulated::Unavailable))))
     }
 
-    /// What is said is what happened, but for the fate that chance gives it.
+    /// Applies a write, or gives it the fate that chance has for it.
     fn carry_out(&self, what: What) -> Result<Done, WriteError> {
         let inner = &mut *lock(&self.shared.inner);
         if inner.chance.is_unavailable() {

@@ -11,6 +11,7 @@
 //! Several processes may have the file open: each has a writer, which waits for the others, and
 //! looks for their writes while somebody watches.
 //!
+//! Its deadlines are those of real disks: a test that pauses tokio's time uses the ledger in memory.
 //! It does not survive a disk that loses what it acknowledged, and it finds damage only where the
 //! structure of the file is damaged: SQLite keeps no checksums of values.
 
@@ -47,7 +48,7 @@ use crate::ledger::{
 use crate::lock::lock;
 use apply::NewEntry;
 use reader::Readers;
-use writer::{Operation, Order, What, Writer};
+use writer::{Clock, Operation, Order, What, Writer};
 
 /// Room of the queue to the writer, in bytes, and what the smallest operation takes of it; so at
 /// most 4,096 operations wait.
@@ -58,9 +59,6 @@ const UNIT: usize = 1024;
 /// How long an operation waits for room in the queue, and how long for its answer.
 const TURN: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(60);
-
-/// Tells the time, in milliseconds since 1970.
-type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// Why an operation did not get to the writer, or no answer came from it.
 #[derive(Debug, Error)]
@@ -76,7 +74,7 @@ enum NoAnswer {
 }
 
 /// What may differ from one ledger to another.
-pub struct Options {
+pub struct SqliteOptions {
     clock: Clock,
 }
 
@@ -93,12 +91,12 @@ pub struct SqliteLedger {
     ended: CancellationToken,
     path: std::path::PathBuf,
     #[cfg(test)]
-    faults: Arc<CommitFaults>,
+    faults: Arc<writer::CommitFaults>,
 }
 
-// === impl Options ===
+// === impl SqliteOptions ===
 
-impl Options {
+impl SqliteOptions {
     /// With another clock than the system's. It decides when entries are too old.
     #[must_use]
     pub fn with_clock(clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
@@ -110,35 +108,35 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for SqliteOptions {
     fn default() -> Self {
         Self::with_clock(SystemTime::now)
     }
 }
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for SqliteOptions {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Options").finish_non_exhaustive()
+        formatter.debug_struct("SqliteOptions").finish_non_exhaustive()
     }
 }
 
 // === impl SqliteLedger ===
 
 impl SqliteLedger {
-    /// Opens the ledger in a file, which is made where there is none. It blocks for the time that
+    /// Opens the ledger in a file, which is made if it is missing. It blocks for the time that
     /// the disk takes.
     ///
     /// # Errors
     /// The file is not a ledger, is damaged, of a newer program, or where it is not safe.
     pub fn open(path: &Path) -> Result<Arc<Self>, OpenError> {
-        Self::open_with(path, Options::default())
+        Self::open_with(path, SqliteOptions::default())
     }
 
     /// Like [`SqliteLedger::open`], with options.
     ///
     /// # Errors
     /// Like [`SqliteLedger::open`].
-    pub fn open_with(path: &Path, options: Options) -> Result<Arc<Self>, OpenError> {
+    pub fn open_with(path: &Path, options: SqliteOptions) -> Result<Arc<Self>, OpenError> {
         let open::Opened { path, writer: connection, lock } = open::open(path)?;
         let (sender, orders) = mpsc::channel();
         let ledger = Self {
@@ -182,9 +180,11 @@ impl SqliteLedger {
         &self.path
     }
 
-    /// Takes no writes any more, finishes those that wait, and returns when they are in the file.
+    /// Takes no calls any more, finishes those that wait, and returns when nothing of the file is
+    /// open.
     pub async fn close(&self) {
         drop(lock(&self.orders).take());
+        self.readers.close().await;
         self.ended.cancelled().await;
     }
 
@@ -314,24 +314,5 @@ impl Ledger for SqliteLedger {
             drop(orders.send(Order::Look));
         }
         receiver
-    }
-}
-
-/// What a test lets go wrong with a commit.
-#[cfg(test)]
-#[derive(Debug, Default)]
-struct CommitFaults {
-    before: Mutex<Option<rusqlite::Error>>,
-    after: Mutex<Option<rusqlite::Error>>,
-}
-
-#[cfg(test)]
-impl CommitFaults {
-    fn before(&self) -> rusqlite::Result<()> {
-        lock(&self.before).take().map_or(Ok(()), Err)
-    }
-
-    fn after(&self) -> rusqlite::Result<()> {
-        lock(&self.after).take().map_or(Ok(()), Err)
     }
 }

@@ -158,12 +158,19 @@ async fn scrape(
     loop {
         let due = ticks.tick().await.duration_since(begun);
         let number = usize::try_from(due.as_millis() / beat.as_millis()).unwrap();
-        let page = tokio::time::timeout(SCRAPE_WAIT, page_of(&mut at, &socket)).await;
-        let page = page.ok().flatten();
+        let answer = tokio::time::timeout(SCRAPE_WAIT, page_of(&mut at, &socket)).await;
+        let page = match answer {
+            Ok(page) => {
+                recording.lock().unwrap().note(number, page.as_deref());
+                page
+            }
+            // An agent that is gone refuses at once. One that answers so late has no processor: in
+            // stretched time that would be minutes, so it counts as a scrape without time.
+            Err(_) => None,
+        };
         if page.is_none() {
             at = None;
         }
-        recording.lock().unwrap().note(number, page.as_deref());
         noted.send_modify(|(last, good)| {
             *last = number;
             if page.is_some() {

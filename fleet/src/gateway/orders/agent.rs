@@ -5,7 +5,7 @@ mod recorded;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use guest_agent_proto::agent_communication::{ErrorReason, MessageBody};
 use guest_agent_proto::agent_controlplane::{
@@ -16,7 +16,6 @@ use guest_agent_proto::rpc;
 use guest_fleet_core::desired::{Decision, desired};
 use guest_fleet_core::journal::{self as core_journal, Generations, Next, Order};
 use prost::Message;
-use rand::Rng;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -120,7 +119,7 @@ impl AgentTask {
         let record = match found.map_err(|error| unreadable(&error))? {
             Some(record) => record,
             None if shared.settings.unknown_agents == UnknownAgents::TakenIn => {
-                recorded::take_in(&*shared.ledger, &session.resource, SystemTime::now())
+                recorded::take_in(&*shared.ledger, &session.resource, shared.now())
                     .await
                     .map_err(|error| unreadable(&error))?
             }
@@ -131,10 +130,15 @@ impl AgentTask {
                 )));
             }
         };
-        let now = shared.settings.clock.wall();
-        let journal = Journal::open(shared.ledger.clone(), &session.resource, now)
-            .await
-            .map_err(|error| unreadable(&error))?;
+        let now = shared.settings.environment.wall();
+        let journal = Journal::open(
+            shared.ledger.clone(),
+            shared.settings.environment.clone(),
+            &session.resource,
+            now,
+        )
+        .await
+        .map_err(|error| unreadable(&error))?;
         Ok(Self {
             shared,
             session,
@@ -151,7 +155,12 @@ impl AgentTask {
     }
 
     pub(super) async fn run(mut self) {
-        let ended = self.serve().await;
+        let ending = self.shared.ending.clone();
+        let ended = tokio::select! {
+            // Whatever is being done: a write that was begun is carried out or not, whole.
+            () = ending.cancelled() => Ok(()),
+            ended = self.serve() => ended,
+        };
         // Nothing that waits for room in the transport leaves any more.
         lock(&self.allowed).clear();
         if let Err(status) = ended {
@@ -163,12 +172,10 @@ impl AgentTask {
     async fn serve(&mut self) -> Result<(), Status> {
         self.ask();
         let mut views = self.shared.views.watch();
-        let ending = self.shared.ending.clone();
         loop {
             let next = self.act().await?;
             tokio::select! {
                 biased;
-                () = ending.cancelled() => return Ok(()),
                 input = self.inputs.recv() => match input {
                     Some(input) => self.input(input).await?,
                     None => return Ok(()),
@@ -186,7 +193,7 @@ impl AgentTask {
     /// Asks for what an agent tells only when it is asked.
     fn ask(&mut self) {
         self.asked_at = Some(Instant::now());
-        let id = || uuid::Uuid::new_v4().to_string();
+        let id = || self.shared.settings.environment.id();
         let info = messages::pack_request(messages::GET_AGENT_INFO, &id(), &GetAgentInfo {});
         let list =
             messages::pack_request(messages::LIST_PLUGIN_STATES, &id(), &ListPluginStates {});
@@ -260,7 +267,7 @@ impl AgentTask {
     async fn event(&mut self, id: &str, event: PluginEventMessage) -> Result<(), Refused> {
         let last = self.last_events.get(&event.plugin_name).cloned();
         let agent = &*self.session.resource;
-        let appended = recorded::append(&*self.shared.ledger, agent, last, id, &event)
+        let appended = recorded::append(&*self.shared.ledger, agent, last, id, &event, self.shared.now())
             .await
             .map_err(|error| match error {
                 recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
@@ -275,7 +282,7 @@ impl AgentTask {
         self.last_events.insert(event.plugin_name.clone(), appended);
         let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
         let Some(told) = told(&event, &details) else { return Ok(()) };
-        let now = self.shared.settings.clock.wall();
+        let now = self.shared.settings.environment.wall();
         let plugin = event.plugin_name.as_str();
         self.journal.change(|journal| journal.told(plugin, &told, now)).await.map_err(Refused::from)
     }
@@ -283,7 +290,7 @@ impl AgentTask {
     /// Takes into the journal what a report or a list says of all plugins.
     async fn observe(&mut self) -> Result<(), Refused> {
         let Some(plugins) = self.told.plugins(Instant::now()) else { return Ok(()) };
-        let now = self.shared.settings.clock.wall();
+        let now = self.shared.settings.environment.wall();
         self.journal
             .change(|journal| {
                 let mut changed = false;
@@ -313,7 +320,7 @@ impl AgentTask {
             Some(status) => core_journal::Told::Refused(&status.message),
             None => core_journal::Told::Acknowledged,
         };
-        let now = self.shared.settings.clock.wall();
+        let now = self.shared.settings.environment.wall();
         let saved = self
             .journal
             .change(|journal| {
@@ -335,7 +342,7 @@ impl AgentTask {
     /// Orders what is due; returns when to look again.
     async fn act(&mut self) -> Result<Instant, Status> {
         let now = Instant::now();
-        let look = now + rand::rng().random_range(LOOK / 2..=LOOK);
+        let look = now + self.shared.settings.environment.jittered(LOOK);
         self.look_after(now).await;
         // Without a fresh view nothing leaves; its renewal wakes this task.
         let Some(known) = self.shared.views.fresh() else { return Ok(now + RESEND) };
@@ -366,7 +373,7 @@ impl AgentTask {
         }
         if now >= self.seen_at + recorded::SEEN {
             self.seen_at = now;
-            recorded::seen(&*self.shared.ledger, &self.session.resource, SystemTime::now()).await;
+            recorded::seen(&*self.shared.ledger, &self.session.resource, self.shared.now()).await;
         }
     }
 
@@ -379,7 +386,7 @@ impl AgentTask {
         let view = known.configuration.view();
         let agent = self.told.agent(&self.record);
         let settings = &self.shared.settings;
-        let wall = settings.clock.wall();
+        let wall = settings.environment.wall();
         let decisions = desired(view, &agent, wall, &*settings.zones);
         let plugins = self.told.plugins(now);
         let generations = self.told.generations();
@@ -390,6 +397,9 @@ impl AgentTask {
         lock(&self.allowed).retain(|plugin, _| {
             decisions.get(plugin).is_some_and(|decision| decision.permission.is_go())
         });
+        // What may not be handed over any more is not waited for either.
+        let allowed = lock(&self.allowed).clone();
+        self.flights.retain(|plugin, flight| allowed.get(plugin) == Some(&flight.message_id));
         for (plugin, decision) in &decisions {
             if !decision.permission.is_go() {
                 continue;
@@ -449,7 +459,8 @@ impl AgentTask {
         let as_of = known.as_of.unwrap_or_default();
         let (guarded_plugin, guarded_id) = (plugin.clone(), message_id.clone());
         let guard = Box::new(move || {
-            views.is_fresh(as_of) && lock(&allowed).get(&guarded_plugin) == Some(&guarded_id)
+            let is_allowed = lock(&allowed).get(&guarded_plugin) == Some(&guarded_id);
+            views.is_fresh(as_of) && is_allowed
         });
         let frame = compose::frame(&message_id, generation, body);
         let is_queued = self.session.hand_over(frame, guard);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{put, read_all, scan_all};
+use super::tools::{put, read_all, scan_all};
 use crate::ledger::{Appended, Bucket, Log, Revision, SharedLedger, Write, WriteError, bounds};
 
 const ABSENT: Revision = Revision::ABSENT;
@@ -30,7 +30,7 @@ fn heavy(bytes: usize) -> Vec<Write> {
     vec![write("heavy-a", value(half - 7)), write("heavy-b", value(bytes - half - 7))]
 }
 
-/// `what_is_at_a_bound_is_taken`
+/// What is at a bound is taken.
 pub async fn what_is_at_a_bound_is_taken(ledger: SharedLedger) {
     let longest = text(bounds::KEY_BYTES);
     for batch in [
@@ -52,7 +52,7 @@ pub async fn what_is_at_a_bound_is_taken(ledger: SharedLedger) {
     assert_eq!((last.id, last.value), (longest, large));
 }
 
-/// `what_is_beyond_a_bound_is_refused_and_changes_nothing`
+/// What is beyond a bound is refused and changes nothing.
 pub async fn what_is_beyond_a_bound_is_refused_and_changes_nothing(ledger: SharedLedger) {
     let before = ledger.write(BUCKET, vec![put("before", ABSENT, "")]).await.unwrap();
     let too_long = text(bounds::KEY_BYTES + 1);
@@ -100,7 +100,7 @@ pub async fn what_is_beyond_a_bound_is_refused_and_changes_nothing(ledger: Share
     assert!(scan_all(&ledger, BUCKET, &too_long, 10).await.is_empty());
 }
 
-/// `pages_have_a_bound`
+/// Pages have a bound.
 pub async fn pages_have_a_bound(ledger: SharedLedger) {
     for round in 0..3 {
         let batch = (0..bounds::BATCH).map(|at| put(&format!("{round}-{at}"), ABSENT, ""));

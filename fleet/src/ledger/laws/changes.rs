@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::{changes_all, contents, delete, follow, put};
+use super::tools::{changes_all, contents, delete, follow, put};
 use crate::ledger::{Bucket, Follower, ReadError, Revision, SharedLedger, bounds};
 
 const ABSENT: Revision = Revision::ABSENT;
 
-/// `changes_show_the_newest_state_of_every_key_once`
+/// Changes show the newest state of every key once.
 pub async fn changes_show_the_newest_state_of_every_key_once(ledger: SharedLedger) {
     let bucket = Bucket::Reports;
     let mut newest = BTreeMap::new();
@@ -36,7 +36,7 @@ pub async fn changes_show_the_newest_state_of_every_key_once(ledger: SharedLedge
     }
 }
 
-/// `changes_come_in_pages_that_tear_no_batch`
+/// Changes come in pages that tear no batch.
 pub async fn changes_come_in_pages_that_tear_no_batch(ledger: SharedLedger) {
     let bucket = Bucket::Agents;
     let mut batches = BTreeMap::new();
@@ -67,7 +67,7 @@ pub async fn changes_come_in_pages_that_tear_no_batch(ledger: SharedLedger) {
     assert!(batches.is_empty() && pages > 3, "{batches:?} are missing after {pages} pages");
 }
 
-/// `changes_show_deletions`
+/// Changes show deletions.
 pub async fn changes_show_deletions(ledger: SharedLedger) {
     let bucket = Bucket::Configuration;
     let made =
@@ -84,7 +84,7 @@ pub async fn changes_show_deletions(ledger: SharedLedger) {
     assert_eq!(found, [("a", Some(&b"new"[..]))], "the newest state alone");
 }
 
-/// `changes_reach_the_revision_that_was_asked_for`
+/// Changes reach the revision that was asked for.
 pub async fn changes_reach_the_revision_that_was_asked_for(ledger: SharedLedger) {
     let bucket = Bucket::Journal;
     let mut known: BTreeSet<String> = BTreeSet::new();
@@ -99,7 +99,7 @@ pub async fn changes_reach_the_revision_that_was_asked_for(ledger: SharedLedger)
     }
 }
 
-/// `changes_that_are_not_there_yet_are_unavailable`
+/// Changes that are not there yet are unavailable.
 pub async fn changes_that_are_not_there_yet_are_unavailable(ledger: SharedLedger) {
     let bucket = Bucket::Journal;
     let written = ledger.write(bucket, vec![put("key", ABSENT, "")]).await.unwrap();
@@ -110,7 +110,7 @@ pub async fn changes_that_are_not_there_yet_are_unavailable(ledger: SharedLedger
     }
 }
 
-/// `old_deletions_are_forgotten_and_said_to_be`
+/// Old deletions are forgotten and said to be.
 pub async fn old_deletions_are_forgotten_and_said_to_be(ledger: SharedLedger) {
     let bucket = Bucket::Agents;
     let first = ledger.write(bucket, vec![put("stays", ABSENT, "")]).await.unwrap();

@@ -1,6 +1,6 @@
 //! Laws of logs.
 
-use super::{is_conflict, read_all};
+use super::tools::{is_conflict, read_all};
 use crate::ledger::{Appended, Entry, Log, SharedLedger, bounds};
 
 async fn append(ledger: &SharedLedger, subject: &str, last: u64, id: &str) -> Appended {
@@ -8,7 +8,7 @@ async fn append(ledger: &SharedLedger, subject: &str, last: u64, id: &str) -> Ap
     ledger.append(Log::Events, subject, last, id, value).await.unwrap()
 }
 
-/// `entries_are_numbered_without_a_gap`
+/// Entries are numbered without a gap.
 pub async fn entries_are_numbered_without_a_gap(ledger: SharedLedger) {
     assert_eq!(ledger.last(Log::Events, "a.web").await.unwrap(), None);
     for number in 0..50 {
@@ -24,7 +24,7 @@ pub async fn entries_are_numbered_without_a_gap(ledger: SharedLedger) {
     assert!(entries.is_sorted_by(|a, b| a.position < b.position));
 }
 
-/// `the_same_id_again_is_the_same_entry`
+/// The same id again is the same entry.
 pub async fn the_same_id_again_is_the_same_entry(ledger: SharedLedger) {
     assert_eq!(append(&ledger, "a.web", 0, "one").await, Appended::New(1));
     assert_eq!(append(&ledger, "a.web", 1, "two").await, Appended::New(2));
@@ -37,7 +37,7 @@ pub async fn the_same_id_again_is_the_same_entry(ledger: SharedLedger) {
     assert_eq!(read_all(&ledger, "", 10).await.len(), 2);
 }
 
-/// `an_append_after_another_entry_than_the_last_conflicts`
+/// An append after another entry than the last conflicts.
 pub async fn an_append_after_another_entry_than_the_last_conflicts(ledger: SharedLedger) {
     let wrong = ledger.append(Log::Events, "a.web", 1, "one", "".into()).await;
     assert!(is_conflict(&wrong), "{wrong:?}");
@@ -51,7 +51,7 @@ pub async fn an_append_after_another_entry_than_the_last_conflicts(ledger: Share
     assert_eq!(append(&ledger, "a.web", 3, "new").await, Appended::New(4));
 }
 
-/// `a_subject_keeps_its_newest_entries`
+/// A subject keeps its newest entries.
 pub async fn a_subject_keeps_its_newest_entries(ledger: SharedLedger) {
     let beyond = bounds::ENTRIES + 7;
     append(&ledger, "b.web", 0, "of another subject").await;
@@ -65,7 +65,7 @@ pub async fn a_subject_keeps_its_newest_entries(ledger: SharedLedger) {
     assert_eq!(append(&ledger, "a.web", beyond, "next").await, Appended::New(beyond + 1));
 }
 
-/// `a_log_is_read_in_pages_from_a_position`
+/// A log is read in pages from a position.
 pub async fn a_log_is_read_in_pages_from_a_position(ledger: SharedLedger) {
     for number in 0..20 {
         for subject in ["a.web", "a.db", "ab.web", "b.web"] {
@@ -87,7 +87,7 @@ pub async fn a_log_is_read_in_pages_from_a_position(ledger: SharedLedger) {
     assert!(ledger.read(Log::Events, "a", u64::MAX, 5).await.unwrap().is_empty());
 }
 
-/// `subjects_do_not_disturb_each_other`
+/// Subjects do not disturb each other.
 pub async fn subjects_do_not_disturb_each_other(ledger: SharedLedger) {
     for subject in ["a", "A", "a ", "a\0", "ä", "a%", "🦀.web", "a'b"] {
         for number in 0..3 {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{contents, read_all};
+use super::tools::{contents, read_all};
 use crate::ledger::{Appended, Bucket, Log, Revision, SharedLedger, Write, WriteError, bounds};
 
 const BUCKETS: [Bucket; 2] = [Bucket::Agents, Bucket::Journal];
@@ -164,7 +164,7 @@ impl Model {
             }
             Call::Scan { bucket, prefix, limit } => {
                 let (bucket, prefix) = (BUCKETS[bucket], KEYS[prefix]);
-                let found = super::scan_all(ledger, bucket, prefix, limit).await;
+                let found = super::tools::scan_all(ledger, bucket, prefix, limit).await;
                 let mut found: Vec<_> = found.into_iter().map(|it| it.key).collect();
                 found.sort();
                 let expected: Vec<String> = self

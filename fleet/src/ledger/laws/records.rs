@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{delete, is_conflict, put, scan_all};
+use super::tools::{delete, is_conflict, put, scan_all};
 use crate::ledger::{Bucket, Revision, SharedLedger, WriteError};
 
 const ABSENT: Revision = Revision::ABSENT;
 
-/// `a_record_reads_back_as_it_was_written`
+/// A record reads back as it was written.
 pub async fn a_record_reads_back_as_it_was_written(ledger: SharedLedger) {
     for (key, value) in [("one", &b"value"[..]), ("empty", b""), ("bytes", &[0, 255, 0])] {
         let revision = ledger.write(Bucket::Agents, vec![put(key, ABSENT, value)]).await.unwrap();
@@ -24,7 +24,7 @@ pub async fn a_record_reads_back_as_it_was_written(ledger: SharedLedger) {
     assert_eq!(ledger.get(Bucket::Journal, "one").await.unwrap(), None, "another bucket");
 }
 
-/// `a_write_succeeds_only_against_the_newest_revision`
+/// A write succeeds only against the newest revision.
 pub async fn a_write_succeeds_only_against_the_newest_revision(ledger: SharedLedger) {
     let write = async |expected, value: &str| {
         ledger.write(Bucket::Journal, vec![put("key", expected, value)]).await
@@ -41,7 +41,7 @@ pub async fn a_write_succeeds_only_against_the_newest_revision(ledger: SharedLed
     assert_eq!((record.revision, &record.value[..]), (second, &b"second"[..]));
 }
 
-/// `a_deleted_record_is_absent_and_can_be_made_again`
+/// A deleted record is absent and can be made again.
 pub async fn a_deleted_record_is_absent_and_can_be_made_again(ledger: SharedLedger) {
     let bucket = Bucket::Configuration;
     let made = ledger.write(bucket, vec![put("key", ABSENT, "1")]).await.unwrap();
@@ -58,7 +58,7 @@ pub async fn a_deleted_record_is_absent_and_can_be_made_again(ledger: SharedLedg
     assert_eq!(ledger.get(bucket, "key").await.unwrap().unwrap().revision, again);
 }
 
-/// `to_delete_what_is_absent_asserts_that_it_is`
+/// To delete what is absent asserts that it is.
 pub async fn to_delete_what_is_absent_asserts_that_it_is(ledger: SharedLedger) {
     let bucket = Bucket::Configuration;
     let batch = vec![delete("absent", ABSENT), put("key", ABSENT, "1")];
@@ -70,7 +70,7 @@ pub async fn to_delete_what_is_absent_asserts_that_it_is(ledger: SharedLedger) {
     assert_eq!(ledger.get(bucket, "other").await.unwrap(), None);
 }
 
-/// `a_batch_happens_whole_or_not_at_all`
+/// A batch happens whole or not at all.
 pub async fn a_batch_happens_whole_or_not_at_all(ledger: SharedLedger) {
     let bucket = Bucket::Configuration;
     let keys: Vec<String> = (0..100).map(|number| format!("key-{number:03}")).collect();
@@ -97,7 +97,7 @@ pub async fn a_batch_happens_whole_or_not_at_all(ledger: SharedLedger) {
     }
 }
 
-/// `revisions_of_a_bucket_grow_and_those_of_others_stay`
+/// Revisions of a bucket grow and those of others stay.
 pub async fn revisions_of_a_bucket_grow_and_those_of_others_stay(ledger: SharedLedger) {
     let mut newest = ABSENT;
     for number in 0..20 {
@@ -112,7 +112,7 @@ pub async fn revisions_of_a_bucket_grow_and_those_of_others_stay(ledger: SharedL
     }
 }
 
-/// `every_text_is_a_key`
+/// Every text is a key.
 pub async fn every_text_is_a_key(ledger: SharedLedger) {
     let keys = [
         "a",
@@ -164,7 +164,7 @@ pub async fn every_text_is_a_key(ledger: SharedLedger) {
     }
 }
 
-/// `a_scan_sees_the_records_of_its_prefix_in_pages`
+/// A scan sees the records of its prefix in pages.
 pub async fn a_scan_sees_the_records_of_its_prefix_in_pages(ledger: SharedLedger) {
     let batch = (0..50).flat_map(|number| {
         ["agent/", "agent-", "agents/"].map(|prefix| put(&format!("{prefix}{number}"), ABSENT, ""))
@@ -187,7 +187,7 @@ pub async fn a_scan_sees_the_records_of_its_prefix_in_pages(ledger: SharedLedger
     assert_eq!(scan_all(&ledger, Bucket::Agents, "agent/", 0).await.len(), 50);
 }
 
-/// `a_scan_sees_every_record_that_is_there_throughout`
+/// A scan sees every record that is there throughout.
 pub async fn a_scan_sees_every_record_that_is_there_throughout(ledger: SharedLedger) {
     let bucket = Bucket::Agents;
     let stable: BTreeSet<String> = (0..600).map(|number| format!("agent-{number:04}-a")).collect();
@@ -217,7 +217,7 @@ pub async fn a_scan_sees_every_record_that_is_there_throughout(ledger: SharedLed
     writer.await.expect("the writer ends");
 }
 
-/// `a_watcher_is_woken_by_a_write_and_by_a_wake`
+/// A watcher is woken by a write and by a wake.
 pub async fn a_watcher_is_woken_by_a_write_and_by_a_wake(ledger: SharedLedger) {
     const LONG: Duration = Duration::from_secs(60);
     let mut watcher = ledger.watch(Bucket::Journal);

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often which fault happens. The default is none at all.
+/// How often which fault happens. By default nothing goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Share of reads, from 0 to 1, that answer what held up to eight writes ago.

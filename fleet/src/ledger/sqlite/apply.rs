@@ -1,6 +1,6 @@
 //! One write or append in the transaction of the writer: compares, then writes.
 //!
-//! Whoever calls makes a savepoint around it, so that a failure in the middle leaves nothing.
+//! The caller makes a savepoint around it, so that a failure in the middle leaves nothing.
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};

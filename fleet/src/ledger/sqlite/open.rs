@@ -42,7 +42,7 @@ pub enum OpenError {
     },
     /// Something else than a file is there.
     #[error(
-        "{} is a {kind}, and the ledger has to be a file: name a file, which is made where there is none",
+        "{} is a {kind}, and the ledger has to be a file: name a file, which is made if it is missing",
         .path.display()
     )]
     NotAFile {
@@ -167,7 +167,7 @@ pub(super) struct Opened {
     pub(super) lock: File,
 }
 
-/// Opens a ledger for writing; makes it where there is none.
+/// Opens a ledger for writing; makes it if it is missing.
 pub(super) fn open(path: &Path) -> Result<Opened, OpenError> {
     let path = std::path::absolute(path).map_err(|source| file(path, source))?;
     let folder = path.parent().unwrap_or(&path);
@@ -183,6 +183,13 @@ pub(super) fn open(path: &Path) -> Result<Opened, OpenError> {
     refuse_kind_and_mode(&path)?;
     let mut writer = connect(&path).map_err(|source| engine(&path, "open the file", source))?;
     settle(&path, &mut writer)?;
+    // The names of what was made: without them the disk has the content, and nobody finds it.
+    let synced = File::open(folder).and_then(|it| it.sync_all());
+    synced.map_err(|source| file(folder, source))?;
+    // A folder that this user cannot read was not made by it.
+    if let Some(Ok(parent)) = folder.parent().map(File::open) {
+        parent.sync_all().map_err(|source| file(folder, source))?;
+    }
     Ok(Opened { path, writer, lock })
 }
 
@@ -221,7 +228,7 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Opens the lock file of a ledger; makes it where there is none.
+/// Opens the lock file of a ledger; makes it if it is missing.
 pub(super) fn lock_file(path: &Path) -> io::Result<File> {
     let mut options = fs::OpenOptions::new();
     options.create(true).truncate(false).write(true).mode(0o600);
@@ -288,7 +295,11 @@ fn network_of(magic: u32) -> Option<&'static str> {
 
 /// Makes the settings, checks that they hold, and brings the tables to the newest version.
 fn settle(path: &Path, writer: &mut Connection) -> Result<(), OpenError> {
-    let found = schema::look(writer).map_err(|source| engine(path, "read the header", source))?;
+    // In one transaction, so that it is not half of what another process makes at this moment.
+    let found = writer
+        .transaction()
+        .and_then(|transaction| schema::look(&transaction))
+        .map_err(|source| engine(path, "read the header", source))?;
     refuse_foreign(path, found)?;
     let journal = write_ahead(writer)
         .map_err(|source| engine(path, "turn the write-ahead log on", source))?;

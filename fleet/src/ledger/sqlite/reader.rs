@@ -30,6 +30,8 @@ enum NoAnswer {
     Busy,
     #[error("the disk did not answer within {} s", ANSWER.as_secs())]
     Late,
+    #[error("the ledger was closed")]
+    Closed,
 }
 
 /// A read of the file that failed.
@@ -64,6 +66,16 @@ impl Readers {
         Self { path, turns, idle: Arc::default() }
     }
 
+    /// Waits for the reads that are under way, and takes no others.
+    pub(super) async fn close(&self) {
+        // All turns together; it fails where they are closed already.
+        let all = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
+        let turns = self.turns.acquire_many(all).await;
+        self.turns.close();
+        lock(&self.idle).clear();
+        drop(turns);
+    }
+
     /// Runs one read. `about` names what is read, for an error.
     pub(super) async fn run<T, R>(&self, about: &str, read: R) -> Result<T, ReadError>
     where
@@ -73,7 +85,7 @@ impl Readers {
         let turn = timeout(TURN, Arc::clone(&self.turns).acquire_owned()).await;
         let turn = match turn {
             Ok(Ok(turn)) => turn,
-            Ok(Err(closed)) => return Err(unavailable(closed)),
+            Ok(Err(_)) => return Err(unavailable(NoAnswer::Closed)),
             Err(_) => return Err(unavailable(NoAnswer::Busy)),
         };
         let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));

@@ -63,7 +63,7 @@ pub(super) enum Found {
     Foreign,
 }
 
-/// Looks at what a file is.
+/// Looks at what a file is, in the transaction of the caller.
 pub(super) fn look(connection: &Connection) -> rusqlite::Result<Found> {
     let number = |pragma| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id")?;

@@ -20,7 +20,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-use super::Clock;
 use super::apply::{self, NewEntry, Stopped};
 use crate::chain::Chain;
 use crate::ledger::watchers::Watchers;
@@ -44,6 +43,9 @@ const EXPIRE_AT_ONCE: usize = 1000;
 
 /// How often the writes of other processes are looked for while somebody watches.
 pub(super) const WATCH_EVERY: Duration = Duration::from_millis(500);
+
+/// Tells the time, in milliseconds since 1970.
+pub(super) type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// What the thread is asked for.
 #[derive(Debug)]
@@ -102,7 +104,7 @@ pub(super) struct Writer {
     /// Cancelled when the disk failed.
     pub(super) failed: CancellationToken,
     #[cfg(test)]
-    pub(super) faults: Arc<super::CommitFaults>,
+    pub(super) faults: Arc<CommitFaults>,
 }
 
 // === impl Writer ===
@@ -214,11 +216,11 @@ impl Writer {
             }
         }
         // Twice as many as came, so that a log in which nothing is young enough shrinks.
-        if appended > 0 {
-            if let Err(source) = apply::expire(&self.connection, now, 2 * appended) {
-                self.roll_back();
-                return Err(("delete old entries", source));
-            }
+        if appended > 0
+            && let Err(source) = apply::expire(&self.connection, now, 2 * appended)
+        {
+            self.roll_back();
+            return Err(("delete old entries", source));
         }
         Ok(outcomes)
     }
@@ -344,5 +346,29 @@ fn fail(operation: Operation, how: fn(EngineError) -> WriteError, failed: &Faile
     match operation.what {
         What::Write(_, _, answer) => drop(answer.send(Err(error))),
         What::Append(_, answer) => drop(answer.send(Err(error))),
+    }
+}
+
+/// What a test lets go wrong with every commit: an extended result code of SQLite.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(super) struct CommitFaults {
+    pub(super) before: std::sync::Mutex<Option<i32>>,
+    pub(super) after: std::sync::Mutex<Option<i32>>,
+}
+
+#[cfg(test)]
+impl CommitFaults {
+    fn before(&self) -> rusqlite::Result<()> {
+        Self::fail(*crate::lock::lock(&self.before))
+    }
+
+    fn after(&self) -> rusqlite::Result<()> {
+        Self::fail(*crate::lock::lock(&self.after))
+    }
+
+    fn fail(code: Option<i32>) -> rusqlite::Result<()> {
+        let error = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+        code.map_or(Ok(()), |code| Err(error(code)))
     }
 }

@@ -1,14 +1,16 @@
 //! The agent's journal as its session holds it: read once, then written by compare-and-swap.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use guest_fleet_core::journal::{Entry, Order, Told};
 use guest_fleet_core::time::Seconds;
 use prost::Message;
-use rand::Rng;
 use thiserror::Error;
 use tonic::Status;
 
+use super::super::environment::Environment;
+use super::super::removed;
 use crate::chain::Chain;
 use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
 use crate::records::journal::{JournalRecord, OrderRecord};
@@ -26,6 +28,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The journal of one agent.
 pub(super) struct Journal {
     ledger: SharedLedger,
+    environment: Arc<dyn Environment>,
     agent: String,
     record: JournalRecord,
     revision: Revision,
@@ -35,6 +38,7 @@ pub(super) struct Journal {
 pub(super) struct Draft {
     record: JournalRecord,
     agent: String,
+    environment: Arc<dyn Environment>,
     is_changed: bool,
 }
 
@@ -69,10 +73,11 @@ impl Journal {
     /// Reads the journal and writes the id of a new session into it.
     pub(super) async fn open(
         ledger: SharedLedger,
+        environment: Arc<dyn Environment>,
         agent: &str,
         now: Seconds,
     ) -> Result<Self, OpenError> {
-        let session = uuid::Uuid::new_v4().to_string();
+        let session = environment.id();
         let mut tries = 0;
         loop {
             tries += 1;
@@ -88,8 +93,13 @@ impl Journal {
             record.version = JournalRecord::VERSION;
             record.fenced = if record.session.is_empty() { 0 } else { now.0 };
             record.session.clone_from(&session);
-            let mut journal =
-                Self { ledger: ledger.clone(), agent: agent.to_owned(), record, revision };
+            let mut journal = Self {
+                ledger: ledger.clone(),
+                environment: environment.clone(),
+                agent: agent.to_owned(),
+                record,
+                revision,
+            };
             // Every entry is read now, so that a damaged one is known before anything is ordered.
             for entry in journal.record.plugins.values() {
                 entry.entry(agent).map_err(OpenError::Record)?;
@@ -103,7 +113,12 @@ impl Journal {
     }
 
     pub(super) fn draft(&self) -> Draft {
-        Draft { record: self.record.clone(), agent: self.agent.clone(), is_changed: false }
+        Draft {
+            record: self.record.clone(),
+            agent: self.agent.clone(),
+            environment: self.environment.clone(),
+            is_changed: false,
+        }
     }
 
     /// Whether an order was sent and is not settled.
@@ -143,8 +158,7 @@ impl Journal {
                 tracing::warn!(agent = %self.agent, error = %Chain(&error), "the journal was not written");
                 return Err(SaveError::Failed);
             }
-            let pause = rand::rng().random_range(PAUSE / 2..=PAUSE);
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(self.environment.jittered(PAUSE)).await;
         }
     }
 
@@ -161,7 +175,9 @@ impl Journal {
         };
         let record = records::decode::<JournalRecord>(&self.agent, &found.value);
         match record {
-            Ok(record) if record.session == self.record.session => {
+            Ok(record)
+                if record.session == self.record.session || removed::is(removed::Guard::Fence) =>
+            {
                 self.revision = found.revision;
                 if record == draft.record {
                     self.record = record;
@@ -230,7 +246,7 @@ impl Draft {
         record.set(&entry);
         self.is_changed = true;
         let order = record.order.as_mut()?;
-        order.message_id = uuid::Uuid::new_v4().to_string();
+        order.message_id = self.environment.id();
         order.body = body;
         Some(order.clone())
     }

@@ -107,11 +107,12 @@ pub(super) async fn append(
     last: Option<Last>,
     id: &str,
     event: &PluginEventMessage,
+    now: SystemTime,
 ) -> Result<Last, AppendError> {
     let subject = subject(agent, &event.plugin_name);
     let record = EventRecord {
         version: EventRecord::VERSION,
-        received: Some(SystemTime::now().into()),
+        received: Some(now.into()),
         event: event.encode_to_vec(),
     };
     let value: bytes::Bytes = record.encode_to_vec().into();

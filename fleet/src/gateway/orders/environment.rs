@@ -1,25 +1,32 @@
-//! The clocks that orders depend on.
+//! What orders take from the machine they are given on: clocks, ids and chance.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guest_fleet_core::time::Seconds;
+use rand::Rng;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What time it is. Tests bring their own.
-pub trait Clock: Send + Sync + 'static {
+/// The machine as the gateway sees it. A test brings its own, so that a run follows from a seed.
+pub trait Environment: Send + Sync + 'static {
     /// The time of day.
     fn wall(&self) -> Seconds;
 
     /// Time since some moment, that goes on while the machine sleeps and that nobody sets: a gateway
     /// that was suspended must not take its view for a new one.
     fn since_boot(&self) -> Duration;
+
+    /// A random time between half of the longest and the longest.
+    fn jittered(&self, longest: Duration) -> Duration;
+
+    /// An id that nobody else has: of a message, a session, a gateway.
+    fn id(&self) -> String;
 }
 
-/// The machine's clocks.
+/// The real machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MachineClock;
+pub struct Machine;
 
-impl Clock for MachineClock {
+impl Environment for Machine {
     fn wall(&self) -> Seconds {
         Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
     }
@@ -28,5 +35,13 @@ impl Clock for MachineClock {
         let now = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
         Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+
+    fn jittered(&self, longest: Duration) -> Duration {
+        rand::rng().random_range(longest / 2..=longest)
+    }
+
+    fn id(&self) -> String {
+        uuid::Uuid::new_v4().to_string()
     }
 }

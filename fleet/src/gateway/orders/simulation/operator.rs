@@ -1,0 +1,117 @@
+//! An operator who changes the configuration again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use guest_fleet_core::desired::Agent;
+use guest_fleet_core::selector::{OwnLabels, Selector};
+use guest_fleet_core::view::{
+    ANY_ARCHITECTURE, Archive, Assignment, Hold, Plugins, Release, ReleaseName, Target, View,
+};
+use prost::Message;
+use tokio::time::Instant;
+
+use super::world::{Configured, World};
+use crate::ledger::{Bucket, Ledger, Revision, Write};
+use crate::lock::lock;
+use crate::records::configuration::{AssignmentRecord, HoldRecord, ReleaseRecord, release_key};
+
+pub(super) const PLUGINS: [&str; 2] = ["p", "q"];
+const REVISIONS: [&str; 3] = ["1", "2", "3"];
+
+/// An agent as decisions see it in this world.
+pub(super) fn agent(id: &str) -> Agent {
+    Agent { id: id.to_owned(), architecture: "amd64".to_owned(), ..Agent::default() }
+}
+
+pub(super) async fn work(world: Arc<World>) {
+    let mut view = View::default();
+    remember(&world, &view);
+    for plugin in PLUGINS {
+        for revision in REVISIONS {
+            let name = ReleaseName { plugin: plugin.to_owned(), revision: revision.to_owned() };
+            let archive = Archive { digest: "ab".repeat(32), url: String::new() };
+            let archives = [(ANY_ARCHITECTURE.to_owned(), archive)].into();
+            let release = Release { archives, order: Vec::new() };
+            let key = release_key(&name);
+            let value = ReleaseRecord::of(&name, &release).encode_to_vec();
+            view.releases.insert(name, release);
+            put(&world, &key, Some(value), &view).await;
+        }
+    }
+    while !world.is_calm() {
+        change(&world, &mut view).await;
+        tokio::time::sleep(world.time(Duration::from_secs(8))).await;
+    }
+    // In the end nothing is held, so that everything comes about.
+    view.holds.clear();
+    put(&world, "hold/freeze", None, &view).await;
+}
+
+async fn change(world: &World, view: &mut View) {
+    let pick = |bound: usize| usize::try_from(world.below(bound as u64)).unwrap_or(0);
+    if pick(5) == 0 {
+        let hold = Hold {
+            selector: Selector::all(),
+            own_labels: OwnLabels::Ignored,
+            plugins: Plugins::All,
+            reason: "freeze".to_owned(),
+            by: "ann".to_owned(),
+            until: None,
+        };
+        let value = if view.holds.remove("freeze").is_none() {
+            let value = HoldRecord::of(&hold).encode_to_vec();
+            view.holds.insert("freeze".to_owned(), hold);
+            Some(value)
+        } else {
+            None
+        };
+        return put(world, "hold/freeze", value, view).await;
+    }
+    let plugin = PLUGINS[pick(PLUGINS.len())];
+    let name = format!("of-{plugin}");
+    let target = match pick(REVISIONS.len() + 1) {
+        0 => Target::Absent,
+        at => Target::Revision(REVISIONS[at - 1].to_owned()),
+    };
+    let assignment = Assignment {
+        plugin: plugin.to_owned(),
+        target,
+        selector: Selector::all(),
+        own_labels: OwnLabels::Ignored,
+        priority: 0,
+        attempt: 0,
+    };
+    let value = AssignmentRecord::of(&assignment).encode_to_vec();
+    view.assignments.insert(name.clone(), assignment);
+    put(world, &format!("assignment/{name}"), Some(value), view).await;
+}
+
+/// Writes until it is certain that it is written.
+async fn put(world: &World, key: &str, value: Option<Vec<u8>>, view: &View) {
+    world.trace(|| format!("the operator writes {key}"));
+    remember(world, view);
+    let value = value.map(bytes::Bytes::from);
+    loop {
+        let found = world.ledger.get(Bucket::Configuration, key).await;
+        if let Ok(found) = found {
+            let expected = found.map_or(Revision::ABSENT, |record| record.revision);
+            let write = Write { key: key.to_owned(), expected, value: value.clone() };
+            if world.ledger.write(Bucket::Configuration, vec![write]).await.is_ok() {
+                break;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Only now it is certain that the configuration before does not count any more.
+    let mut history = lock(&world.history);
+    let now = Instant::now();
+    let newest = history.len().saturating_sub(1);
+    for configured in &mut history[..newest] {
+        configured.until.get_or_insert(now);
+    }
+}
+
+fn remember(world: &World, view: &View) {
+    lock(&world.history).push(Configured { view: view.clone(), until: None });
+}
