@@ -32,6 +32,7 @@ mod context;
 mod dev;
 mod doctor;
 mod ends;
+mod enroll;
 mod events;
 mod explain;
 mod failure;
@@ -138,6 +139,8 @@ enum Verb {
     Pack(pack::Flags),
     /// Make a pair of keys to sign archives with
     Keygen(keygen::Flags),
+    /// Make this machine an agent of a fleet, with a certificate of its own
+    Enroll(enroll::Flags),
     /// Make, list and revoke tokens for HTTP
     HttpToken(http_token::Flags),
     /// Check or show the configuration
@@ -231,6 +234,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Dev(args) => dev::run(args, context),
         Verb::Pack(flags) => pack::run(flags, context),
         Verb::Keygen(flags) => keygen::run(flags, context),
+        Verb::Enroll(flags) => wait_for(enroll::run(flags, context)),
         Verb::HttpToken(flags) => http_token::run(flags, context),
         Verb::Config(flags) => config_verb::run(flags, context),
         Verb::Completions(flags) => completions::run(&flags, &Arguments::command(), context),

@@ -8,6 +8,7 @@ pub mod config;
 pub mod dev;
 mod display;
 pub mod doctor;
+pub mod enroll;
 pub mod forward;
 pub mod hostinfo;
 pub mod install;

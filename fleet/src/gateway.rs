@@ -6,6 +6,7 @@
 //!                                   outbox ◄── ControlPlane      (configure, list, wait, events)
 //! ```
 
+pub mod admission;
 mod core;
 mod delivery;
 pub mod desk;

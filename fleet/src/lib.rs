@@ -25,13 +25,15 @@ mod chain;
 pub mod cli;
 pub mod configuration;
 pub mod declarations;
+pub mod enroll;
+pub mod front;
 pub mod gateway;
 mod hex;
 pub mod ledger;
 mod lock;
 pub mod metadata;
 pub mod records;
-
+pub mod tls;
 pub mod zones;
 
 pub use artifacts::ArtifactServer;

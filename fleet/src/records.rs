@@ -14,6 +14,7 @@ pub mod report;
 
 #[cfg(test)]
 mod tests;
+pub mod token;
 
 use prost::Message;
 use thiserror::Error;

@@ -2,7 +2,7 @@
 //!
 //! The order of start and stop is drawn in [`agent`](super).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -33,6 +33,8 @@ use crate::api::http::Http;
 use crate::api::local::LocalApi;
 use crate::api::peers;
 use crate::config::{Auth, Config, ProcessEnvironment};
+use crate::enroll::files::Identity;
+use crate::enroll::renew;
 use crate::forward::Forwarder;
 use crate::hostinfo::machine::MachineFacts;
 use crate::install::Pipeline;
@@ -182,6 +184,7 @@ impl Service {
         };
         tasks.start(Task::Http, http.serve());
         follow_client_certificate(config, certificates, &mut tasks);
+        renew_client_certificate(config, &mut tasks);
         let (stop_api, api_stopped) = oneshot::channel::<()>();
         let counters = adapters.counters;
         let (launcher, counted) = (adapters.launcher.clone(), counters.clone());
@@ -311,6 +314,7 @@ impl Service {
             Task::GivingMemoryBack,
             Task::StateDirectory,
             Task::ClientCertificate,
+            Task::Renewal,
         ] {
             self.tasks.end(task).await;
         }
@@ -387,6 +391,17 @@ fn follow_client_certificate(config: &Config, certificates: Certificates, tasks:
         let following = certificates.follow(Use::ControlPlane, file, CERTIFICATE_PAUSE);
         tasks.start(Task::ClientCertificate, async {
             following.await;
+        });
+    }
+}
+
+/// Renews the certificate that the agent shows to its control plane, if a fleet issued it.
+fn renew_client_certificate(config: &Config, tasks: &mut Tasks) {
+    let (control, identity) = (&config.control_plane, Identity::below(&config.agent.state_dir));
+    let is_shown = identity.agent() == Path::new(&control.client_cert);
+    if control.enabled && control.auth == Auth::Mtls && is_shown {
+        tasks.start(Task::Renewal, async {
+            renew::keep(identity).await;
         });
     }
 }

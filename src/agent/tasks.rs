@@ -39,6 +39,8 @@ pub(super) enum Task {
     StateDirectory,
     /// Follows when the client certificate ends.
     ClientCertificate,
+    /// Renews the certificate that a fleet issued.
+    Renewal,
 }
 
 /// What the end of a task means while the service runs.
@@ -81,7 +83,8 @@ impl Task {
             | Self::LossReport
             | Self::LogLossReport
             | Self::GivingMemoryBack
-            | Self::ClientCertificate => Meaning::Nothing,
+            | Self::ClientCertificate
+            | Self::Renewal => Meaning::Nothing,
         }
     }
 
@@ -100,7 +103,8 @@ impl Task {
             | Self::LogLossReport
             | Self::GivingMemoryBack
             | Self::StateDirectory
-            | Self::ClientCertificate => Ending::Abort,
+            | Self::ClientCertificate
+            | Self::Renewal => Ending::Abort,
         }
     }
 }

@@ -17,8 +17,8 @@ use super::plan::Planned;
 use super::registry::show;
 use super::support_bundle::{self, manifest};
 use super::{
-    act, audit, config_verb, doctor, explain, http_token, keygen, logs, man, pack, status, submit,
-    top, vm_event, wait,
+    act, audit, config_verb, doctor, enroll, explain, http_token, keygen, logs, man, pack, status,
+    submit, top, vm_event, wait,
 };
 use crate::config;
 
@@ -219,6 +219,13 @@ pub const DOCUMENTS: &[Document] = &[
         form: Form::Whole,
         about: "The keys that were made",
         schema: printed::<keygen::KeysJson<'static>>,
+    },
+    Document {
+        name: "enroll",
+        commands: &["enroll"],
+        form: Form::Whole,
+        about: "The agent that this machine became, and what its configuration has to say",
+        schema: printed::<enroll::EnrolledJson<'static>>,
     },
     Document {
         name: "http-token",

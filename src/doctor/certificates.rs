@@ -7,9 +7,7 @@ use std::time::SystemTime;
 
 use super::check::{Finding, Host, Severity};
 use crate::config::Auth;
-use crate::net::certificate::{
-    Pair, PairError, PairFiles, REMIND_BEFORE, Validity, open_to_others,
-};
+use crate::net::certificate::{Pair, PairError, PairFiles, Validity, open_to_others};
 use crate::net::certificates::shown;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
@@ -54,12 +52,12 @@ fn unusable(keys: [&str; 2], error: &PairError) -> Finding {
 }
 
 fn validity(key: &str, file: &str, validity: Validity, now: SystemTime) -> Option<Finding> {
-    let Validity { from, until } = validity;
+    let (Validity { from, until }, remind_at) = (validity, validity.remind_at());
     let (severity, what) = if now < from {
         (Severity::Error, format!("the certificate in {file} is valid only from {}", shown(from)))
     } else if until < now {
         (Severity::Error, format!("the certificate in {file} ended at {}", shown(until)))
-    } else if until <= now + REMIND_BEFORE {
+    } else if remind_at <= now {
         (Severity::Warning, format!("the certificate in {file} ends at {}", shown(until)))
     } else {
         return None;

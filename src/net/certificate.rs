@@ -18,9 +18,8 @@ use sha2::{Digest, Sha256};
 /// Largest certificate or key file that is read, in bytes.
 const MAX_PEM: u64 = 1 << 20;
 
-/// How long before the end of a certificate people are reminded of it. Programs that renew
-/// certificates do so earlier.
-pub const REMIND_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
+/// How long before the end of a certificate people are reminded of it at the earliest.
+const REMIND_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// The files of a certificate and of its key. They may be one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +87,14 @@ impl Validity {
     #[must_use]
     pub fn holds(&self, at: SystemTime) -> bool {
         self.from <= at && at <= self.until
+    }
+
+    /// From when on people are reminded of the end: two weeks before, or when a quarter of a shorter
+    /// life is left. Programs that renew certificates do so earlier.
+    #[must_use]
+    pub fn remind_at(&self) -> SystemTime {
+        let life = self.until.duration_since(self.from).unwrap_or_default();
+        self.until - REMIND_BEFORE.min(life / 4)
     }
 }
 

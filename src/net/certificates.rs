@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::certificate::{self, REMIND_BEFORE};
+use super::certificate::{self, Validity};
 
 /// All certificates. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +27,8 @@ pub enum Use {
 pub struct Known {
     /// Where it was read from.
     pub file: PathBuf,
-    /// When it ends.
-    pub until: SystemTime,
+    /// When it is valid.
+    pub validity: Validity,
     /// What is wrong beside its end, a sentence each.
     pub problems: Vec<String>,
 }
@@ -70,7 +70,7 @@ impl Certificates {
     /// When the certificates end.
     #[must_use]
     pub fn ends(&self) -> Vec<(Use, SystemTime)> {
-        self.all().iter().map(|(of, known)| (*of, known.until)).collect()
+        self.all().iter().map(|(of, known)| (*of, known.validity.until)).collect()
     }
 
     /// What is wrong with the certificates, a sentence each.
@@ -91,9 +91,7 @@ impl Certificates {
             let wanted = file.clone();
             let reading = tokio::task::spawn_blocking(move || certificate::validity(&wanted));
             if let Ok(Ok(validity)) = reading.await {
-                let known =
-                    Known { file: file.clone(), until: validity.until, problems: Vec::new() };
-                self.note(of, known);
+                self.note(of, Known { file: file.clone(), validity, problems: Vec::new() });
             }
             tokio::time::sleep(pause).await;
         }
@@ -106,12 +104,13 @@ impl Certificates {
 
 /// A sentence about a certificate that ends soon or has ended.
 fn end(of: Use, known: &Known, now: SystemTime) -> Option<String> {
-    if known.until > now + REMIND_BEFORE {
+    let Validity { until, .. } = known.validity;
+    if known.validity.remind_at() > now {
         return None;
     }
-    let ends = if known.until < now { "ended" } else { "ends" };
+    let ends = if until < now { "ended" } else { "ends" };
     let (owner, file) = (of.owner(), known.file.display());
-    let at = shown(known.until);
+    let at = shown(until);
     Some(format!(
         "{owner} ({file}) {ends} at {at}; put a new one with its key in place of the files, which the \
          agent reads by itself"
@@ -136,7 +135,8 @@ mod tests {
     fn two_weeks_before_its_end_a_certificate_is_a_trouble() {
         let certificates = Certificates::default();
         let until = SystemTime::UNIX_EPOCH + 1000 * DAY;
-        let known = Known { file: "/etc/tls.crt".into(), until, problems: Vec::new() };
+        let validity = Validity { from: until - 90 * DAY, until };
+        let known = Known { file: "/etc/tls.crt".into(), validity, problems: Vec::new() };
         certificates.note(Use::Http, known.clone());
         assert_eq!(certificates.ends(), [(Use::Http, until)]);
         assert!(certificates.troubles(until - 15 * DAY).is_empty());

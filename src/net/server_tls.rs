@@ -168,8 +168,8 @@ impl Keeper {
                  {key}`, and get another certificate if another user may have read the key"
             ));
         }
-        let (file, until) = (self.files.certificate.clone(), self.validity.until);
-        self.certificates.note(Use::Http, Known { file, until, problems });
+        let (file, validity) = (self.files.certificate.clone(), self.validity);
+        self.certificates.note(Use::Http, Known { file, validity, problems });
     }
 }
 

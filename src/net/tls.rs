@@ -51,14 +51,19 @@ struct Pem {
     client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What a connection is secured with.
+/// What a connection of the link is secured with.
 pub(super) async fn config(files: &TlsFiles) -> Result<Arc<rustls::ClientConfig>, TlsError> {
+    client_config(files).await.map(Arc::new)
+}
+
+/// What a client of HTTP/2 is secured with by these files.
+pub(crate) async fn client_config(files: &TlsFiles) -> Result<rustls::ClientConfig, TlsError> {
     let files = files.clone();
     // The system's authorities are read there, too.
     let config = tokio::task::spawn_blocking(move || {
         Pem::read(&files)?.config().map_err(TlsError::Unusable)
     });
-    config.await.map_err(|_| TlsError::Aborted)?.map(Arc::new)
+    config.await.map_err(|_| TlsError::Aborted)?
 }
 
 impl Pem {

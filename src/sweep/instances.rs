@@ -27,7 +27,10 @@ use crate::os::remove::DeleteError;
 use crate::store;
 
 /// What this agent keeps in the state directory beside the folders of instances.
-const OF_THE_AGENT: [&str; 2] = ["lock", crate::hostinfo::IDENTITY_FILE];
+const OF_THE_AGENT: [&str; 3] = ["lock", crate::hostinfo::IDENTITY_FILE, ENROLMENT];
+
+/// Where the machine's certificate is; see the wing `enroll`.
+const ENROLMENT: &str = crate::enroll::FOLDER;
 
 /// What this agent keeps in the folder of an instance, in the order in which it is deleted: the
 /// store, which proves whose the folder is, goes last.

@@ -23,6 +23,7 @@ mod crash_points;
 mod degraded;
 mod doctor;
 mod download;
+mod enrolment;
 mod escape;
 mod examples;
 mod fleet;

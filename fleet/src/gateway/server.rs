@@ -15,12 +15,15 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use crate::front::{FrontLimits, Rate};
+use crate::gateway::admission::{Admission, Anyone, Bearer};
 use crate::gateway::core::Core;
 use crate::gateway::desk::Desk;
 use crate::gateway::faults::Faults;
 use crate::gateway::settings::{Limits, RateLimits, Timings};
 use crate::gateway::store::{MemoryStore, Store};
 use crate::lock::lock;
+use crate::tls::Secured;
 
 pub use address::{AddressError, Listen};
 pub use error::StartError;
@@ -30,6 +33,15 @@ pub(crate) use listener::{SocketFile, bind_unix};
 
 /// How long a shutdown waits for connections to end.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// The connections over TLS: a handshake takes about a millisecond of a processor.
+const FRONT: FrontLimits = FrontLimits {
+    rate: Rate { per_second: 500.0, burst: 2000.0 },
+    // Many agents may share an address behind a gateway of their network.
+    rate_per_address: Some(Rate { per_second: 100.0, burst: 1000.0 }),
+    connections: 100_000,
+    handshake: Duration::from_secs(10),
+};
 
 /// A running control plane. Clones are the same one; when the last is dropped it stops.
 ///
@@ -60,6 +72,9 @@ struct Running {
 pub struct Builder {
     listen: Vec<Listen>,
     tls: Option<ServerTls>,
+    secured: Option<Secured>,
+    admission: Option<Arc<dyn Admission>>,
+    front: Option<FrontLimits>,
     store: Option<Arc<dyn Store>>,
     desk: Option<Arc<dyn Desk>>,
     bearer_token: Option<String>,
@@ -91,6 +106,25 @@ impl Builder {
     /// Speaks TLS on the TCP addresses.
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Speaks TLS on the TCP addresses with what is the newest of this channel; it offers `h2`.
+    /// [`Builder::tls`] then counts no more.
+    pub fn secured(mut self, secured: Secured) -> Self {
+        self.secured = Some(secured);
+        self
+    }
+
+    /// Decides who is which agent. [`Builder::bearer_token`] then counts no more.
+    pub fn admission(mut self, admission: Arc<dyn Admission>) -> Self {
+        self.admission = Some(admission);
+        self
+    }
+
+    /// Sets the bounds of the connections over TLS.
+    pub fn front(mut self, limits: FrontLimits) -> Self {
+        self.front = Some(limits);
         self
     }
 
@@ -154,21 +188,24 @@ impl Builder {
             self.bearer_token,
         );
         let core = Arc::new(core.announcing_fleet(self.announces_fleet));
+        let admission = self.admission.unwrap_or_else(|| match &core.bearer_token {
+            Some(token) => Arc::new(Bearer::new(token)),
+            None => Arc::new(Anyone),
+        });
+        let secured = match (self.secured, self.tls) {
+            (Some(secured), _) => Some(secured),
+            (None, Some(tls)) => Some(tls.secured().map_err(StartError::Tls)?),
+            (None, None) => None,
+        };
+        let front = self.front.unwrap_or(FRONT);
         let mut listeners = Vec::new();
         for address in &self.listen {
-            listeners.push(listener::bind(address, self.tls.as_ref()).await?);
+            listeners.push(listener::bind(address, secured.as_ref()).await?);
         }
         let bound = listeners.iter().map(listener::Listener::bound).collect();
         let mut tasks = Vec::new();
         for listener in listeners {
-            match listener.serve(core.clone()) {
-                Ok(task) => tasks.push(task),
-                Err(error) => {
-                    // The listeners that serve already stop again.
-                    core.shutdown.cancel();
-                    return Err(error);
-                }
-            }
+            tasks.push(listener.serve(core.clone(), admission.clone(), front));
         }
         let running = Running { core, bound, tasks: Mutex::new(tasks) };
         Ok(ControlPlane { running: Arc::new(running) })

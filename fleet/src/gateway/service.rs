@@ -16,6 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use crate::gateway::admission::Admission;
 use crate::gateway::core::{Core, ToAgent};
 use crate::gateway::frame::FrameContent;
 use crate::gateway::session::{self, Identity, OUT_QUEUE, refusal};
@@ -29,6 +30,7 @@ const FLEET_VERSION: u64 = 1;
 /// The service on one listener.
 pub(crate) struct Service {
     pub(crate) core: Arc<Core>,
+    pub(crate) admission: Arc<dyn Admission>,
 }
 
 #[async_trait]
@@ -39,7 +41,7 @@ impl AgentCommunication for Service {
         &self,
         request: Request<Streaming<StreamAgentMessagesRequest>>,
     ) -> Result<Response<Self::StreamAgentMessagesStream>, Status> {
-        let identity = Identity::read(&self.core, request.metadata())?;
+        let identity = Identity::read(&self.admission, &request).await?;
         let (out, frames) = mpsc::channel(OUT_QUEUE);
         tokio::spawn(session::open(self.core.clone(), identity, request.into_inner(), out));
         let mut response = Response::new(ReceiverStream::new(frames));
@@ -63,7 +65,7 @@ impl AgentCommunication for Service {
         &self,
         request: Request<SendAgentMessageRequest>,
     ) -> Result<Response<SendAgentMessageResponse>, Status> {
-        let identity = Identity::read(&self.core, request.metadata())?;
+        let identity = Identity::read(&self.admission, &request).await?;
         let message = request.into_inner();
         if message.resource_id != *identity.resource || message.channel_id != *identity.channel {
             return Err(invalid("resource or channel differ from the request metadata"));

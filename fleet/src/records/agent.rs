@@ -46,9 +46,27 @@ pub struct AgentRecord {
     /// It was enrolled for a short life: archived after an hour of silence.
     #[prost(bool, tag = "12")]
     pub is_ephemeral: bool,
-    /// The last boot ids that it reported, the newest last; at most four.
-    #[prost(string, repeated, tag = "13")]
-    pub boot_ids: Vec<String>,
+    /// The last boots that it reported, the newest last; at most four.
+    #[prost(message, repeated, tag = "13")]
+    pub boots: Vec<Boot>,
+    /// When it was revoked: nothing that it shows admits it, until an operator has it enrolled anew.
+    #[prost(message, optional, tag = "14")]
+    pub revoked: Option<Timestamp>,
+    /// Certificates that are not listed and were issued until then are revoked. It stays when the
+    /// agent is enrolled anew.
+    #[prost(message, optional, tag = "15")]
+    pub revoked_before: Option<Timestamp>,
+}
+
+/// A start of the machine, as the agent reported it.
+#[derive(Clone, PartialEq, Message)]
+pub struct Boot {
+    /// The kernel's boot id.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// When it was reported last.
+    #[prost(message, optional, tag = "2")]
+    pub seen: Option<Timestamp>,
 }
 
 /// A certificate that was issued to an agent.

@@ -3,18 +3,20 @@
 //! Parses the command line and runs [`serve`] or a verb of the library; answers go to stdout, logs and
 //! failures to stderr.
 
-mod desired;
 mod ledger;
 mod serve;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use guest_fleet::artifacts::named::Named;
 use guest_fleet::cli;
 use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::failure::{Exit, Failure};
+use guest_fleet::configuration::Configuration;
+use guest_fleet::ledger::Existing;
 use guest_fleet::zones::IanaZones;
 use tracing_subscriber::EnvFilter;
 
@@ -40,8 +42,26 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Serve agents until SIGTERM or SIGINT; SIGHUP reads the desired state again.
-    Serve(serve::Options),
+    /// Serve agents until SIGTERM or SIGINT.
+    Serve(Box<serve::Options>),
+    /// Make, show and rotate the fleet's authority.
+    #[command(subcommand)]
+    Ca(cli::ca::Verb),
+    /// Push, list and delete artifacts.
+    Artifact(cli::artifact::ArtifactArgs),
+    /// Copy the ledger while it is in use.
+    Backup {
+        /// The new file.
+        path: PathBuf,
+    },
+    /// Put a copy in the place of the ledger, which nothing may use meanwhile.
+    Restore {
+        /// The copy.
+        from: PathBuf,
+        /// Replace the ledger that is there; it is lost.
+        #[arg(long)]
+        replace: bool,
+    },
     #[command(flatten)]
     Fleet(cli::Verb),
 }
@@ -58,22 +78,45 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return ended(Err(Failure::of(Exit::Failed, &error))),
     };
-    match arguments.verb {
-        Verb::Serve(options) => match runtime.block_on(serve::run(options)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error:#}");
-                ExitCode::FAILURE
-            }
-        },
-        Verb::Fleet(verb) => {
-            let output = if arguments.json { Output::Json } else { Output::Text };
-            ended(runtime.block_on(run(&verb, &arguments.ledger, output)))
-        }
-    }
+    let output = if arguments.json { Output::Json } else { Output::Text };
+    ended(runtime.block_on(dispatch(arguments.verb, &arguments.ledger, output)))
 }
 
-async fn run(verb: &cli::Verb, path: &std::path::Path, output: Output) -> Result<Exit, Failure> {
+async fn dispatch(verb: Verb, path: &Path, output: Output) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Serve(options) => {
+            let served = serve::run(*options, ledger::open(path)?).await;
+            served.map_err(|error| Failure::of(Exit::Failed, error.as_ref()))?;
+        }
+        Verb::Ca(verb) => cli::ca::run(verb, output, &mut io::stdout().lock())
+            .map_err(|error| Failure::of(Exit::Failed, &error))?,
+        Verb::Artifact(options) => {
+            let named = async || {
+                let ledger = ledger::open(path).map_err(|failure| failure.text())?;
+                let read = Configuration::load(&*ledger).await;
+                let read = read.map_err(|error| error.to_string())?;
+                Ok(Named::of(read.view()))
+            };
+            cli::artifact::run(options, named, &mut io::stdout().lock())
+                .await
+                .map_err(|error| Failure::of(Exit::Failed, &error))?;
+        }
+        Verb::Backup { path: copy } => {
+            let ledger = ledger::open(path)?;
+            let made = ledger.backup(&copy).await;
+            made.map_err(|error| Failure::of(Exit::Failed, &error))?;
+        }
+        Verb::Restore { from, replace } => {
+            let existing = if replace { Existing::Replace } else { Existing::Refuse };
+            let restored = ledger::restored(from, path.to_owned(), existing).await;
+            restored?;
+        }
+        Verb::Fleet(verb) => return run(&verb, path, output).await,
+    }
+    Ok(Exit::Done)
+}
+
+async fn run(verb: &cli::Verb, path: &Path, output: Output) -> Result<Exit, Failure> {
     let ledger = ledger::open(path)?;
     let sudo = std::env::var("SUDO_USER").ok();
     let mut context = Context {

@@ -1,20 +1,33 @@
-//! The verb `serve`: starts the servers, prints events, stops on a signal.
+//! The verb `serve`: opens the ledger, starts everything on it, stops on a signal.
 
-use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use guest_fleet::store::{FileStore, Store, StoreBounds};
-use guest_fleet::{AgentEvent, ArtifactServer, ControlPlane, Listen, ServerTls};
+use guest_fleet::artifacts::Digest;
+use guest_fleet::artifacts::listener::{ArtifactListener, Delivery, Limits, ListenerOptions};
+use guest_fleet::artifacts::named::Named;
+use guest_fleet::artifacts::place::Place;
+use guest_fleet::artifacts::store::Bounds;
+use guest_fleet::artifacts::tls::PairFiles;
+use guest_fleet::configuration::Configuration;
+use guest_fleet::enroll::listener::{Admits, secure};
+use guest_fleet::enroll::{Authorities, Enrolment, Revocations, Server, Settings, server};
+use guest_fleet::gateway::admission::{Mutual, Watched};
+use guest_fleet::gateway::orders::{OrderSettings, Orders, UnknownAgents};
+use guest_fleet::ledger::{Bucket, Ledger, SqliteLedger};
+use guest_fleet::{ControlPlane, Listen, ServerTls};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use crate::desired::{self, Desired};
+/// How often the releases are looked at where nothing reports a change.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// The options of `serve`.
 #[derive(Args)]
@@ -22,6 +35,19 @@ pub(crate) struct Options {
     /// Where agents connect: `unix:/path` or `ADDRESS:PORT`; may be given several times.
     #[arg(long, required = true, value_name = "ADDRESS")]
     listen: Vec<Listen>,
+    /// Directory of the fleet's authority (`guest-fleet ca init`): agents have to be enrolled, and
+    /// the TCP addresses get their certificates from it.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["tls_cert", "token_file"])]
+    ca: Option<PathBuf>,
+    /// DNS name or IP address under which agents reach this machine; may be given several times.
+    #[arg(long = "name", value_name = "NAME", default_value = "127.0.0.1", requires = "ca")]
+    names: Vec<String>,
+    /// Where machines enrol, over HTTPS.
+    #[arg(long, value_name = "ADDRESS", requires = "ca")]
+    enroll_listen: Option<SocketAddr>,
+    /// Where agents that enrol are told to connect, such as `https://fleet.example:7443`.
+    #[arg(long, value_name = "URL", requires = "enroll_listen")]
+    gateway_url: Option<String>,
     /// TLS certificate chain for the TCP addresses, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -34,171 +60,198 @@ pub(crate) struct Options {
     /// File with the bearer token that agents must show.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Keep state in this directory; without it state is lost at the end.
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
-    /// Send every agent the plugins in this directory: one JSON ConfigurePlugin per file.
-    #[arg(long, value_name = "DIR")]
-    desired: Option<PathBuf>,
-    /// Serve the files in this directory over HTTP.
-    #[arg(long, value_name = "DIR")]
-    artifacts: Option<PathBuf>,
-    /// Loopback address of the artifact server.
+    /// Serve artifacts from here: a directory or `s3://bucket/prefix`.
+    #[arg(long, value_name = "PLACE")]
+    artifacts: Option<Place>,
+    /// Address of the artifact listener; without a certificate it has to be one of this machine.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", requires = "artifacts")]
-    artifacts_listen: SocketAddr,
+    artifacts_listen: Listen,
+    /// Certificate chain of the artifact listener, PEM; read again when it changes.
+    #[arg(long, value_name = "FILE", requires_all = ["artifacts", "artifacts_key"])]
+    artifacts_cert: Option<PathBuf>,
+    /// Private key of that certificate, PEM.
+    #[arg(long, value_name = "FILE", requires = "artifacts_cert")]
+    artifacts_key: Option<PathBuf>,
+    /// Where agents fetch artifacts, where that is not the listener itself.
+    #[arg(long, value_name = "URL")]
+    artifacts_url: Option<String>,
+    /// File with the tokens of those who may upload artifacts, one per line.
+    #[arg(long, value_name = "FILE", requires = "artifacts")]
+    upload_token_file: Option<PathBuf>,
 }
 
-/// Serves until SIGTERM or SIGINT.
-pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
+/// Serves until SIGTERM or SIGINT, or until the ledger fails.
+pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let ending = CancellationToken::new();
+    let mut tasks = JoinSet::new();
 
-    let mut desired = read_desired(&options)?;
-    let artifacts = start_artifacts(&options).await?;
-    let control_plane = start_control_plane(&options).await?;
+    let artifacts = start_artifacts(&options, &ledger, &ending, &mut tasks).await?;
+    let url = options.artifacts_url.clone();
+    let orders = Orders::new(
+        ledger.clone(),
+        OrderSettings {
+            artifacts: url.or_else(|| artifacts.as_ref().map(|it| it.endpoint().to_owned())),
+            unknown_agents: match options.ca {
+                Some(_) => UnknownAgents::Refused,
+                None => UnknownAgents::TakenIn,
+            },
+            ..OrderSettings::default()
+        },
+    );
+    tasks.spawn(orders.clone().run());
+    let authorities = match &options.ca {
+        Some(directory) => Some(Authorities::open(directory).await?),
+        None => None,
+    };
+    let control_plane =
+        start_gateway(&options, &ledger, &orders, authorities.as_ref(), &ending, &mut tasks)
+            .await?;
+    let enrolment = start_enrolment(&options, &ledger, authorities).await?;
+
     for endpoint in control_plane.endpoints() {
         say(format_args!("listening {endpoint}"));
     }
-    let events = tokio::spawn(print_events(control_plane.clone()));
-
-    let mut changes = control_plane.connection_changes();
-    let mut greeted = HashSet::new();
-    loop {
-        greet_new_agents(&control_plane, &desired, &mut greeted).await;
-        tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = hangup.recv() => {
-                match read_desired(&options) {
-                    Ok(new) => {
-                        desired = new;
-                        send_to_all(&control_plane, &desired).await;
-                    }
-                    Err(error) => eprintln!("the desired state was not read again: {error:#}"),
-                }
-            }
-            changed = changes.changed() => changed.context("the control plane ended")?,
-        }
+    if let Some(artifacts) = &artifacts {
+        say(format_args!("artifacts {}", artifacts.endpoint()));
     }
+    if let Some(enrolment) = &enrolment {
+        say(format_args!("enrolment https://{}", enrolment.address()));
+    }
+
+    let failed = ledger.failed();
+    let ended = tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+        () = failed.cancelled() => Err(anyhow::anyhow!(
+            "the ledger `{}` failed, and what it holds may not be durable: see the log, then start again",
+            ledger.path().display()
+        )),
+    };
     say(format_args!("stopping"));
+    orders.stop();
+    ending.cancel();
     control_plane.shutdown().await;
-    events.abort();
+    if let Some(enrolment) = enrolment {
+        enrolment.shutdown().await;
+    }
     if let Some(artifacts) = artifacts {
         artifacts.shutdown().await;
     }
-    Ok(())
+    // The gateway takes its heartbeat back.
+    drop(tokio::time::timeout(LOOK, tasks.join_all()).await);
+    ledger.close().await;
+    ended
 }
 
-async fn start_control_plane(options: &Options) -> anyhow::Result<ControlPlane> {
-    let mut builder = ControlPlane::builder();
+async fn start_gateway(
+    options: &Options,
+    ledger: &Arc<SqliteLedger>,
+    orders: &Arc<Orders>,
+    authorities: Option<&Authorities>,
+    ending: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<ControlPlane> {
+    let mut builder = ControlPlane::builder().announces_fleet(true).desk(orders.clone());
     for address in &options.listen {
         builder = builder.listen(address.clone());
+    }
+    if let Some(authorities) = authorities {
+        let secured =
+            secure(authorities, options.names.clone(), Admits::Agents, &[b"h2"], ending.clone())?;
+        let revocations = Revocations::default();
+        tasks.spawn(revocations.clone().follow(ledger.clone(), ending.clone()));
+        let mutual = Arc::new(Mutual::new(authorities.current().fleet().clone()));
+        builder = builder.secured(secured).admission(Arc::new(Watched::new(mutual, revocations)));
     }
     if let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) {
         builder = builder.tls(ServerTls {
             certificate: read_text(certificate)?,
             key: read_text(key)?,
-            client_ca: options.tls_client_ca.as_ref().map(read_text).transpose()?,
+            client_ca: options.tls_client_ca.as_deref().map(read_text).transpose()?,
         });
     }
     if let Some(path) = &options.token_file {
         builder = builder.bearer_token(read_text(path)?.trim());
     }
-    if let Some(directory) = &options.state {
-        let store = FileStore::open(directory, StoreBounds::default())
-            .with_context(|| format!("failed to open the state in `{}`", directory.display()))?;
-        for path in store.set_aside() {
-            eprintln!("a damaged file was set aside as `{}`", path.display());
-        }
-        let store: Arc<dyn Store> = Arc::new(store);
-        builder = builder.store(store);
-    }
     Ok(builder.start().await?)
 }
 
-async fn start_artifacts(options: &Options) -> anyhow::Result<Option<ArtifactServer>> {
-    let Some(directory) = &options.artifacts else { return Ok(None) };
-    let server = ArtifactServer::start(options.artifacts_listen).await?;
-    server.publish_directory(directory);
-    say(format_args!("artifacts {}", server.url("")));
-    Ok(Some(server))
+async fn start_enrolment(
+    options: &Options,
+    ledger: &Arc<SqliteLedger>,
+    authorities: Option<Authorities>,
+) -> anyhow::Result<Option<Server>> {
+    let (Some(address), Some(authorities)) = (options.enroll_listen, authorities) else {
+        return Ok(None);
+    };
+    let settings = Settings { gateway: options.gateway_url.clone(), ..Settings::default() };
+    let enrolment = Enrolment::new(authorities, ledger.clone(), settings);
+    let names = options.names.clone();
+    Ok(Some(Server::start(address, names, enrolment, server::Limits::default()).await?))
 }
 
-fn read_desired(options: &Options) -> anyhow::Result<Desired> {
-    options.desired.as_deref().map_or_else(|| Ok(Desired::new()), desired::read)
+async fn start_artifacts(
+    options: &Options,
+    ledger: &Arc<SqliteLedger>,
+    ending: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<Option<ArtifactListener>> {
+    let Some(place) = &options.artifacts else { return Ok(None) };
+    let named = Arc::new(Mutex::new(Arc::new(Named::default())));
+    tasks.spawn(follow_releases(ledger.clone(), named.clone(), ending.clone()));
+    let known = move |plugin: &str, digest: &Digest| {
+        let named = named.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        named.releases(digest).any(|release| release.plugin == plugin)
+    };
+    let tls = match (&options.artifacts_cert, &options.artifacts_key) {
+        (Some(certificate), Some(key)) => {
+            Some(PairFiles { certificate: certificate.clone(), key: key.clone() })
+        }
+        _ => None,
+    };
+    let listener = ArtifactListener::start(ListenerOptions {
+        listen: options.artifacts_listen.clone(),
+        tls,
+        store: place.open(Bounds::default()).await?,
+        known: Arc::new(known),
+        upload_tokens: options.upload_token_file.clone(),
+        delivery: Delivery::default(),
+        limits: Limits::default(),
+    })
+    .await?;
+    Ok(Some(listener))
 }
 
-fn read_text(path: &PathBuf) -> anyhow::Result<String> {
-    fs::read_to_string(path).with_context(|| format!("failed to read `{}`", path.display()))
-}
-
-/// Prints which streams began and ended, and sends newly connected agents the entries that they
-/// lack.
-async fn greet_new_agents(
-    control_plane: &ControlPlane,
-    desired: &Desired,
-    greeted: &mut HashSet<(u64, Arc<str>)>,
+/// Keeps up with which artifacts the releases name.
+async fn follow_releases(
+    ledger: Arc<SqliteLedger>,
+    named: Arc<Mutex<Arc<Named>>>,
+    ending: CancellationToken,
 ) {
-    let connected: HashSet<_> =
-        control_plane.agents().into_iter().map(|agent| (agent.stream, agent.resource)).collect();
-    for (_, resource) in greeted.difference(&connected) {
-        say(format_args!("disconnected {}", resource.escape_debug()));
-    }
-    for (_, resource) in connected.difference(greeted) {
-        say(format_args!("connected {}", resource.escape_debug()));
-        send_missing(control_plane, resource, desired).await;
-    }
-    *greeted = connected;
-}
-
-/// Sends new entries to every known agent, connected or not.
-async fn send_to_all(control_plane: &ControlPlane, desired: &Desired) {
-    match control_plane.store().resources().await {
-        Ok(resources) => {
-            let connected = control_plane.agents().into_iter().map(|a| a.resource.to_string());
-            let all: HashSet<String> = resources.into_iter().chain(connected).collect();
-            for resource in all {
-                send_missing(control_plane, &resource, desired).await;
-            }
-        }
-        Err(error) => {
-            eprintln!("{:#}", anyhow::Error::from(error).context("the agents cannot be listed"))
-        }
-    }
-}
-
-async fn send_missing(control_plane: &ControlPlane, resource: &str, desired: &Desired) {
-    let shown = resource.escape_debug();
-    match desired::bring_up_to_date(control_plane, resource, desired).await {
-        Ok(0) => {}
-        Ok(count) => say(format_args!("configured {shown} plugins={count}")),
-        Err(error) => eprintln!("{shown} was not configured: {error:#}"),
-    }
-}
-
-async fn print_events(control_plane: ControlPlane) {
-    let mut events = control_plane.subscribe_events();
+    let mut changes = ledger.watch(Bucket::Configuration);
+    let mut configuration = Configuration::default();
     loop {
-        match events.recv().await {
-            Ok(event) => say(format_args!("{}", line(&event))),
-            Err(RecvError::Lagged(missed)) => say(format_args!("missed events={missed}")),
-            Err(RecvError::Closed) => return,
+        let after = configuration.through();
+        match configuration.catch_up(&*ledger, after).await {
+            Ok(true) => {
+                let found = Arc::new(Named::of(configuration.view()));
+                *named.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            }
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "the releases were not read"),
+        }
+        tokio::select! {
+            () = ending.cancelled() => return,
+            _ = changes.changed() => {}
+            () = tokio::time::sleep(LOOK) => {}
         }
     }
 }
 
-/// The event as one line; control characters in an agent's texts are escaped.
-fn line(event: &AgentEvent) -> String {
-    let at = event.event.event_timestamp.map(|at| at.to_string()).unwrap_or_default();
-    format!(
-        "event {} {} plugin={:?} revision={:?} at={at} details={:?}",
-        event.resource.escape_debug(),
-        event.kind().as_str_name(),
-        event.plugin(),
-        event.revision(),
-        event.details(),
-    )
+fn read_text(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("failed to read `{}`", path.display()))
 }
 
 /// Prints a line to stdout. A closed stdout does not stop the server.

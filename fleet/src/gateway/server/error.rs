@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::address::Listen;
+use crate::tls::TlsError;
 
 /// Why a control plane could not start.
 #[derive(Debug, Error)]
@@ -30,5 +31,5 @@ pub enum StartError {
     },
     /// Certificate, key or client authority are unusable.
     #[error("the TLS configuration is unusable")]
-    Tls(#[source] tonic::transport::Error),
+    Tls(#[source] TlsError),
 }

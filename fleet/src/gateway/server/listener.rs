@@ -11,15 +11,20 @@ use std::time::Duration;
 use futures_util::{Stream, stream};
 use guest_agent_proto::agent_communication::agent_communication_server::AgentCommunicationServer;
 use tokio::net::{TcpListener, UnixListener, UnixSocket, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
 use tonic::transport::server::Router;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use super::address::Listen;
 use super::error::StartError;
 use crate::chain::Chain;
+use crate::front::{Connection, Front, FrontLimits, Rate};
+use crate::gateway::admission::Admission;
 use crate::gateway::core::Core;
 use crate::gateway::service::Service;
+use crate::tls::{self, Clients, Secured, TlsError};
 
 /// Pause after a failed accept, which is mostly a lack of descriptors and does not pass at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -52,11 +57,26 @@ pub(super) enum Bound {
 /// A bound socket that is not served yet.
 pub(super) enum Listener {
     Unix(UnixListener, SocketFile),
-    Tcp(TcpListener, SocketAddr, Option<ServerTls>),
+    Tcp(TcpListener, SocketAddr, Option<Secured>),
 }
 
 /// Removes the socket's file when dropped.
 pub(crate) struct SocketFile(PathBuf);
+
+// === impl ServerTls ===
+
+impl ServerTls {
+    /// What the listeners are secured with; it never changes.
+    pub(super) fn secured(&self) -> Result<Secured, TlsError> {
+        let clients = match &self.client_ca {
+            Some(pem) => Clients::Known(tls::certificates(pem).ok_or(TlsError::Authority)?),
+            None => Clients::Any,
+        };
+        let certified = tls::certified(&self.certificate, &self.key)?;
+        let config = tls::server_config(certified, clients, &[b"h2"])?;
+        Ok(watch::Sender::new(config).subscribe())
+    }
+}
 
 impl Bound {
     pub(super) fn endpoint(&self) -> String {
@@ -84,17 +104,17 @@ impl Drop for SocketFile {
 
 pub(super) async fn bind(
     address: &Listen,
-    tls: Option<&ServerTls>,
+    secured: Option<&Secured>,
 ) -> Result<Listener, StartError> {
     let failed = |source| StartError::Listen { address: address.clone(), source };
     match address {
-        Listen::Tcp(socket) if tls.is_none() && !socket.ip().is_loopback() => {
+        Listen::Tcp(socket) if secured.is_none() && !socket.ip().is_loopback() => {
             Err(StartError::PlaintextOffLoopback(*socket))
         }
         Listen::Tcp(socket) => {
             let listener = TcpListener::bind(socket).await.map_err(failed)?;
             let bound = listener.local_addr().map_err(failed)?;
-            Ok(Listener::Tcp(listener, bound, tls.cloned()))
+            Ok(Listener::Tcp(listener, bound, secured.cloned()))
         }
         Listen::Unix(path) => {
             if UnixStream::connect(path).await.is_ok() {
@@ -131,45 +151,47 @@ impl Listener {
     }
 
     /// Serves until the core shuts down.
-    pub(super) fn serve(self, core: Arc<Core>) -> Result<JoinHandle<()>, StartError> {
-        let shutdown = core.shutdown.clone().cancelled_owned();
-        Ok(match self {
-            Self::Unix(listener, file) => {
-                let router = router(core, None)?;
+    pub(super) fn serve(
+        self,
+        core: Arc<Core>,
+        admission: Arc<dyn Admission>,
+        front: FrontLimits,
+    ) -> JoinHandle<()> {
+        let shutdown = core.shutdown.clone();
+        let router = router(core, admission);
+        match self {
+            Self::Unix(listener, file) => tokio::spawn(async move {
+                let accepted = accept_unix(listener);
+                let shutdown = shutdown.cancelled_owned();
+                report(router.serve_with_incoming_shutdown(accepted, shutdown).await);
+                drop(file);
+            }),
+            Self::Tcp(listener, _, secured) => {
+                // Without TLS there is only loopback, and nothing that costs.
+                let limits = match secured {
+                    Some(_) => front,
+                    None => FrontLimits { rate: Rate::ANY, rate_per_address: None, ..front },
+                };
+                let connections = Front::new(limits).serve(listener, secured, shutdown.clone());
                 tokio::spawn(async move {
-                    let accepted = accept_unix(listener);
+                    let accepted = ReceiverStream::new(connections);
+                    let shutdown = shutdown.cancelled_owned();
                     report(router.serve_with_incoming_shutdown(accepted, shutdown).await);
-                    drop(file);
                 })
             }
-            Self::Tcp(listener, _, tls) => {
-                let router = router(core, tls)?;
-                tokio::spawn(async move {
-                    let accepted = accept_tcp(listener);
-                    report(router.serve_with_incoming_shutdown(accepted, shutdown).await);
-                })
-            }
-        })
+        }
     }
 }
 
-fn router(core: Arc<Core>, tls: Option<ServerTls>) -> Result<Router, StartError> {
+fn router(core: Arc<Core>, admission: Arc<dyn Admission>) -> Router {
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .http2_max_header_list_size(HEADER_BYTES)
         .max_concurrent_streams(STREAMS_PER_CONNECTION);
-    if let Some(tls) = tls {
-        let mut config =
-            ServerTlsConfig::new().identity(Identity::from_pem(tls.certificate, tls.key));
-        if let Some(authority) = tls.client_ca {
-            config = config.client_ca_root(Certificate::from_pem(authority));
-        }
-        server = server.tls_config(config).map_err(StartError::Tls)?;
-    }
     let message_bytes = core.limits.message_bytes;
-    let service = AgentCommunicationServer::new(Service { core });
-    Ok(server.add_service(service.max_decoding_message_size(message_bytes)))
+    let service = AgentCommunicationServer::new(Service { core, admission });
+    server.add_service(service.max_decoding_message_size(message_bytes))
 }
 
 fn report(served: Result<(), tonic::transport::Error>) {
@@ -178,30 +200,13 @@ fn report(served: Result<(), tonic::transport::Error>) {
     }
 }
 
-fn accept_tcp(
-    listener: TcpListener,
-) -> impl Stream<Item = io::Result<tokio::net::TcpStream>> + Send + 'static {
-    stream::unfold(listener, |listener| async {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    // Without it a small frame waits for the acknowledgement of the one before.
-                    drop(stream.set_nodelay(true));
-                    return Some((Ok(stream), listener));
-                }
-                Err(error) => pause(&error).await,
-            }
-        }
-    })
-}
-
 fn accept_unix(
     listener: UnixListener,
-) -> impl Stream<Item = io::Result<UnixStream>> + Send + 'static {
+) -> impl Stream<Item = io::Result<Connection>> + Send + 'static {
     stream::unfold(listener, |listener| async {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => return Some((Ok(stream), listener)),
+                Ok((stream, _)) => return Some((Ok(Connection::unix(stream)), listener)),
                 Err(error) => pause(&error).await,
             }
         }

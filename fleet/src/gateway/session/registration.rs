@@ -11,14 +11,15 @@ use guest_agent_proto::agent_communication::{
     ErrorReason, RegisterConnection, StreamAgentMessagesRequest, stream_agent_messages_request,
 };
 use guest_agent_proto::rpc;
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use super::{Ending, Session, refusal, response};
 use crate::chain::Chain;
+use crate::front::PeerInfo;
+use crate::gateway::admission::{Admission, Admitted, Peer};
 use crate::gateway::core::{AgentRef, Core, SessionHandle, ToAgent, Verdict};
 use crate::gateway::desk::OpenSession;
 use crate::gateway::faults::RefusalForm;
@@ -27,27 +28,60 @@ use crate::gateway::frame::FrameContent;
 const AUTHENTICATION: &str = "authentication";
 const RESOURCE_ID: &str = "agent-communication-resource-id";
 const CHANNEL_ID: &str = "agent-communication-channel-id";
+/// How often a stream is looked at without a hint that something changed: certificates end.
+const RECHECK: Duration = Duration::from_secs(60);
 /// Longest resource id and channel that are accepted, in bytes.
 const MAX_ID_BYTES: usize = 255;
 
-/// Resource id and channel of an agent, from the request metadata.
-#[derive(Clone, Debug)]
+/// Who opened a stream: resource id and channel from the request metadata, and what admitted it.
+#[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) resource: Arc<str>,
     pub(crate) channel: Arc<str>,
+    admitted: Admitted,
+    admission: Arc<dyn Admission>,
 }
 
 // === impl Identity ===
 
 impl Identity {
-    /// Reads the metadata of a call and checks the token, if the server expects one.
-    pub(crate) fn read(core: &Core, metadata: &MetadataMap) -> Result<Self, Status> {
+    /// Reads the metadata of a call, and asks whether its sender is that agent.
+    pub(crate) async fn read<T: Sync>(
+        admission: &Arc<dyn Admission>,
+        request: &Request<T>,
+    ) -> Result<Self, Status> {
+        let metadata = request.metadata();
         let resource = required(metadata, RESOURCE_ID)?;
         let channel = required(metadata, CHANNEL_ID)?;
-        if let Some(expected) = &core.bearer_token {
-            check_token(metadata, expected)?;
+        let bearer = metadata
+            .get(AUTHENTICATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("Bearer "));
+        let info = request.extensions().get::<PeerInfo>().cloned().unwrap_or_default();
+        let admitted = admission.admit(&Peer { info: &info, bearer }, resource).await?;
+        let admission = admission.clone();
+        Ok(Self { resource: resource.into(), channel: channel.into(), admitted, admission })
+    }
+
+    /// Waits until what admitted the stream admits it no longer.
+    async fn expelled(&self) -> Status {
+        let mut changes = self.admission.changes();
+        loop {
+            let changed = async {
+                match &mut changes {
+                    Some(changes) => changes.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            // Where nobody tells of changes any more, the clock alone counts.
+            let is_over = matches!(tokio::time::timeout(RECHECK, changed).await, Ok(Err(_)));
+            if is_over {
+                changes = None;
+            }
+            if let Err(status) = self.admission.still(&self.admitted) {
+                return status;
+            }
         }
-        Ok(Self { resource: resource.into(), channel: channel.into() })
     }
 }
 
@@ -63,7 +97,10 @@ pub(crate) async fn open(
         Ok(mut session) => {
             let stream = session.handle.stream;
             tracing::info!(resource = %identity.resource, stream, "agent connected");
-            let ending = session.serve().await;
+            let ending = tokio::select! {
+                ending = session.serve() => ending,
+                status = identity.expelled() => Ending::Status(status),
+            };
             tracing::info!(resource = %identity.resource, stream, "agent disconnected");
             ending
         }
@@ -239,21 +276,5 @@ fn required<'a>(metadata: &'a MetadataMap, key: &str) -> Result<&'a str, Status>
         0 => Err(invalid("is empty")),
         length if length > MAX_ID_BYTES => Err(invalid("is longer than 255 bytes")),
         _ => Ok(value),
-    }
-}
-
-fn check_token(metadata: &MetadataMap, expected: &str) -> Result<(), Status> {
-    let token = metadata
-        .get(AUTHENTICATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "));
-    let unauthenticated =
-        |problem: &str| refusal(Code::Unauthenticated, ErrorReason::InvalidStreamHeaders, problem);
-    let token = token.ok_or_else(|| unauthenticated("the bearer token is missing"))?;
-    // Digests are compared so that the time taken reveals nothing about the token.
-    if Sha256::digest(token) == Sha256::digest(expected) {
-        Ok(())
-    } else {
-        Err(unauthenticated("the bearer token is wrong"))
     }
 }

@@ -1,0 +1,136 @@
+//! The renewal of the machine's certificate, at two thirds of its life.
+//!
+//! A renewal that fails is tried again, less and less often, until long after the certificate
+//! ended: the server takes it for a while then. The link reads the files for its next stream.
+
+use std::convert::Infallible;
+use std::time::{Duration, SystemTime};
+
+use guest_agent_actors::error::Chain;
+use tracing::{info, warn};
+
+use super::files::{Enrolled, Identity, IdentityError};
+use super::key::Key;
+use super::request::{RequestError, Server, Trust};
+use crate::net::tls::ClientCertificate;
+
+/// Longest sleep: clocks of machines jump, and machines are suspended.
+const LOOK: Duration = Duration::from_secs(60);
+/// Waits after failures, before their jitter.
+const FIRST_WAIT: Duration = Duration::from_secs(30);
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// The share of the time that is left at the renewal by which it may be later, so that machines that
+/// were enrolled together do not renew together.
+const SPREAD: f64 = 0.2;
+
+/// Why there is no new certificate.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RenewError {
+    #[error(transparent)]
+    Files(#[from] IdentityError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("the files could not be used in time")]
+    Aborted,
+}
+
+/// Renews the certificate for as long as the agent runs. Without an enrolment it only waits for one.
+pub async fn keep(identity: Identity) -> Infallible {
+    let (mut failures, mut jitter): (u32, f64) = (0, rand::random());
+    loop {
+        let enrolled = read(&identity).await;
+        let wait = match &enrolled {
+            Ok(Some(enrolled)) => due(enrolled, jitter)
+                .duration_since(SystemTime::now())
+                .ok()
+                .filter(|wait| !wait.is_zero()),
+            Ok(None) => Some(LOOK),
+            Err(_) => None,
+        };
+        if let Some(wait) = wait {
+            tokio::time::sleep(wait.min(LOOK)).await;
+            continue;
+        }
+        let renewed = match enrolled {
+            Ok(Some(enrolled)) => renew(&identity, &enrolled).await,
+            Ok(None) => continue,
+            Err(error) => Err(error),
+        };
+        jitter = rand::random();
+        match renewed {
+            Ok(enrolled) => {
+                failures = 0;
+                info!(agent = enrolled.agent_id, "the agent's certificate was renewed");
+            }
+            Err(error) => {
+                let wait = wait_after(failures, jitter);
+                failures = failures.saturating_add(1);
+                warn!(error = %Chain(&error), wait = ?wait, "the agent's certificate was not renewed");
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+}
+
+/// When a certificate is renewed; the jitter is between 0 and 1.
+fn due(enrolled: &Enrolled, jitter: f64) -> SystemTime {
+    let left = Duration::from_secs(enrolled.ends.saturating_sub(enrolled.renew_at));
+    let renew_at = Duration::from_secs(enrolled.renew_at);
+    SystemTime::UNIX_EPOCH + renew_at + left.mul_f64(SPREAD * jitter)
+}
+
+fn wait_after(failures: u32, jitter: f64) -> Duration {
+    let wait = FIRST_WAIT.saturating_mul(1 << failures.min(10)).min(LONGEST_WAIT);
+    wait.mul_f64(0.5 + jitter / 2.0)
+}
+
+async fn read(identity: &Identity) -> Result<Option<Enrolled>, RenewError> {
+    let identity = identity.clone();
+    let reading = tokio::task::spawn_blocking(move || identity.enrolled());
+    Ok(reading.await.map_err(|_| RenewError::Aborted)??)
+}
+
+/// Gets the next certificate, with a new key, and puts it in place.
+pub(super) async fn renew(
+    identity: &Identity,
+    enrolled: &Enrolled,
+) -> Result<Enrolled, RenewError> {
+    let shown = ClientCertificate { certificate: identity.agent(), key: identity.agent() };
+    let server = Server::new(&enrolled.server, &Trust::File(identity.trust()), Some(shown)).await?;
+    let key = Key::make().map_err(IdentityError::Key)?;
+    let granted = server.renew(key.request().map_err(IdentityError::Key)?).await?;
+    if granted.agent_id != enrolled.agent_id || granted.fleet_id != enrolled.fleet_id {
+        let problem = "it is for another agent or fleet".to_owned();
+        return Err(IdentityError::Answer(problem).into());
+    }
+    let (identity, address) = (identity.clone(), enrolled.server.clone());
+    let putting = tokio::task::spawn_blocking(move || identity.put(&address, &key, &granted));
+    Ok(putting.await.map_err(|_| RenewError::Aborted)??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_renewed_at_its_time_or_a_little_later() {
+        let enrolled = Enrolled {
+            server: String::new(),
+            agent_id: String::new(),
+            fleet_id: String::new(),
+            renew_at: 2000,
+            ends: 3000,
+        };
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(due(&enrolled, 0.0), at(2000));
+        assert_eq!(due(&enrolled, 1.0), at(2200));
+        assert_eq!(due(&Enrolled { ends: 0, ..enrolled }, 1.0), at(2000));
+    }
+
+    #[test]
+    fn waits_double_to_an_hour_and_differ() {
+        assert_eq!(wait_after(0, 1.0), FIRST_WAIT);
+        assert_eq!(wait_after(1, 0.0), FIRST_WAIT);
+        assert_eq!(wait_after(u32::MAX, 1.0), LONGEST_WAIT);
+    }
+}
