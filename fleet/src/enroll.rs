@@ -15,7 +15,7 @@
 //! secret.
 //!
 //! A token's use and an agent's record are in different buckets, so no write covers both. The use
-//! is written first and names the key and the id; whoever repeats the request with the same key
+//! is written first and names the key and the id; a machine that repeats its request with that key
 //! gets the same id and spends nothing, and the record is made then if it is missing.
 
 pub mod admit;

@@ -33,7 +33,7 @@ pub enum Clients {
     /// Those that show a certificate of these authorities.
     Known(Vec<CertificateDer<'static>>),
     /// Those that show none, and those that show one of these authorities, be it ended by at most
-    /// this long. Whoever asks what the certificate says has to ask when it ended, too.
+    /// this long. A caller that reads the certificate has to look at its end, too.
     Lenient(Vec<CertificateDer<'static>>, Duration),
 }
 
@@ -44,12 +44,12 @@ pub enum TlsError {
     #[error("the certificate chain holds no certificate in PEM, or a broken one")]
     Certificate,
     /// The key cannot be read.
-    #[error("the private key is none in PEM, or is encrypted")]
+    #[error("the private key is not in PEM, or is encrypted")]
     Key,
     /// The authorities cannot be read.
-    #[error("the certificates of the client authority are none in PEM, or broken")]
+    #[error("the certificates of the client authority are not in PEM, or broken")]
     Authority,
-    /// The authorities are none.
+    /// The authorities cannot be trusted.
     #[error("the client authority cannot be used")]
     Clients(#[source] VerifierBuilderError),
     /// Certificate and key cannot be used together.

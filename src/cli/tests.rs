@@ -28,6 +28,7 @@ mod act;
 mod audit;
 mod basics;
 mod doctor;
+mod enroll;
 mod explain;
 mod help;
 mod offline;

@@ -232,7 +232,7 @@ fn check(key: &Key, granted: &Granted) -> Result<(), IdentityError> {
     }
     let printable = |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic());
     if !printable(&granted.agent_id) || !printable(&granted.fleet_id) {
-        return Err(wrong("the ids are none"));
+        return Err(wrong("an id is empty or not printable"));
     }
     Ok(())
 }

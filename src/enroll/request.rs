@@ -34,7 +34,7 @@ pub enum Trust {
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The address is none.
+    /// The address is not valid.
     #[error("`{0}` is no address of a server: it begins with https:// and has no path")]
     Address(String),
     /// The certificates cannot be used.
@@ -74,7 +74,7 @@ impl Server {
     /// The server at this address; `shown` is what the agent shows of itself.
     ///
     /// # Errors
-    /// The address is none, or the certificates cannot be used.
+    /// The address is not valid, or the certificates cannot be used.
     pub async fn new(
         address: &str,
         trust: &Trust,

@@ -15,7 +15,7 @@ use crate::enroll::{Authority, AuthorityError};
 /// What is done with the authority.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
-    /// Make an authority where there is none.
+    /// Make the fleet's authority, if the directory has none yet.
     Init(Options),
     /// Show the authority: the fleet's id, its fingerprint and when it ends.
     Show(Options),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Reads `90s`, `30m`, `24h` or `7d`.
 ///
 /// # Errors
-/// It is none; the text says what it looks like.
+/// The text is not a duration; the error says what one looks like.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let bad =
         || format!("`{text}` is no duration: write a number and its unit, such as 30m, 24h or 7d");

@@ -23,7 +23,7 @@ pub struct Settings {
     pub life: Duration,
     /// How long after its end a certificate can be renewed.
     pub grace: Duration,
-    /// Where agents of the fleet connect, which they are told.
+    /// Where agents of the fleet connect; the answer to an enrolment names it.
     pub gateway: Option<String>,
 }
 

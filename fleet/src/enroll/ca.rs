@@ -6,7 +6,7 @@
 //!   ca.pem       its certificate
 //!   chain.pem    the same key, certified by the former authority: who trusts that one, trusts this
 //!   former.pem   former authorities that are trusted still
-//!   next.pem     what a rotation is about to put in place; finished by whoever finds it
+//!   next.pem     what a rotation is about to put in place; finished by the next one that opens it
 //! ```
 //!
 //! A rotation needs nothing of the agents: listeners show `chain.pem`, so agents that know the
@@ -30,7 +30,7 @@ use sha2::{Digest, Sha256};
 use super::certificate;
 use super::files;
 use super::id::FleetId;
-use super::issue::{self, serial};
+use super::random::serial;
 use crate::hex::hex;
 
 pub use error::AuthorityError;
@@ -59,7 +59,7 @@ pub struct Authority {
 // === impl Authority ===
 
 impl Authority {
-    /// Opens the authority, or makes one where there is none.
+    /// Opens the authority, or makes one if the directory has none yet.
     ///
     /// # Errors
     /// A file cannot be read or written, or holds something else.
@@ -84,7 +84,7 @@ impl Authority {
     /// Opens the authority.
     ///
     /// # Errors
-    /// There is none, others may read its key, or a file cannot be used.
+    /// The directory has no authority, others may read its key, or a file cannot be used.
     pub fn open(directory: &Path) -> Result<Self, AuthorityError> {
         if !directory.is_dir() {
             return Err(AuthorityError::Missing(directory.to_owned()));
@@ -238,7 +238,7 @@ fn new_key(
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.serial_number = Some(serial());
-    params.not_before = (now - issue::BACKDATED).into();
+    params.not_before = (now - certificate::BACKDATED).into();
     params.not_after = (now + LIFE).into();
     Ok((key, params))
 }

@@ -11,6 +11,9 @@ use x509_parser::time::ASN1Time;
 use super::id::{AgentId, FleetId, IdError, parse_uri};
 use crate::hex::hex;
 
+/// A certificate is valid from a little earlier: the clocks of machines differ.
+pub(super) const BACKDATED: Duration = Duration::from_secs(300);
+
 /// What any certificate says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {

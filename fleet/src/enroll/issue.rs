@@ -4,18 +4,15 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
-    KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
+    KeyUsagePurpose, PublicKeyData, SanType,
 };
 use rustls::pki_types::CertificateDer;
 
 use super::ca::{Authority, AuthorityError};
-use super::certificate::{self, Facts};
+use super::certificate::{self, BACKDATED, Facts};
 use super::csr::ProvenKey;
 use super::id::AgentId;
-use super::random;
-
-/// A certificate is valid from a little earlier: the clocks of machines differ.
-pub(super) const BACKDATED: Duration = Duration::from_secs(300);
+use super::random::serial;
 
 /// A certificate that was made.
 #[derive(Clone, Debug)]
@@ -67,7 +64,7 @@ impl Authority {
     /// Makes a certificate for a listener that is reached under these DNS names and IP addresses.
     ///
     /// # Errors
-    /// A name is none, the authority has ended, or the certificate cannot be made.
+    /// A name is not valid, the authority has ended, or the certificate cannot be made.
     pub fn issue_server(
         &self,
         key: &KeyPair,
@@ -115,11 +112,4 @@ impl Authority {
             .map_err(|_| AuthorityError::Make(rcgen::Error::CouldNotParseCertificate))?;
         Ok(Issued { der, facts })
     }
-}
-
-/// A serial number with 128 random bits, and a byte before them that keeps it positive.
-pub(super) fn serial() -> SerialNumber {
-    let mut bytes = [1; 17];
-    bytes[1..].copy_from_slice(&random::bytes::<16>());
-    SerialNumber::from_slice(&bytes)
 }

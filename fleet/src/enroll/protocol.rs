@@ -1,4 +1,4 @@
-//! What is said over HTTPS between agents and the enrolment server, as JSON.
+//! What agents and the enrolment server send each other over HTTPS, as JSON.
 
 use serde::{Deserialize, Serialize};
 

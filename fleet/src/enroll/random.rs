@@ -1,5 +1,6 @@
 //! Random bytes for ids, serial numbers and secrets, and the text that people copy.
 
+use rcgen::SerialNumber;
 use ring::rand::{SecureRandom, SystemRandom};
 
 /// Random bytes of the kernel.
@@ -13,6 +14,13 @@ pub(super) fn bytes<const N: usize>() -> [u8; N] {
 pub(super) fn text<const N: usize>() -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     bytes::<N>().iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
+}
+
+/// A serial number with 128 random bits, and a byte before them that keeps it positive.
+pub(super) fn serial() -> SerialNumber {
+    let mut number = [1; 17];
+    number[1..].copy_from_slice(&bytes::<16>());
+    SerialNumber::from_slice(&number)
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ pub async fn revoke(ledger: &dyn Ledger, name: &str, now: SystemTime) -> Result<
 /// Uses a token once for a key.
 ///
 /// # Errors
-/// See [`SpendError`]. What is wrong with a token is told only to those who have its secret.
+/// See [`SpendError`]. Only who has the secret of a token learns what is wrong with it.
 pub async fn spend(
     ledger: &dyn Ledger,
     text: &str,

@@ -25,10 +25,10 @@ pub enum Refusal {
     /// There is no token.
     #[error("the request has no join token")]
     NoToken,
-    /// The request for a certificate is none.
+    /// The request for a certificate is not valid.
     #[error("the certificate request cannot be used")]
     Csr(#[from] CsrError),
-    /// The wanted id is none.
+    /// The wanted id is not valid.
     #[error("the wanted id cannot be used")]
     Id(#[from] IdError),
     /// The token admits nobody.

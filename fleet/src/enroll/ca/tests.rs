@@ -128,7 +128,7 @@ fn a_forgotten_authority_is_trusted_no_longer() {
 }
 
 #[test]
-fn a_rotation_that_was_cut_off_is_finished_by_whoever_opens() {
+fn a_rotation_that_was_cut_off_is_finished_at_the_next_opening() {
     let (directory, _) = new_authority();
     let path = |name: &str| directory.path().join(name);
     let former = [KEY, CERTIFICATE].map(|name| fs::read(path(name)).expect("a file"));

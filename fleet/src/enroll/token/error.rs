@@ -23,7 +23,7 @@ pub enum ListError {
 /// Why a token cannot be made.
 #[derive(Debug, Error)]
 pub enum CreateError {
-    /// The name is none.
+    /// The name is not valid.
     #[error(
         "{0:?} is no name of a token: it has 1 to {NAME_BYTES} small letters, digits and hyphens"
     )]

@@ -195,7 +195,7 @@ async fn a_ledger_that_loses_answers_and_is_stale_lets_no_token_be_used_too_ofte
         ledger.land_late();
         let token = &list(&*ledger).await.expect("tokens")[0];
         assert_eq!(token.recent.len(), usize::try_from(3 - token.uses_left).expect("small"));
-        // Whoever was told that it has a use has it, under that very id.
+        // A machine whose call succeeded has a use, under that very id.
         let told = ended.iter().flatten().map(|spent| spent.agent.to_string());
         for agent in told {
             assert!(token.recent.iter().any(|it| it.agent == agent), "seed {seed}");

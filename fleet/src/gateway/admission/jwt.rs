@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The audience of the tokens has to be this fleet. A token for an audience that others take, too,
-//! could be shown here by whoever got it; so the one that clouds give out by default is refused
+//! could be shown here by anybody who got it; so the one that clouds give out by default is refused
 //! unless an operator enables it.
 
 mod fetch;
@@ -32,16 +32,14 @@ use verify::{Rules, VerifyError};
 pub(super) use verify::tests as fixture;
 
 pub use source::KeySource;
-
-/// The audience of the tokens that Google's metadata server gives out for its own service.
-pub const GOOGLE_AUDIENCE: &str = "agentcommunication.googleapis.com";
+pub use verify::GOOGLE_AUDIENCE;
 
 /// How tokens are checked.
 #[derive(Clone, Debug)]
 pub struct JwtSettings {
     /// Who the tokens have to be for.
     pub audience: String,
-    /// Who has to have issued them; any issuer whose key is known, if there is none.
+    /// Who has to have issued them; without it any issuer whose key is known.
     pub issuer: Option<String>,
     /// The agent's id by the claims: text with `{CLAIM}`, where a claim in depth is a JSON pointer,
     /// such as `{sub}` or `instances/{/google/compute_engine/instance_id}`.
@@ -64,7 +62,7 @@ pub enum JwtSetupError {
          here: have agents ask for an audience of this fleet, or allow it explicitly"
     )]
     GoogleAudience,
-    /// The template of ids is none.
+    /// The template of ids is not valid.
     #[error("`{template}` gives no ids")]
     Template {
         /// The template as it was given.

@@ -33,7 +33,7 @@ const GOOGLE: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
 /// Why there is no document.
 #[derive(Debug, Error)]
 pub enum FetchError {
-    /// The address is none.
+    /// The address is not valid.
     #[error("it is not of the form `https://HOST[:PORT]/PATH`, without user and password")]
     Url,
     /// The name leads nowhere.
@@ -65,7 +65,7 @@ pub enum FetchError {
 /// Host and port of an address.
 ///
 /// # Errors
-/// It is none that is connected to.
+/// The address is not valid.
 pub(super) fn check(url: &str) -> Result<(String, u16), FetchError> {
     let uri: Uri = url.parse().map_err(|_| FetchError::Url)?;
     let authority = uri.authority().ok_or(FetchError::Url)?;

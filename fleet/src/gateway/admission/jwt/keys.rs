@@ -67,7 +67,7 @@ pub enum KeysError {
     /// There are too many.
     #[error("the set has {0} keys, and at most {KEYS} are allowed")]
     TooMany(usize),
-    /// There is none that signs tokens.
+    /// No key of the set signs tokens.
     #[error("the set has no RSA key of 2048 bits or more and no P-256 key that signs")]
     None,
     /// It is too large.

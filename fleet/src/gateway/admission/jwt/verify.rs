@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::GOOGLE_AUDIENCE;
 use super::keys::{Algorithm, Keys};
 
+/// The audience of the tokens that Google's metadata server gives out for its own service.
+pub const GOOGLE_AUDIENCE: &str = "agentcommunication.googleapis.com";
 /// Longest token, in bytes.
 const TOKEN_BYTES: usize = 16 << 10;
 /// How far the clocks of issuer and gateway may differ.
