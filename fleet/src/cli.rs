@@ -90,7 +90,7 @@ pub enum Verb {
     #[command(after_help = examples::AGENT)]
     Agent(AgentOptions),
     /// Make, list and revoke the tokens by which machines become agents.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::TOKEN)]
     Token(token::Verb),
     /// Say what an agent should have of a plugin, why, and where that stands.
     #[command(after_help = examples::EXPLAIN)]

@@ -162,7 +162,7 @@ pub enum Told<'a> {
     NotInstalled(&'a str, &'a str),
     /// The plugin is removed.
     Removed,
-    /// A list says that the plugin is not there, or with which revision it is.
+    /// A report, or a list that is newer than the order, says what there is of the plugin.
     Listed(&'a Observed),
 }
 
@@ -302,7 +302,8 @@ impl Order {
     /// The state after what the agent told; `None` when it is about something else.
     ///
     /// Events come in order, and those of an earlier order of the same revision may come after this
-    /// order was made. Such an outcome is put right by the events of this order that follow, which
+    /// order was made. While it is not known that the agent has this order, events say nothing about
+    /// it. Afterwards such an outcome is put right by the events of this order that follow, which
     /// begin with `Begun`.
     fn after(&self, told: &Told<'_>) -> Option<OrderState> {
         use OrderState::{Acknowledged, Begun, Done, Failed, Sent, TakenBack};
@@ -313,6 +314,12 @@ impl Order {
             Told::Acknowledged => (self.state == Sent).then_some(Acknowledged),
             Told::Refused(reason) => (self.state == Sent)
                 .then(|| Failed { reason: format!("the agent refused the order: {reason}") }),
+            Told::Listed(observed) => self.after_list(observed),
+            Told::Begun(_) | Told::Installed(_) | Told::NotInstalled(..) | Told::Removed
+                if self.state == Sent =>
+            {
+                None
+            }
             Told::Begun(revision) if is_target(revision) => Some(Begun),
             Told::Installed(revision) if is_target(revision) => Some(Done { adopted: false }),
             Told::NotInstalled(revision, reason) if is_target(revision) => {
@@ -325,13 +332,27 @@ impl Order {
                 })
             }
             Told::Removed => (self.target == Target::Absent).then_some(Done { adopted: false }),
-            Told::Listed(observed) => {
-                // Only absence is proof: a revision in a list may be on its way out.
-                let is_gone = self.target == Target::Absent && observed.is_absent();
-                (is_gone && self.state != Sent).then_some(Done { adopted: false })
-            }
             Told::Begun(_) | Told::Installed(_) | Told::NotInstalled(..) => None,
         }
+    }
+
+    /// The state after a report or a list: an agent that keeps generations says by this one that it
+    /// has the order, and what is there says that it is done. Both replace an acknowledgement or an
+    /// event that came when nobody knew what it belonged to.
+    fn after_list(&self, observed: &Observed) -> Option<OrderState> {
+        let is_known = observed.generation >= self.generation;
+        let state = if self.state == OrderState::Sent && is_known {
+            OrderState::Acknowledged
+        } else {
+            self.state.clone()
+        };
+        let is_under_way = matches!(state, OrderState::Acknowledged | OrderState::Begun);
+        // A report from before the order says nothing.
+        let is_recent = observed.generation == 0 || is_known;
+        if is_under_way && is_recent && observed.has(&self.target, &self.digest) {
+            return Some(OrderState::Done { adopted: false });
+        }
+        (state != self.state).then_some(state)
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
+use schemars::JsonSchema;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -41,9 +42,11 @@ pub enum AgentVerbError {
 }
 
 /// What was done.
-#[derive(Serialize)]
-struct Done<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct ChangedJson<'a> {
+    /// Id of the agent.
     agent: &'a str,
+    /// Whether it was otherwise before.
     has_changed: bool,
 }
 
@@ -70,7 +73,7 @@ pub async fn run(
     };
     let agent = options.id.as_str();
     match output {
-        Output::Json => print_json(out, &Done { agent, has_changed })?,
+        Output::Json => print_json(out, &ChangedJson { agent, has_changed })?,
         Output::Text => writeln!(out, "{agent} {}", if has_changed { done } else { before })?,
     }
     Ok(())

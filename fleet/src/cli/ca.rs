@@ -132,17 +132,17 @@ mod tests {
     fn an_authority_is_made_shown_rotated_and_the_former_one_forgotten() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ca");
-        let say = |line: &str| {
+        let answer = |line: &str, output| {
             let path = path.to_str().expect("text");
             let words = std::iter::once("ca").chain(line.split(' ')).chain(["--dir", path]);
             let mut out = Vec::new();
-            let output = Output::Json;
             run(Line::try_parse_from(words).expect("a line").verb, output, &mut out)?;
             Ok::<_, CaError>(String::from_utf8(out).expect("text"))
         };
+        let say = |line: &str| answer(line, Output::Text);
         assert!(say("show").is_err());
-        let made = say("init").expect("made");
-        assert_eq!(say("show").expect("shown"), made);
+        let made = answer("init", Output::Json).expect("made");
+        assert_eq!(answer("show", Output::Json).expect("shown"), made);
         assert_eq!(say("trust").expect("said").matches("BEGIN CERTIFICATE").count(), 1);
         assert!(say("rotate").expect("rotated").contains("trusted       2"));
         assert!(say("forget").expect("forgotten").starts_with("1 "));

@@ -45,6 +45,11 @@ pub(super) const AGENT: &str = "Examples:\n\
 pub(super) const EXPLAIN: &str = "Examples:\n\
     \x20 guest-fleet explain a-1 monitor";
 
+pub(super) const TOKEN: &str = "Examples:\n\
+    \x20 guest-fleet token create web --uses 20 --expires 7d --label env=prod\n\
+    \x20 guest-fleet token list\n\
+    \x20 guest-fleet token revoke web";
+
 pub(super) const AUDIT: &str = "Examples:\n\
     \x20 guest-fleet audit --limit 100\n\
     \x20 guest-fleet audit verify";

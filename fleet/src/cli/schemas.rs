@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use super::{agents, audit, document, explain, export, lists};
+use super::{agent, agents, audit, document, explain, export, lists, token};
 
 /// A kind of JSON document.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +82,30 @@ const DOCUMENTS: &[Document] = &[
         commands: &["agent"],
         about: "One agent, with its plugins",
         schema: printed::<agents::WholeAgentJson>,
+    },
+    Document {
+        name: "agent-changed",
+        commands: &["agent revoke", "agent release"],
+        about: "Whether an agent was changed",
+        schema: printed::<agent::ChangedJson<'static>>,
+    },
+    Document {
+        name: "token",
+        commands: &["token create"],
+        about: "A new token, with its secret",
+        schema: printed::<token::MadeJson<'static>>,
+    },
+    Document {
+        name: "tokens",
+        commands: &["token list"],
+        about: "The tokens by which machines become agents",
+        schema: printed::<token::TokensJson<'static>>,
+    },
+    Document {
+        name: "token-revoked",
+        commands: &["token revoke"],
+        about: "Whether a token was revoked",
+        schema: printed::<token::RevokedJson<'static>>,
     },
     Document {
         name: "explain",

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use schemars::JsonSchema;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -73,31 +74,52 @@ pub enum TokenError {
 }
 
 /// A token that was made.
-#[derive(Serialize)]
-struct Made<'a> {
+#[derive(JsonSchema, Serialize)]
+pub(super) struct MadeJson<'a> {
+    /// Name of the token.
     name: &'a str,
+    /// Its secret, which is shown this once.
     token: &'a str,
 }
 
-/// A token that was revoked.
-#[derive(Serialize)]
-struct Revoked<'a> {
+/// What became of a token.
+#[derive(JsonSchema, Serialize)]
+pub(super) struct RevokedJson<'a> {
+    /// Name of the token.
     name: &'a str,
+    /// Whether it enrolled machines until now.
     was_in_force: bool,
 }
 
+/// All tokens.
+#[derive(JsonSchema, Serialize)]
+pub(super) struct TokensJson<'a> {
+    /// The tokens, by name.
+    tokens: Vec<TokenJson<'a>>,
+}
+
 /// A token as it is shown.
-#[derive(Serialize)]
-struct Shown<'a> {
+#[derive(JsonSchema, Serialize)]
+struct TokenJson<'a> {
+    /// Name of the token.
     name: &'a str,
+    /// `in force`, `used up`, `ended` or `revoked`.
     state: &'static str,
+    /// How many machines it may enrol altogether.
     uses: u32,
+    /// How many it may still enrol.
     uses_left: u32,
+    /// When it ends, RFC 3339.
     ends: Option<String>,
+    /// Labels that its agents get.
     labels: &'a BTreeMap<String, String>,
+    /// Whether its agents are archived after an hour of silence.
     ephemeral: bool,
+    /// The one agent that it enrols; `null` for any.
     agent: Option<&'a str>,
+    /// Who made it.
     made_by: &'a str,
+    /// When it was made, RFC 3339.
     made: Option<String>,
 }
 
@@ -140,7 +162,7 @@ async fn create(
     };
     let token = token::create(ledger, new, now).await?;
     match output {
-        Output::Json => print_json(out, &Made { name: &name, token: &token })?,
+        Output::Json => print_json(out, &MadeJson { name: &name, token: &token })?,
         // Alone on its line, so that a script can take it into a file.
         Output::Text => writeln!(out, "{token}")?,
     }
@@ -154,16 +176,16 @@ async fn list(
     out: &mut dyn Write,
 ) -> Result<(), TokenError> {
     let tokens = token::list(ledger).await?;
-    let shown: Vec<Shown<'_>> = tokens.iter().map(|token| Shown::of(token, now)).collect();
+    let shown: Vec<_> = tokens.iter().map(|token| TokenJson::of(token, now)).collect();
     if output == Output::Json {
-        print_json(out, &shown)?;
+        print_json(out, &TokensJson { tokens: shown })?;
         return Ok(());
     }
     if shown.is_empty() {
         writeln!(out, "there is no token: `guest-fleet token create NAME` makes one")?;
     }
     for token in shown {
-        let Shown { name, state, uses, uses_left, ends, labels, made_by, .. } = token;
+        let TokenJson { name, state, uses, uses_left, ends, labels, made_by, .. } = token;
         let labels: Vec<String> =
             labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let (ends, labels) = (ends.unwrap_or_default(), labels.join(","));
@@ -183,16 +205,16 @@ async fn revoke(
     let name = &options.name;
     let was_in_force = token::revoke(ledger, name, now).await?;
     match (output, was_in_force) {
-        (Output::Json, _) => print_json(out, &Revoked { name, was_in_force })?,
+        (Output::Json, _) => print_json(out, &RevokedJson { name, was_in_force })?,
         (Output::Text, true) => writeln!(out, "{name} enrols nobody any more; its agents stay")?,
         (Output::Text, false) => writeln!(out, "{name} was revoked already")?,
     }
     Ok(())
 }
 
-// === impl Shown ===
+// === impl TokenJson ===
 
-impl<'a> Shown<'a> {
+impl<'a> TokenJson<'a> {
     fn of(token: &'a TokenRecord, now: SystemTime) -> Self {
         let ends = token.ends.and_then(|ends| SystemTime::try_from(ends).ok());
         let state = if token.revoked.is_some() {
@@ -261,8 +283,8 @@ mod tests {
         assert!(made.starts_with("web.") && made.lines().count() == 1, "{made}");
         let listed = say(&ledger, "list --json").await.expect("said");
         let listed: Value = serde_json::from_str(&listed).expect("JSON");
-        assert_eq!(listed[0]["state"], "in force");
-        assert_eq!(listed[0]["labels"], serde_json::json!({ "site": "a", "b": "" }));
+        assert_eq!(listed["tokens"][0]["state"], "in force");
+        assert_eq!(listed["tokens"][0]["labels"], serde_json::json!({ "site": "a", "b": "" }));
         assert!(!listed.to_string().contains(made.trim()));
         assert!(say(&ledger, "revoke web").await.expect("said").contains("nobody"));
         assert!(say(&ledger, "list").await.expect("said").contains("revoked"));

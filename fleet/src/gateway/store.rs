@@ -1,15 +1,13 @@
 //! The memory of the control plane, behind a trait.
 //!
 //! The core calls a [`Store`] for all data that has to outlive a stream: desired state,
-//! configurations that no agent acknowledged yet, events, last reports. Two implementations are
-//! here:
-//! [`MemoryStore`] and [`FileStore`]. Both bound the data per agent, and both use the same pure
-//! `record`, so they cannot differ in meaning.
+//! configurations that no agent acknowledged yet, events, last reports. One implementation is here,
+//! [`MemoryStore`], which bounds the data per agent; its meaning is in the pure `record`. What has to
+//! last is in a ledger, behind a [`Desk`](super::desk::Desk).
 //!
 //! Operations of one resource take effect in the order in which they were called; resources do not
 //! wait for each other.
 
-mod file;
 mod memory;
 mod record;
 
@@ -26,7 +24,6 @@ use thiserror::Error;
 
 use crate::gateway::event::AgentEvent;
 
-pub use file::FileStore;
 pub use memory::MemoryStore;
 pub(crate) use record::supersede;
 

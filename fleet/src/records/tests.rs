@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use prost_types::Timestamp;
 
-use super::agent::{AgentRecord, Certificate};
+use super::agent::{AgentRecord, Boot, Certificate};
 use super::audit::{AuditChange, AuditHead, AuditRecord};
 use super::configuration::{
     ArchiveRecord, AssignmentRecord, HoldRecord, ReleaseRecord, WindowRecord,
@@ -114,7 +114,9 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
     agent.quarantine = text("two machines");
     agent.archived = AT;
     agent.is_ephemeral = true;
-    agent.boot_ids = vec![text("b1")];
+    agent.boots = vec![Boot { id: text("b1"), seen: AT }];
+    agent.revoked = AT;
+    agent.revoked_before = AT;
     check("agent", &agent, fixture("agent"));
     let order = OrderRecord {
         generation: 7,

@@ -1,17 +1,35 @@
-//! The binary: listens, brings agents to the desired state, survives its own restart.
+//! The program: what files declare comes to agents, by label, through kill -9 of the server.
 
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
+use guest_agent_proto::agent_controlplane::{
+    AgentInfo, ConfigurePluginStates, CurrentPluginStates,
+};
 use guest_fleet::messages;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tonic::transport::Endpoint;
 
-use crate::client::{Agent, event, identity, registration};
+use crate::client::{Agent, identity, registration, reply};
 use crate::{AGENT, CHANNEL, LONG};
+
+const RELEASE: &str = r#"
+[[release]]
+plugin = "monitor"
+revision = "REVISION"
+entry_point = "bin/monitor"
+archives.any = { sha256 = "0123456789012345678901234567890123456789012345678901234567890123", url = "https://files.example/monitor.tar.gz" }
+"#;
+
+const ASSIGNMENT: &str = r#"
+[[assignment]]
+name = "monitor-prod"
+plugin = "monitor"
+revision = "REVISION"
+select = "env = prod"
+"#;
 
 struct Served {
     child: Child,
@@ -20,24 +38,20 @@ struct Served {
 
 impl Served {
     async fn start(directory: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_guest-fleet"))
+        let mut child = program(directory)
             .arg("serve")
             .arg("--listen")
             .arg(format!("unix:{}/cp.sock", directory.display()))
-            .arg("--state")
-            .arg(directory.join("state"))
-            .arg("--desired")
-            .arg(directory.join("desired"))
             .arg("--artifacts")
-            .arg(directory)
+            .arg(directory.join("artifacts"))
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut served = Self { child, lines };
-        served.line("artifacts http://127.0.0.1:").await;
         served.line("listening unix:").await;
+        served.line("artifacts http://127.0.0.1:").await;
         served
     }
 
@@ -52,91 +66,213 @@ impl Served {
         }
     }
 
-    async fn signal(&self, name: &str) {
-        let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().await.unwrap().success());
-    }
-
     async fn stop(mut self) {
-        self.signal("TERM").await;
+        let pid = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().await.unwrap().success());
         let status =
             tokio::time::timeout(LONG, self.child.wait()).await.expect("it stops").unwrap();
         assert!(status.success());
     }
+
+    async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
 }
 
-async fn connect(directory: &Path) -> Agent {
-    let endpoint = format!("unix:{}/cp.sock", directory.display());
-    let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
-    let mut agent = Agent::open(channel, &identity()).await.unwrap();
-    agent.send(registration("r", AGENT, CHANNEL)).await;
-    assert_eq!(agent.acknowledgement().await.0, "r");
-    agent
+fn program(directory: &Path) -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_guest-fleet"));
+    program.arg("--ledger").arg(directory.join("ledger.db"));
+    program
 }
 
-/// Name and revision of the one plugin in the next configuration; acknowledges it and waits until
-/// that was read, which it was when something sent later is acknowledged.
-async fn configured(agent: &mut Agent) -> (String, String) {
-    let (id, body) = agent.body().await;
-    agent.answer(&id, None).await;
-    agent.send_body("later", event("")).await;
-    agent.acknowledgement().await;
-    let states: ConfigurePluginStates = messages::unpack(&body).unwrap();
-    let [entry] = states.configure_plugins.as_slice() else { panic!("one entry in {states:?}") };
-    let plugin = entry.plugin.as_ref().unwrap();
-    (plugin.name.clone(), plugin.revision_id.clone())
+/// Runs a verb on the ledger; returns what it printed.
+async fn ask(directory: &Path, arguments: &[&str]) -> String {
+    let output = program(directory).args(arguments).output().await.unwrap();
+    let (out, err) = (output.stdout, output.stderr);
+    let (out, err) = (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap());
+    assert!(output.status.success(), "{arguments:?}: {out}{err}");
+    out
 }
 
-fn desire(directory: &Path, name: &str, revision: &str) {
-    let json =
-        format!(r#"{{"action":"INSTALL","plugin":{{"name":"{name}","revisionId":"{revision}"}}}}"#);
-    fs::write(directory.join(format!("desired/{name}.json")), json).unwrap();
+async fn declare(directory: &Path, revision: &str) {
+    let declared = directory.join("declared");
+    fs::create_dir_all(&declared).unwrap();
+    let release = RELEASE.replace("REVISION", revision);
+    fs::write(declared.join(format!("monitor-{revision}.toml")), release).unwrap();
+    fs::write(declared.join("assignments.toml"), ASSIGNMENT.replace("REVISION", revision)).unwrap();
+    ask(directory, &["apply", "-f", declared.to_str().unwrap()]).await;
+}
+
+/// An agent of the public protocol, with what it has.
+struct Machine {
+    agent: Agent,
+    revision: String,
+}
+
+impl Machine {
+    async fn connect(directory: &Path, revision: &str) -> Self {
+        let endpoint = format!("unix:{}/cp.sock", directory.display());
+        let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
+        let mut agent = Agent::open(channel, &identity()).await.unwrap();
+        assert_eq!(agent.headers.get("guest-agent-fleet").unwrap(), "1");
+        agent.send(registration("r", AGENT, CHANNEL)).await;
+        assert_eq!(agent.acknowledgement().await.0, "r");
+        Self { agent, revision: revision.to_owned() }
+    }
+
+    /// Answers what it is asked until an order comes; returns its id, its revision and its generation.
+    async fn ordered(&mut self) -> (String, String, u64) {
+        loop {
+            let (id, body) = self.agent.body().await;
+            let answer = match messages::message_type(&body) {
+                messages::GET_AGENT_INFO => {
+                    let info =
+                        AgentInfo { architecture: "amd64".to_owned(), ..AgentInfo::default() };
+                    messages::pack(messages::AGENT_INFO, &info)
+                }
+                messages::LIST_PLUGIN_STATES => {
+                    messages::pack(messages::CURRENT_PLUGIN_STATES, &self.states())
+                }
+                messages::CONFIGURE_PLUGIN_STATES => {
+                    let states: ConfigurePluginStates = messages::unpack(&body).unwrap();
+                    let [entry] = states.configure_plugins.as_slice() else {
+                        panic!("one plugin in {states:?}")
+                    };
+                    let plugin = entry.plugin.as_ref().unwrap();
+                    assert_eq!(plugin.name, "monitor");
+                    let generation = body.labels["fleet-generation"].parse().unwrap();
+                    return (id, plugin.revision_id.clone(), generation);
+                }
+                other => panic!("{other} was not expected"),
+            };
+            self.agent.answer(&id, None).await;
+            self.agent.send_body(&format!("to-{id}"), reply(&body.labels, answer)).await;
+        }
+    }
+
+    /// Acknowledges an order and does it.
+    async fn does(&mut self, id: &str, revision: &str) {
+        self.agent.answer(id, None).await;
+        self.revision = revision.to_owned();
+        for kind in [1, 3] {
+            let event = guest_agent_proto::agent_controlplane::PluginEventMessage {
+                plugin_name: "monitor".to_owned(),
+                revision_id: revision.to_owned(),
+                event_type: kind,
+                ..Default::default()
+            };
+            let body = messages::pack(messages::PLUGIN_EVENT, &event);
+            let event_id = format!("{revision}-{kind}");
+            self.agent.send_body(&event_id, body).await;
+            self.acknowledged(&event_id).await;
+        }
+    }
+
+    /// Waits until a message was taken; answers what comes meanwhile.
+    async fn acknowledged(&mut self, id: &str) {
+        loop {
+            let frame = self.agent.next().await.unwrap().expect("the stream is open");
+            match frame.r#type {
+                Some(crate::client::Down::MessageResponse(_)) if frame.message_id == id => return,
+                Some(crate::client::Down::MessageBody(_)) => {
+                    self.agent.answer(&frame.message_id, None).await;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn states(&self) -> CurrentPluginStates {
+        use guest_agent_proto::agent_controlplane::current_plugin_states::DaemonPluginState;
+        let state = DaemonPluginState {
+            name: "monitor".to_owned(),
+            current_revision_id: self.revision.clone(),
+            ..DaemonPluginState::default()
+        };
+        let there = (!self.revision.is_empty()).then_some(state);
+        CurrentPluginStates {
+            daemon_plugin_states: there.into_iter().collect(),
+            ..CurrentPluginStates::default()
+        }
+    }
 }
 
 #[tokio::test]
-async fn agents_are_brought_to_the_desired_state_and_not_again() {
+async fn what_files_declare_comes_to_the_agents_of_a_label_through_kills_of_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    fs::create_dir(path.join("desired")).unwrap();
-    desire(path, "a", "1");
-    fs::write(path.join("desired/broken.json"), "{").unwrap();
+    let served = Served::start(path).await;
+    declare(path, "1").await;
+    // It is not selected before an operator labels it.
+    let mut machine = Machine::connect(path, "").await;
+    ask(path, &["agent", "label", AGENT, "env=prod"]).await;
+    let (id, revision, first) = machine.ordered().await;
+    assert_eq!(revision, "1");
+    machine.does(&id, "1").await;
 
-    let mut served = Served::start(path).await;
-    let mut agent = connect(path).await;
-    assert_eq!(configured(&mut agent).await, ("a".into(), "1".into()));
+    // Killed with an order on its way: the same order comes again, under its own id.
+    declare(path, "2").await;
+    let (id, revision, second) = machine.ordered().await;
+    assert_eq!(revision, "2");
+    assert!(second > first);
+    served.kill().await;
+    let served = Served::start(path).await;
+    let mut machine = Machine::connect(path, "1").await;
+    assert_eq!(machine.ordered().await, (id.clone(), "2".to_owned(), second));
+    machine.does(&id, "2").await;
+    let explained = ask(path, &["explain", AGENT, "monitor"]).await;
+    assert!(explained.contains("monitor-prod") && explained.contains("done"), "{explained}");
 
-    // An event is printed as one line, whatever stands in it.
-    agent.send_body("e", event("two\nlines")).await;
-    agent.acknowledgement().await;
-    served.line("event ").await;
-    let line = served.line("event ").await;
-    assert!(line.contains("PLUGIN_STARTED") && line.contains(r#""two\nlines""#), "{line}");
-
-    // After a reload only what changed is sent.
-    desire(path, "b", "1");
-    served.signal("HUP").await;
-    assert_eq!(configured(&mut agent).await, ("b".into(), "1".into()));
-
-    // A restart forgets nothing: the next thing sent is what changes next.
+    // Stopped and started again, nothing is ordered that is there: the next order is what changes.
     served.stop().await;
-    drop(agent);
-    let mut served = Served::start(path).await;
-    let mut agent = connect(path).await;
-    served.line("connected ").await;
-    desire(path, "a", "2");
-    served.signal("HUP").await;
-    assert_eq!(configured(&mut agent).await, ("a".into(), "2".into()));
+    let served = Served::start(path).await;
+    let mut machine = Machine::connect(path, "2").await;
+    declare(path, "3").await;
+    assert_eq!(machine.ordered().await.1, "3");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_lost_ledger_is_made_again_from_files_and_what_runs_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let served = Served::start(path).await;
+    declare(path, "1").await;
+    // What an agent has already is taken over: the first order is the next change.
+    let mut machine = Machine::connect(path, "1").await;
+    ask(path, &["agent", "label", AGENT, "env=prod"]).await;
+    let done = async {
+        loop {
+            let explained = ask(path, &["explain", AGENT, "monitor"]).await;
+            if explained.contains("done") {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = done => {}
+        order = machine.ordered() => panic!("{order:?} was ordered, and it was there"),
+        () = tokio::time::sleep(LONG) => panic!("it was never taken over"),
+    }
+    declare(path, "2").await;
+    assert_eq!(machine.ordered().await.1, "2");
     served.stop().await;
 }
 
 #[tokio::test]
 async fn a_bad_command_line_is_refused() {
-    let run = |arguments: &'static [&'static str]| async move {
-        Command::new(env!("CARGO_BIN_EXE_guest-fleet")).args(arguments).output().await.unwrap()
+    let directory = tempfile::tempdir().unwrap();
+    let run = async |arguments: &[&str]| {
+        let output = program(directory.path()).args(arguments).output().await.unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    assert_eq!(run(&["serve"]).await.status.code(), Some(2));
-    assert_eq!(run(&["serve", "--listen", "nowhere"]).await.status.code(), Some(2));
-    let open = run(&["serve", "--listen", "0.0.0.0:0"]).await;
-    assert_eq!(open.status.code(), Some(1));
-    assert!(String::from_utf8(open.stderr).unwrap().contains("not a loopback address"));
+    assert_eq!(run(&["serve"]).await.0, Some(2));
+    assert_eq!(run(&["serve", "--listen", "nowhere"]).await.0, Some(2));
+    let (code, text) = run(&["serve", "--listen", "0.0.0.0:0"]).await;
+    assert_eq!(code, Some(1));
+    assert!(text.contains("not a loopback address"), "{text}");
+    let (code, text) = run(&["explain", "nobody", "nothing"]).await;
+    assert_eq!(code, Some(1));
+    assert!(text.contains("nobody"), "{text}");
 }

@@ -9,11 +9,12 @@ use guest_agent_proto::agent_communication::agent_communication_client::AgentCom
 use guest_agent_proto::agent_controlplane::{
     GuestAgentModuleMetric, GuestAgentModuleMetrics, PlatformInfo,
 };
-use guest_fleet::store::{FileStore, StoreBounds};
+use guest_fleet::gateway::orders::{OrderSettings, Orders};
+use guest_fleet::ledger::{Faults, Ledger, Log, MemoryLedger};
 use guest_fleet::{ControlPlane, WaitError, messages};
 use tonic::Code;
 
-use crate::client::{Agent, channel, event, identity, with_metadata};
+use crate::client::{Agent, Down, channel, event, identity, with_metadata};
 use crate::{AGENT, CHANNEL, LONG};
 
 async fn start() -> ControlPlane {
@@ -81,24 +82,37 @@ async fn a_body_that_cannot_be_read_is_refused_and_the_stream_goes_on() {
 
 #[tokio::test]
 async fn an_event_that_cannot_be_recorded_is_asked_for_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let state = directory.path().join("state");
-    let store = FileStore::open(&state, StoreBounds::default()).unwrap();
+    let ledger = MemoryLedger::new();
+    let orders = Orders::new(Arc::new(ledger.clone()), OrderSettings::default());
     let control_plane = ControlPlane::builder()
         .listen_tcp((Ipv4Addr::LOCALHOST, 0).into())
-        .store(Arc::new(store))
+        .desk(orders)
         .start()
         .await
         .unwrap();
     let mut agent = Agent::connect(&control_plane).await;
-    std::fs::remove_dir_all(&state).unwrap();
+    ledger.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     agent.send_body("1", event("a")).await;
-    let (_, status) = agent.acknowledgement().await;
-    assert_eq!(status.unwrap().code, i32::from(Code::Unavailable));
-    std::fs::create_dir(&state).unwrap();
+    assert_eq!(answer_to(&mut agent, "1").await, Some(i32::from(Code::Unavailable)));
+    ledger.set_faults(Faults::default());
     agent.send_body("1", event("a")).await;
-    assert_eq!(agent.acknowledgement().await, ("1".to_owned(), None));
-    assert_eq!(control_plane.events(AGENT).await.unwrap().len(), 1);
+    assert_eq!(answer_to(&mut agent, "1").await, None);
+    // It comes again when its acknowledgement was lost.
+    agent.send_body("1", event("a")).await;
+    assert_eq!(answer_to(&mut agent, "1").await, None);
+    assert_eq!(ledger.read(Log::Events, "", 0, 10).await.unwrap().len(), 1);
+}
+
+/// The status in the answer to a message. What the gateway asks meanwhile is not answered.
+async fn answer_to(agent: &mut Agent, id: &str) -> Option<i32> {
+    loop {
+        let frame = agent.next().await.unwrap().expect("the stream is open");
+        if let Some(Down::MessageResponse(response)) = frame.r#type
+            && frame.message_id == id
+        {
+            return response.status.map(|status| status.code);
+        }
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ mod client;
 mod delivery;
 mod events;
 mod faults;
-mod file_store;
 mod registration;
 mod tls;
 

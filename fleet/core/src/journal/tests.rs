@@ -184,8 +184,12 @@ fn events_of_the_ordered_revision_move_the_order() {
     let failed = Failed { reason: "disk".to_owned() };
     told(&one, Sent, &Told::Acknowledged, Some(Acknowledged));
     told(&one, done.clone(), &Told::Acknowledged, None);
-    told(&one, Sent, &Told::Begun("1"), Some(Begun));
-    told(&one, Sent, &Told::Begun("2"), None);
+    // It may belong to an earlier order of the revision.
+    told(&one, Sent, &Told::Begun("1"), None);
+    told(&one, Sent, &Told::Installed("1"), None);
+    told(&one, Sent, &Told::NotInstalled("1", "disk"), None);
+    told(&one, Acknowledged, &Told::Begun("1"), Some(Begun));
+    told(&one, Acknowledged, &Told::Begun("2"), None);
     told(&one, Begun, &Told::Installed("1"), Some(done.clone()));
     told(&one, Begun, &Told::NotInstalled("1", "disk"), Some(failed.clone()));
     told(&one, Begun, &Told::NotInstalled("2", "disk"), None);
@@ -220,9 +224,22 @@ fn a_removal_is_done_when_the_agent_says_so_or_lists_nothing() {
     // The list may have been made before the order came.
     told(&absent, OrderState::Sent, &Told::Listed(&gone), None);
     told(&absent, OrderState::Acknowledged, &Told::Listed(&there("1")), None);
-    // A revision in a list is no proof that it stays.
+}
+
+#[test]
+fn what_is_there_replaces_an_event_that_nobody_could_place() {
     let one = decision(Some("1"));
-    told(&one, OrderState::Acknowledged, &Told::Listed(&there("1")), None);
+    let done = OrderState::Done { adopted: false };
+    told(&one, OrderState::Acknowledged, &Told::Listed(&there("1")), Some(done.clone()));
+    told(&one, OrderState::Sent, &Told::Listed(&there("1")), None);
+    let moving = Observed { pending: Some("2".to_owned()), ..there("1") };
+    told(&one, OrderState::Acknowledged, &Told::Listed(&moving), None);
+    // An agent that keeps generations says that it has the order, and whether what is there is of it.
+    let kept = |generation, digest| Observed { generation, digest: Some(digest), ..there("1") };
+    told(&one, OrderState::Sent, &Told::Listed(&kept(3, DIGEST)), Some(done));
+    told(&one, OrderState::Sent, &Told::Listed(&kept(3, OTHER)), Some(OrderState::Acknowledged));
+    told(&one, OrderState::Sent, &Told::Listed(&kept(2, DIGEST)), None);
+    told(&one, OrderState::Acknowledged, &Told::Listed(&kept(2, DIGEST)), None);
 }
 
 #[test]

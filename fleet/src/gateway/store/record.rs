@@ -1,7 +1,6 @@
 //! The record of one agent, as plain data: the meaning of a store without its medium.
 //!
-//! The types derive `prost::Message`, and a [`FileStore`](super::FileStore) writes them, so field
-//! numbers are fixed. Everything here is pure.
+//! The types derive `prost::Message`, which gives them their sizes. Everything here is pure.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -219,13 +218,6 @@ impl AgentRecord {
 // === impl EventIndex ===
 
 impl EventIndex {
-    /// Reads the events of a record.
-    pub(super) fn of(record: &AgentRecord) -> Self {
-        let mut index = Self::default();
-        record.events.iter().for_each(|event| index.add(event));
-        index
-    }
-
     fn add(&mut self, event: &EventRecord) {
         self.ids.insert(event.message_id.clone());
         self.bytes = self.bytes.saturating_add(event.encoded_len());
@@ -385,7 +377,8 @@ mod tests {
         // One event larger than the bound is still kept, alone.
         record.append_event(&mut index, "d", at, &event(&[b'x'; 2000]), bounds);
         assert_eq!(record.events.iter().map(|e| e.sequence).collect::<Vec<_>>(), [4]);
-        let again = EventIndex::of(&record);
+        let mut again = EventIndex::default();
+        record.events.iter().for_each(|event| again.add(event));
         assert_eq!((&index.ids, index.bytes), (&again.ids, again.bytes));
     }
 }
