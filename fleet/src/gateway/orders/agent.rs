@@ -163,6 +163,7 @@ impl AgentTask {
     pub(super) async fn run(mut self) {
         let ending = self.shared.ending.clone();
         let ended = tokio::select! {
+            biased;
             // Whatever is being done: a write that was begun is carried out or not, whole.
             () = ending.cancelled() => Ok(()),
             ended = self.serve() => ended,
@@ -177,8 +178,12 @@ impl AgentTask {
 
     async fn serve(&mut self) -> Result<(), Status> {
         self.ask();
-        let mut views = self.shared.views.watch();
+        let shared = self.shared.clone();
         loop {
+            let changed = shared.views.changed();
+            tokio::pin!(changed);
+            // A change while it acts counts as well.
+            changed.as_mut().enable();
             let next = self.act().await?;
             tokio::select! {
                 biased;
@@ -186,11 +191,7 @@ impl AgentTask {
                     Some(input) => self.input(input).await?,
                     None => return Ok(()),
                 },
-                changed = views.changed() => {
-                    if changed.is_err() {
-                        return Ok(());
-                    }
-                }
+                () = changed => {}
                 () = tokio::time::sleep_until(next) => {}
             }
         }

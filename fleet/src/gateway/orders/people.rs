@@ -36,6 +36,7 @@ pub(super) async fn follow(orders: Arc<Orders>) {
             tokio::time::sleep(INTERVAL / 20).await;
         };
         tokio::select! {
+            biased;
             () = orders.shared.ending.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}
             () = changed => {}

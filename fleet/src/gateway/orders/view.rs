@@ -15,7 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio_util::sync::CancellationToken;
 
 use super::environment::Environment;
@@ -40,7 +41,8 @@ pub(crate) struct Views {
     ledger: SharedLedger,
     environment: Arc<dyn Environment>,
     key: String,
-    known: watch::Sender<Known>,
+    known: Mutex<Known>,
+    changed: Notify,
     heartbeat: tokio::sync::Mutex<Heartbeat>,
     counted: Mutex<GatewayRecord>,
 }
@@ -83,7 +85,8 @@ impl Views {
             ledger,
             environment,
             key: format!("{GATEWAY}{id}"),
-            known: watch::Sender::default(),
+            known: Mutex::default(),
+            changed: Notify::new(),
             heartbeat: tokio::sync::Mutex::default(),
             counted: Mutex::new(record),
         }
@@ -91,7 +94,7 @@ impl Views {
 
     /// The newest view, if it is new enough to order on.
     pub(crate) fn fresh(&self) -> Option<Known> {
-        let known = self.known.borrow().clone();
+        let known = lock(&self.known).clone();
         self.is_fresh(known.as_of?).then_some(known)
     }
 
@@ -104,8 +107,9 @@ impl Views {
         self.environment.since_boot().checked_sub(as_of).is_some_and(|age| age <= AGE_MAX)
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<Known> {
-        self.known.subscribe()
+    /// Completes when the view changes after this call.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
     /// Says with the next heartbeat how many agents are connected.
@@ -139,6 +143,7 @@ impl Views {
                 }
             };
             tokio::select! {
+                biased;
                 () = ending.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
                 // Every heartbeat is a change as well: not more often than this.
@@ -175,14 +180,20 @@ impl Views {
             .catch_up(&*self.ledger, at_least)
             .await
             .map_err(RenewError::Read)?;
-        let is_first = self.known.borrow().as_of.is_none();
-        self.known.send_if_modified(|known| {
-            known.as_of = Some(as_of);
-            if changed || is_first {
+        let is_new = {
+            let mut known = lock(&self.known);
+            let is_new = changed || known.as_of.is_none();
+            if is_new {
                 known.configuration = Arc::new(heartbeat.configuration.clone());
             }
-            changed || is_first
-        });
+            // A view that was too old is one that orders may leave on again.
+            let is_back = known.as_of.is_some_and(|as_of| !self.is_fresh(as_of));
+            known.as_of = Some(as_of);
+            is_new || is_back
+        };
+        if is_new {
+            self.changed.notify_waiters();
+        }
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use super::world::World;
 use crate::gateway::core::SessionHandle;
 use crate::gateway::desk::{Desk, OpenSession};
 use crate::gateway::messages;
-use crate::gateway::orders::GENERATION;
+use crate::gateway::orders::{GENERATION, Orders};
 use crate::lock::lock;
 
 /// How an agent treats orders.
@@ -177,17 +177,24 @@ async fn live(world: Arc<World>, agent: Arc<Mutex<SimAgent>>) {
     let mut flying = Vec::new();
     loop {
         let at = usize::try_from(world.below(2)).unwrap_or(0);
-        let gateway = lock(&world.gateways)[at].clone();
+        let gateway = lock(&world.gateways)[at].orders.clone();
         let handle = Arc::new(SessionHandle::new("channel".into(), world.stream()));
         let session = Arc::new(OpenSession::new(id.as_str().into(), handle.clone()));
         world.trace(|| format!("{id} connects to gateway {at}"));
         lock(&agent).is_reported = false;
         if gateway.opened(session.clone()).await.is_ok() {
+            world.fenced(&id, session.stream);
             let lasts = Duration::from_secs(2) + world.time(Duration::from_secs(30));
             let until = (!world.is_calm()).then(|| Instant::now() + lasts);
             talk(&world, &agent, &gateway, &session, &handle, &mut flying, until).await;
         }
-        gateway.closed(&session);
+        let is_ours = lock(&agent).habits == Habits::Ours;
+        if is_ours && !world.is_calm() && world.below(2) == 0 {
+            // The gateway does not notice for some time that the connection is gone.
+            tokio::spawn(half_open(world.clone(), agent.clone(), gateway, session, handle));
+        } else {
+            gateway.closed(&session);
+        }
         if lock(&agent).habits == Habits::Forgetful {
             // Its streams do not overlap: what was on its way is lost.
             flying.clear();
@@ -196,11 +203,37 @@ async fn live(world: Arc<World>, agent: Arc<Mutex<SimAgent>>) {
     }
 }
 
+/// A stream that the agent has left: what it carries may still arrive, and nothing is answered.
+async fn half_open(
+    world: Arc<World>,
+    agent: Arc<Mutex<SimAgent>>,
+    gateway: Arc<Orders>,
+    session: Arc<OpenSession>,
+    handle: Arc<SessionHandle>,
+) {
+    let until = Instant::now() + Duration::from_secs(5) + world.time(Duration::from_secs(15));
+    while Instant::now() < until && world.lives(&gateway) && handle.next_raw().is_ok() {
+        while let Some(guarded) = handle.next_guarded() {
+            if (guarded.guard)() {
+                watched(&world, &session, &guarded.frame);
+                if let Some(stream_agent_messages_response::Type::MessageBody(body)) =
+                    &guarded.frame.r#type
+                    && messages::message_type(body) == messages::CONFIGURE_PLUGIN_STATES
+                {
+                    lock(&agent).ordered(&world, body);
+                }
+            }
+        }
+        drop(tokio::time::timeout(Duration::from_millis(500), handle.changed()).await);
+    }
+    gateway.closed(&session);
+}
+
 /// One stream, until it breaks.
 async fn talk(
     world: &Arc<World>,
     agent: &Arc<Mutex<SimAgent>>,
-    gateway: &Arc<crate::gateway::orders::Orders>,
+    gateway: &Arc<Orders>,
     session: &OpenSession,
     handle: &SessionHandle,
     flying: &mut Vec<Flying>,
@@ -212,7 +245,7 @@ async fn talk(
         }
         while let Some(guarded) = handle.next_guarded() {
             if (guarded.guard)() {
-                watched(world, &session.resource, &guarded.frame);
+                watched(world, session, &guarded.frame);
                 let delay = world.time(Duration::from_secs(2));
                 // What is sent on one stream arrives in order.
                 let last = flying.last().map_or_else(Instant::now, |last| last.at);
@@ -232,14 +265,14 @@ async fn talk(
         let arrives = flying.first().map(|next| next.at.saturating_duration_since(Instant::now()));
         let pause = arrives.map_or(idle, |arrives| idle.min(arrives));
         drop(tokio::time::timeout(pause, handle.changed()).await);
-        if !lock(&world.gateways).iter().any(|alive| Arc::ptr_eq(alive, gateway)) {
+        if !world.lives(gateway) {
             return;
         }
     }
 }
 
 /// Orders that leave are held against the configuration.
-fn watched(world: &World, agent: &str, frame: &StreamAgentMessagesResponse) {
+fn watched(world: &World, session: &OpenSession, frame: &StreamAgentMessagesResponse) {
     let Some(stream_agent_messages_response::Type::MessageBody(body)) = &frame.r#type else {
         return;
     };
@@ -254,13 +287,15 @@ fn watched(world: &World, agent: &str, frame: &StreamAgentMessagesResponse) {
         Action::Remove => Target::Absent,
         _ => Target::Revision(plugin.revision_id.clone()),
     };
-    world.handed_over(agent, &plugin.name, &target);
+    let generation = body.labels[GENERATION].parse().expect("a number");
+    world.gives(&session.resource, session.stream, generation);
+    world.handed_over(&session.resource, &plugin.name, &target);
 }
 
 async fn arrived(
     world: &World,
     agent: &Arc<Mutex<SimAgent>>,
-    gateway: &Arc<crate::gateway::orders::Orders>,
+    gateway: &Arc<Orders>,
     session: &OpenSession,
     frame: StreamAgentMessagesResponse,
 ) {
@@ -300,7 +335,7 @@ async fn arrived(
 async fn tells(
     world: &World,
     agent: &Arc<Mutex<SimAgent>>,
-    gateway: &Arc<crate::gateway::orders::Orders>,
+    gateway: &Arc<Orders>,
     session: &OpenSession,
 ) -> bool {
     let report = {
@@ -325,7 +360,7 @@ async fn tells(
 }
 
 async fn send(
-    gateway: &Arc<crate::gateway::orders::Orders>,
+    gateway: &Arc<Orders>,
     session: &OpenSession,
     id: &str,
     body: &MessageBody,

@@ -14,6 +14,7 @@ use guest_fleet_core::view::{Target, View};
 use tokio::time::Instant;
 
 use super::agent::{Habits, SimAgent};
+use super::cut::CutLedger;
 use super::operator;
 use crate::gateway::orders::{AGE_MAX, Environment, OrderSettings, Orders, UnknownAgents};
 use crate::ledger::{Faults, Ledger, Log, MemoryLedger};
@@ -23,6 +24,9 @@ use crate::records::event::subject;
 /// How long the faults last, and the calm after them.
 const NOISE: Duration = Duration::from_secs(60);
 const CALM: Duration = Duration::from_secs(400);
+
+/// What time it is when a run begins.
+const WALL: u64 = 1_700_000_000;
 
 const GATEWAYS: usize = 2;
 const AGENTS: usize = 3;
@@ -38,15 +42,24 @@ pub(super) struct Chance(u64);
 /// Everything that the tasks of a run share.
 pub(super) struct World {
     pub(super) ledger: MemoryLedger,
-    pub(super) gateways: Mutex<Vec<Arc<Orders>>>,
+    pub(super) gateways: Mutex<Vec<Gateway>>,
     pub(super) chance: Mutex<Chance>,
     /// What was configured, with the time until which it may have counted.
     pub(super) history: Mutex<Vec<Configured>>,
     pub(super) is_calm: Mutex<bool>,
+    /// When the newest session of each agent had fenced the one before, and its stream.
+    fenced: Mutex<BTreeMap<String, (u64, Instant)>>,
     broken: Mutex<Option<String>>,
     ids: AtomicU64,
     streams: AtomicU64,
     begun: Instant,
+}
+
+/// A gateway, and its way to the ledger.
+#[derive(Clone)]
+pub(super) struct Gateway {
+    pub(super) orders: Arc<Orders>,
+    ledger: Arc<CutLedger>,
 }
 
 /// A view, until it certainly was not the newest any more.
@@ -91,6 +104,7 @@ impl World {
             chance: Mutex::new(Chance(seed)),
             history: Mutex::default(),
             is_calm: Mutex::new(false),
+            fenced: Mutex::default(),
             broken: Mutex::new(None),
             ids: AtomicU64::new(0),
             streams: AtomicU64::new(0),
@@ -108,11 +122,13 @@ impl World {
             .collect();
         let operator = tokio::spawn(operator::work(world.clone()));
         let crashes = tokio::spawn(crashes(world.clone()));
+        let cuts = tokio::spawn(cuts(world.clone()));
         tokio::time::sleep(NOISE).await;
         world.ledger.set_faults(Faults::default());
         *lock(&world.is_calm) = true;
         operator.await.expect("the operator ends");
         crashes.await.expect("the crashes end");
+        cuts.await.expect("the cuts end");
         // Most come to rest soon; only a run that does not waits for all of it.
         let late = Instant::now() + CALM;
         loop {
@@ -124,16 +140,22 @@ impl World {
         }
     }
 
-    fn gateway(self: &Arc<Self>) -> Arc<Orders> {
+    fn gateway(self: &Arc<Self>) -> Gateway {
         let settings = OrderSettings {
             artifacts: Some("https://fleet".to_owned()),
             environment: Arc::new(SimEnvironment(self.clone())),
             zones: Arc::new(UtcOnly),
             unknown_agents: UnknownAgents::TakenIn,
         };
-        let orders = Orders::new(Arc::new(self.ledger.clone()), settings);
+        let ledger = Arc::new(CutLedger::new(self.ledger.clone()));
+        let orders = Orders::new(ledger.clone(), settings);
         tokio::spawn(orders.clone().run());
-        orders
+        Gateway { orders, ledger }
+    }
+
+    /// Whether a gateway is one that lives.
+    pub(super) fn lives(&self, orders: &Arc<Orders>) -> bool {
+        lock(&self.gateways).iter().any(|gateway| Arc::ptr_eq(&gateway.orders, orders))
     }
 
     pub(super) fn below(&self, bound: u64) -> u64 {
@@ -167,6 +189,22 @@ impl World {
 
     pub(super) fn breaks(&self, law: String) {
         lock(&self.broken).get_or_insert(law);
+    }
+
+    /// A session of an agent is there, and the one before is fenced.
+    pub(super) fn fenced(&self, agent: &str, stream: u64) {
+        lock(&self.fenced).insert(agent.to_owned(), (stream, Instant::now()));
+    }
+
+    /// A session hands over an order of this generation, which is the second at which it was made.
+    pub(super) fn gives(&self, agent: &str, stream: u64, generation: u64) {
+        // Orders of one second count up from it.
+        const SAME_SECOND: u64 = 5;
+        let Some((newest, at)) = lock(&self.fenced).get(agent).copied() else { return };
+        let fenced = WALL + (at - self.begun).as_secs() + SAME_SECOND;
+        if newest > stream && generation > fenced {
+            self.breaks(format!("{agent} was given a new order by a session that was replaced"));
+        }
     }
 
     /// An order was handed to the transport.
@@ -244,13 +282,26 @@ async fn crashes(world: Arc<World>) {
         let at = usize::try_from(world.below(GATEWAYS as u64)).unwrap_or(0);
         let dead = std::mem::replace(&mut lock(&world.gateways)[at], fresh);
         world.trace(|| format!("gateway {at} dies"));
-        dead.stop();
+        dead.orders.stop();
+    }
+}
+
+/// Now and then a gateway does not reach the ledger for some time.
+async fn cuts(world: Arc<World>) {
+    while !world.is_calm() {
+        tokio::time::sleep(world.time(Duration::from_secs(10))).await;
+        let at = usize::try_from(world.below(GATEWAYS as u64)).unwrap_or(0);
+        let gateway = lock(&world.gateways)[at].clone();
+        world.trace(|| format!("gateway {at} is cut off"));
+        gateway.ledger.cut(true);
+        tokio::time::sleep(Duration::from_secs(2) + world.time(Duration::from_secs(15))).await;
+        gateway.ledger.cut(false);
     }
 }
 
 impl Environment for SimEnvironment {
     fn wall(&self) -> Seconds {
-        Seconds(1_700_000_000 + self.0.begun.elapsed().as_secs())
+        Seconds(WALL + self.0.begun.elapsed().as_secs())
     }
 
     fn since_boot(&self) -> Duration {
