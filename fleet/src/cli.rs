@@ -8,12 +8,10 @@
 //!
 //! No verb opens a ledger or touches the process, so tests run them on a ledger in memory.
 
-use std::io;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-pub mod agent;
 pub mod agents;
 pub mod apply;
 pub mod artifact;
@@ -29,6 +27,7 @@ pub mod export;
 pub mod facts;
 pub mod failure;
 pub mod hold;
+pub mod identity;
 pub mod label;
 pub mod lists;
 pub mod retry;
@@ -40,9 +39,6 @@ pub mod token;
 
 #[cfg(test)]
 mod tests;
-
-use jiff::Timestamp;
-use serde::Serialize;
 
 use context::Context;
 use failure::{Exit, Failure};
@@ -118,9 +114,9 @@ pub enum AgentVerb {
     /// Set labels, or take them away.
     Label(label::Options),
     /// Revoke an agent and every certificate it has; its streams end within seconds.
-    Revoke(agent::Options),
+    Revoke(identity::Options),
     /// Give an agent in quarantine its orders again, once a single machine has its identity.
-    Release(agent::Options),
+    Release(identity::Options),
 }
 
 /// Runs a verb.
@@ -155,44 +151,16 @@ async fn dispatch(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failur
             label::run(options, context).await
         }
         Verb::Agent(AgentOptions { verb: Some(AgentVerb::Revoke(options)), .. }) => {
-            let verb = agent::Verb::Revoke(options.clone());
-            printed(agent::run(verb, context.ledger, context.output, &mut context.out)).await
+            identity::revoke(options, context).await
         }
         Verb::Agent(AgentOptions { verb: Some(AgentVerb::Release(options)), .. }) => {
-            let verb = agent::Verb::Release(options.clone());
-            printed(agent::run(verb, context.ledger, context.output, &mut context.out)).await
+            identity::release(options, context).await
         }
-        Verb::Token(verb) => {
-            let who = context.caller.who.clone();
-            let verb = verb.clone();
-            printed(token::run(verb, context.ledger, &who, context.output, &mut context.out)).await
-        }
+        Verb::Token(verb) => token::run(verb, context).await,
         Verb::Agent(AgentOptions { verb: None, id }) => {
             agents::show(id.as_deref().unwrap_or_default(), context).await
         }
         Verb::Explain(options) => explain::run(options, context).await,
         Verb::Audit(options) => audit::run(options, context).await,
     }
-}
-
-/// Waits for a verb whose errors are its own.
-async fn printed<E: std::error::Error + 'static>(
-    verb: impl Future<Output = Result<(), E>>,
-) -> Result<Exit, Failure> {
-    match verb.await {
-        Ok(()) => Ok(Exit::Done),
-        Err(error) => Err(Failure::of(Exit::Failed, &error)),
-    }
-}
-
-/// Prints one document, indented.
-fn print_json(out: &mut dyn io::Write, document: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, document)?;
-    writeln!(out)
-}
-
-/// A time as people and programs read it, in UTC and whole seconds.
-fn moment(time: Option<prost_types::Timestamp>) -> Option<String> {
-    let time = Timestamp::from_second(time?.seconds).ok()?;
-    Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }

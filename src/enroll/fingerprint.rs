@@ -43,7 +43,7 @@ impl ServerCertVerifier for Fingerprint {
     ) -> Result<ServerCertVerified, Error> {
         let is_it = |shown: &&CertificateDer<'_>| Sha256Digest::of(shown) == self.digest;
         let authority = intermediates.iter().find(is_it).ok_or_else(|| {
-            let missing = Missing(self.digest.clone());
+            let missing = Missing(self.digest);
             Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(missing))))
         })?;
         let mut roots = RootCertStore::empty();

@@ -161,7 +161,7 @@ fn printable(problem: Problem) -> Problem {
 
 fn pinned(digest: &Sha256Digest) -> Result<ClientConfig, RequestError> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(Fingerprint::new(digest.clone(), provider.clone()));
+    let verifier = Arc::new(Fingerprint::new(*digest, provider.clone()));
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| RequestError::Tls(error.into()))?;

@@ -1,119 +1,129 @@
-//! `guest-fleet ca`: the fleet's authority, in a directory beside the ledger.
+//! `ca`: the fleet's authority, in a directory beside the ledger. Needs no ledger.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
+use schemars::JsonSchema;
 use serde::Serialize;
-use thiserror::Error;
 
 use super::context::Output;
-use super::{moment, print_json};
+use super::document::Time;
+use super::failure::{Exit, Failure};
+use super::text::{counted, time};
 use crate::enroll::{Authority, AuthorityError};
 
-/// What is done with the authority.
-#[derive(Clone, Debug, Subcommand)]
-pub enum Verb {
-    /// Make the fleet's authority, if the directory has none yet.
-    Init(Options),
-    /// Show the authority: the fleet's id, its fingerprint and when it ends.
-    Show(Options),
-    /// Print the trust bundle, PEM.
-    Trust(Options),
-    /// Make a new authority that signs from now on; the present one stays trusted.
-    Rotate(Options),
-    /// Trust former authorities no longer; agents whose certificates they signed are to be enrolled
-    /// anew.
-    Forget(Forget),
-}
-
-/// The options of the verbs.
+/// The options of `ca`.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
     /// Directory of the authority; back it up apart from the ledger.
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(
+        long,
+        global = true,
+        env = "GUEST_FLEET_CA",
+        default_value = "/var/lib/guest-fleet/ca",
+        value_name = "DIR"
+    )]
+    pub dir: PathBuf,
 }
 
-/// The options of `ca forget`.
-#[derive(Clone, Debug, Args)]
-pub struct Forget {
-    /// Fingerprint of the one to forget; without it all former ones.
-    #[arg(long, value_name = "SHA256")]
-    fingerprint: Option<String>,
-    #[command(flatten)]
-    options: Options,
+/// What to do with the authority.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
+    /// Make an authority, if the directory has none yet.
+    Init,
+    /// Show the fleet's id, the authority's fingerprint and its end.
+    Show,
+    /// Print the authorities that are trusted, PEM.
+    Trust,
+    /// Make a new authority that signs from now on; the present one stays trusted.
+    Rotate,
+    /// Trust former authorities no longer; agents whose certificates they signed enrol anew.
+    Forget {
+        /// Fingerprint of the one to forget; without it all former ones.
+        #[arg(long, value_name = "SHA256")]
+        fingerprint: Option<String>,
+    },
 }
 
-/// Why a verb failed.
-#[derive(Debug, Error)]
-pub enum CaError {
-    /// The authority cannot be used.
-    #[error(transparent)]
-    Authority(#[from] AuthorityError),
-    /// The result cannot be printed.
-    #[error("the result cannot be printed")]
-    Print(#[from] io::Error),
+/// The authority.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AuthorityJson {
+    /// When its certificate ends.
+    #[schemars(with = "Option<Time>")]
+    pub ends: Option<String>,
+    /// SHA-256 of its certificate: what `guest-agent enroll --ca-sha256` takes.
+    pub fingerprint: String,
+    /// Id of the fleet.
+    pub fleet_id: String,
+    /// The authorities that are trusted, this one and former ones, PEM.
+    pub trust: String,
 }
 
-/// The authority as it is shown.
-#[derive(Serialize)]
-struct Shown {
-    fleet_id: String,
-    fingerprint: String,
-    ends: Option<String>,
-    trusted: usize,
+/// Former authorities that are trusted no longer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ForgottenJson {
+    /// How many.
+    pub forgotten: usize,
 }
 
-/// Authorities that were forgotten.
-#[derive(Serialize)]
-struct Forgotten {
-    forgotten: usize,
-}
-
-/// Runs a verb. Blocks.
+/// Runs the verb. Blocks.
 ///
 /// # Errors
-/// See [`CaError`].
-pub fn run(verb: Verb, output: Output, out: &mut dyn Write) -> Result<(), CaError> {
-    let now = SystemTime::now();
-    let authority = match verb {
-        Verb::Init(options) => Authority::init(&options.dir, now),
-        Verb::Show(options) => Authority::open(&options.dir),
-        Verb::Rotate(options) => Authority::rotate(&options.dir, now),
-        Verb::Trust(options) => {
-            write!(out, "{}", Authority::open(&options.dir)?.trust_pem(now))?;
-            return Ok(());
-        }
-        Verb::Forget(Forget { fingerprint, options }) => {
-            let forgotten = Authority::forget(&options.dir, fingerprint.as_deref())?;
+/// The authority cannot be used.
+pub fn run(options: &Options, output: Output, out: &mut dyn Write) -> Result<Exit, Failure> {
+    let (dir, now) = (&options.dir, SystemTime::now());
+    let authority = match &options.verb {
+        Verb::Init => Authority::init(dir, now)?,
+        Verb::Show | Verb::Trust => Authority::open(dir)?,
+        Verb::Rotate => Authority::rotate(dir, now)?,
+        Verb::Forget { fingerprint } => {
+            let forgotten = Authority::forget(dir, fingerprint.as_deref())?;
             match output {
-                Output::Json => print_json(out, &Forgotten { forgotten })?,
+                Output::Json => print(out, &ForgottenJson { forgotten })?,
                 Output::Text => {
-                    writeln!(out, "{forgotten} former authorities are trusted no longer")?
+                    writeln!(
+                        out,
+                        "{} trusted no longer",
+                        counted(forgotten, "former certificate")
+                    )?;
                 }
             }
-            return Ok(());
+            return Ok(Exit::Done);
         }
     };
-    let authority = authority?;
-    let shown = Shown {
-        fleet_id: authority.fleet().to_string(),
+    let document = AuthorityJson {
+        ends: time(Some(&authority.ends().into())),
         fingerprint: authority.fingerprint(),
-        ends: moment(Some(authority.ends().into())),
-        trusted: authority.trust(now).len(),
+        fleet_id: authority.fleet().to_string(),
+        trust: authority.trust_pem(now),
     };
-    if output == Output::Json {
-        print_json(out, &shown)?;
-        return Ok(());
+    match (output, &options.verb) {
+        (Output::Json, _) => print(out, &document)?,
+        (Output::Text, Verb::Trust) => write!(out, "{}", document.trust)?,
+        (Output::Text, _) => {
+            writeln!(out, "fleet        {}", document.fleet_id)?;
+            writeln!(out, "fingerprint  {}", document.fingerprint)?;
+            writeln!(out, "ends         {}", document.ends.unwrap_or_default())?;
+            writeln!(out, "trusted      {}", authority.trust(now).len())?;
+        }
     }
-    let Shown { fleet_id, fingerprint, ends, trusted } = shown;
-    writeln!(out, "fleet         {fleet_id}")?;
-    writeln!(out, "fingerprint   {fingerprint}")?;
-    writeln!(out, "ends          {}", ends.unwrap_or_default())?;
-    writeln!(out, "trusted       {trusted}")?;
-    Ok(())
+    Ok(Exit::Done)
+}
+
+fn print(out: &mut dyn Write, document: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(document).expect("plain values");
+    Ok(writeln!(out, "{text}")?)
+}
+
+impl From<AuthorityError> for Failure {
+    fn from(error: AuthorityError) -> Self {
+        Self::of(Exit::Failed, &error)
+    }
 }
 
 #[cfg(test)]
@@ -124,27 +134,29 @@ mod tests {
 
     #[derive(Parser)]
     struct Line {
-        #[command(subcommand)]
-        verb: Verb,
+        #[command(flatten)]
+        options: Options,
     }
 
     #[test]
     fn an_authority_is_made_shown_rotated_and_the_former_one_forgotten() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("ca");
-        let answer = |line: &str, output| {
-            let path = path.to_str().expect("text");
-            let words = std::iter::once("ca").chain(line.split(' ')).chain(["--dir", path]);
+        let answer = |word: &str, output| {
+            let words = ["ca", word, "--dir", path.to_str().expect("text")];
+            let options = Line::try_parse_from(words).expect("a line").options;
             let mut out = Vec::new();
-            run(Line::try_parse_from(words).expect("a line").verb, output, &mut out)?;
-            Ok::<_, CaError>(String::from_utf8(out).expect("text"))
+            run(&options, output, &mut out)?;
+            Ok::<_, Failure>(String::from_utf8(out).expect("text"))
         };
-        let say = |line: &str| answer(line, Output::Text);
-        assert!(say("show").is_err());
+        let say = |word: &str| answer(word, Output::Text);
+        let missing = say("show").expect_err("nothing is there");
+        assert!(missing.reason.contains("guest-fleet ca init"), "{}", missing.reason);
         let made = answer("init", Output::Json).expect("made");
         assert_eq!(answer("show", Output::Json).expect("shown"), made);
         assert_eq!(say("trust").expect("said").matches("BEGIN CERTIFICATE").count(), 1);
-        assert!(say("rotate").expect("rotated").contains("trusted       2"));
-        assert!(say("forget").expect("forgotten").starts_with("1 "));
+        assert!(say("rotate").expect("rotated").contains("trusted      2"));
+        assert!(answer("forget", Output::Json).expect("forgotten").contains("\"forgotten\": 1"));
+        assert!(say("forget").expect("forgotten").starts_with("0 former certificates"));
     }
 }

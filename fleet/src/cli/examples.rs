@@ -40,13 +40,16 @@ pub(super) const AGENTS: &str = "Examples:\n\
 
 pub(super) const AGENT: &str = "Examples:\n\
     \x20 guest-fleet agent a-1\n\
-    \x20 guest-fleet agent label a-1 env=prod rack-";
+    \x20 guest-fleet agent label a-1 env=prod rack-\n\
+    \x20 guest-fleet agent revoke a-1 --reason sold\n\
+    \x20 guest-fleet agent release a-1";
 
 pub(super) const EXPLAIN: &str = "Examples:\n\
     \x20 guest-fleet explain a-1 monitor";
 
 pub(super) const TOKEN: &str = "Examples:\n\
     \x20 guest-fleet token create web --uses 20 --expires 7d --label env=prod\n\
+    \x20 guest-fleet token create vm-7 --agent vm-7 --reason TICKET-3\n\
     \x20 guest-fleet token list\n\
     \x20 guest-fleet token revoke web";
 

@@ -144,6 +144,13 @@ fn shown(labels: &BTreeMap<String, String>) -> String {
 
 // === impl Wish ===
 
+impl Wish {
+    /// Key and value of a label that is to be set.
+    pub(super) fn set(&self) -> Option<(&str, &str)> {
+        Some((&self.key, self.value.as_deref()?))
+    }
+}
+
 impl FromStr for Wish {
     type Err = String;
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use super::{agent, agents, audit, document, explain, export, lists, token};
+use super::{agents, audit, document, explain, export, lists, token};
 
 /// A kind of JSON document.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,17 @@ pub fn schemas() -> &'static [Document] {
 const DOCUMENTS: &[Document] = &[
     Document {
         name: "change",
-        commands: &["apply", "diff", "hold", "release", "retry", "agent label"],
+        commands: &[
+            "apply",
+            "diff",
+            "hold",
+            "release",
+            "retry",
+            "agent label",
+            "agent revoke",
+            "agent release",
+            "token revoke",
+        ],
         about: "What was changed, or would be",
         schema: printed::<document::ChangeJson>,
     },
@@ -84,28 +94,16 @@ const DOCUMENTS: &[Document] = &[
         schema: printed::<agents::WholeAgentJson>,
     },
     Document {
-        name: "agent-changed",
-        commands: &["agent revoke", "agent release"],
-        about: "Whether an agent was changed",
-        schema: printed::<agent::ChangedJson<'static>>,
-    },
-    Document {
         name: "token",
         commands: &["token create"],
         about: "A new token, with its secret",
-        schema: printed::<token::MadeJson<'static>>,
+        schema: printed::<token::TokenJson>,
     },
     Document {
         name: "tokens",
         commands: &["token list"],
         about: "The tokens by which machines become agents",
-        schema: printed::<token::TokensJson<'static>>,
-    },
-    Document {
-        name: "token-revoked",
-        commands: &["token revoke"],
-        about: "Whether a token was revoked",
-        schema: printed::<token::RevokedJson<'static>>,
+        schema: printed::<token::TokensJson>,
     },
     Document {
         name: "explain",

@@ -3,6 +3,7 @@
 mod agents;
 mod documents;
 mod standing;
+mod tokens;
 
 use std::fmt::Write;
 

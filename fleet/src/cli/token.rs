@@ -1,27 +1,31 @@
-//! `guest-fleet token`: join tokens.
+//! `token`: join tokens, by which machines become agents.
+//!
+//! Machines that enrol write the record of a token, too, and no audit entry; so an entry is written
+//! before a token is made or revoked, as with labels. It never has the secret.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use schemars::JsonSchema;
 use serde::Serialize;
-use thiserror::Error;
 
-use super::context::Output;
-use super::{duration, moment, print_json};
+use super::context::{Context, Output};
+use super::document::{ChangeJson, Time};
+use super::failure::{Exit, Failure};
+use super::text::{or_hyphen, table, time};
+use super::{duration, label};
+use crate::configuration::change::{self, Becomes, Edit};
 use crate::enroll::AgentId;
 use crate::enroll::token::{self, CreateError, ListError, NewToken, RevokeError};
-use crate::ledger::Ledger;
 use crate::records::token::TokenRecord;
 
-/// What is done with tokens.
+/// What to do with tokens.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
-    /// Make a token, by which machines become agents; its secret is shown once.
+    /// Make a token and print its text, which is shown once.
     Create(Create),
-    /// Show all tokens, without their secrets.
+    /// List all tokens, without their secrets.
     List,
     /// Revoke a token: it enrols nobody any more, and its agents stay.
     Revoke(Revoke),
@@ -31,275 +35,260 @@ pub enum Verb {
 #[derive(Clone, Debug, Args)]
 pub struct Create {
     /// Name of the token: small letters, digits and hyphens.
-    name: String,
+    pub name: String,
     /// How many machines it may enrol.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    uses: u32,
+    pub uses: u32,
     /// How long it may be used, such as 30m, 24h or 7d.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration::parse)]
-    expires: Duration,
-    /// Label that its agents get; may be given several times.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
+    pub expires: Duration,
+    /// A label that its agents get, `key=value`; may be given several times.
+    #[arg(long = "label", value_name = "LABEL")]
+    pub labels: Vec<label::Wish>,
     /// Its agents have a short life: they are archived after an hour of silence.
     #[arg(long)]
-    ephemeral: bool,
-    /// Enrol this agent and no other, be it known already; what the former machine has is revoked.
+    pub ephemeral: bool,
+    /// Enrol this agent and no other, known already or not; what the former machine has is revoked.
     #[arg(long, value_name = "ID")]
-    agent: Option<AgentId>,
+    pub agent: Option<AgentId>,
+    /// Why, for the audit record.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub reason: String,
 }
 
 /// The options of `token revoke`.
 #[derive(Clone, Debug, Args)]
 pub struct Revoke {
     /// Name of the token.
-    name: String,
-}
-
-/// Why a verb failed.
-#[derive(Debug, Error)]
-pub enum TokenError {
-    /// The token cannot be made.
-    #[error("the token was not made")]
-    Create(#[from] CreateError),
-    /// The tokens cannot be listed.
-    #[error("the tokens cannot be listed")]
-    List(#[from] ListError),
-    /// The token cannot be revoked.
-    #[error("the token was not revoked")]
-    Revoke(#[from] RevokeError),
-    /// The result cannot be printed.
-    #[error("the result cannot be printed")]
-    Print(#[from] io::Error),
+    pub name: String,
+    /// Why, for the audit record.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub reason: String,
 }
 
 /// A token that was made.
-#[derive(JsonSchema, Serialize)]
-pub(super) struct MadeJson<'a> {
-    /// Name of the token.
-    name: &'a str,
-    /// Its secret, which is shown this once.
-    token: &'a str,
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TokenJson {
+    /// Number of the audit entry.
+    pub audit: Option<u64>,
+    /// Its name.
+    pub name: String,
+    /// Its text, with the secret, which is stored nowhere.
+    pub token: String,
 }
 
-/// What became of a token.
-#[derive(JsonSchema, Serialize)]
-pub(super) struct RevokedJson<'a> {
-    /// Name of the token.
-    name: &'a str,
-    /// Whether it enrolled machines until now.
-    was_in_force: bool,
+/// The tokens.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TokensJson {
+    /// All of them, by name.
+    pub tokens: Vec<ListedJson>,
 }
 
-/// All tokens.
-#[derive(JsonSchema, Serialize)]
-pub(super) struct TokensJson<'a> {
-    /// The tokens, by name.
-    tokens: Vec<TokenJson<'a>>,
-}
-
-/// A token as it is shown.
-#[derive(JsonSchema, Serialize)]
-struct TokenJson<'a> {
-    /// Name of the token.
-    name: &'a str,
-    /// `in force`, `used up`, `ended` or `revoked`.
-    state: &'static str,
-    /// How many machines it may enrol altogether.
-    uses: u32,
-    /// How many it may still enrol.
-    uses_left: u32,
-    /// When it ends, RFC 3339.
-    ends: Option<String>,
-    /// Labels that its agents get.
-    labels: &'a BTreeMap<String, String>,
-    /// Whether its agents are archived after an hour of silence.
-    ephemeral: bool,
-    /// The one agent that it enrols; `null` for any.
-    agent: Option<&'a str>,
+/// A token, without its secret.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ListedJson {
+    /// The one agent that it enrols; null where it enrols new ones.
+    pub agent: Option<String>,
     /// Who made it.
-    made_by: &'a str,
-    /// When it was made, RFC 3339.
-    made: Option<String>,
+    pub by: String,
+    /// When it ends.
+    #[schemars(with = "Option<Time>")]
+    pub ends: Option<String>,
+    /// Whether its agents have a short life.
+    pub ephemeral: bool,
+    /// Labels that its agents get.
+    pub labels: BTreeMap<String, String>,
+    /// When it was made.
+    #[schemars(with = "Option<Time>")]
+    pub made: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Whether it enrols machines.
+    pub state: State,
+    /// How many machines it may enrol in all.
+    pub uses: u32,
+    /// How many of these are left.
+    pub uses_left: u32,
 }
 
-/// Runs a verb.
+/// Whether a token enrols machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It does.
+    InForce,
+    /// Its time is over.
+    Ended,
+    /// It enrolled as many as it may.
+    UsedUp,
+    /// An operator revoked it.
+    Revoked,
+}
+
+/// Runs the verb.
 ///
 /// # Errors
-/// See [`TokenError`].
-pub async fn run(
-    verb: Verb,
-    ledger: &dyn Ledger,
-    who: &str,
-    output: Output,
-    out: &mut dyn Write,
-) -> Result<(), TokenError> {
-    let now = SystemTime::now();
+/// The token cannot be made or is not there, or the ledger did not take it.
+pub async fn run(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failure> {
     match verb {
-        Verb::Create(options) => create(options, ledger, now, who, output, out).await,
-        Verb::List => list(ledger, now, output, out).await,
-        Verb::Revoke(options) => revoke(&options, ledger, now, output, out).await,
+        Verb::Create(options) => create(options, context).await,
+        Verb::List => list(context).await,
+        Verb::Revoke(options) => revoke(options, context).await,
     }
 }
 
-async fn create(
-    options: Create,
-    ledger: &dyn Ledger,
-    now: SystemTime,
-    who: &str,
-    output: Output,
-    out: &mut dyn Write,
-) -> Result<(), TokenError> {
-    let Create { name, uses, expires, labels, ephemeral, agent } = options;
+async fn create(options: &Create, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let mut labels = BTreeMap::new();
+    for wish in &options.labels {
+        let (key, value) = wish.set().ok_or_else(|| {
+            Failure::usage("a token gives labels and takes none away").hint("write `key=value`")
+        })?;
+        labels.insert(key.to_owned(), value.to_owned());
+    }
     let new = NewToken {
-        name: name.clone(),
-        uses,
-        life: expires,
-        labels: labels.into_iter().collect(),
-        is_ephemeral: ephemeral,
-        agent,
-        made_by: who.to_owned(),
+        name: options.name.clone(),
+        uses: options.uses,
+        life: options.expires,
+        labels,
+        is_ephemeral: options.ephemeral,
+        agent: options.agent.clone(),
+        made_by: context.caller.who.clone(),
     };
-    let token = token::create(ledger, new, now).await?;
-    match output {
-        Output::Json => print_json(out, &MadeJson { name: &name, token: &token })?,
-        // Alone on its line, so that a script can take it into a file.
-        Output::Text => writeln!(out, "{token}")?,
+    new.check()?;
+    if token::list(context.ledger).await?.iter().any(|known| known.name == new.name) {
+        return Err(CreateError::Exists(new.name).into());
     }
-    Ok(())
+    let after = in_words(&new);
+    let (edit, decision) =
+        (edit(&new.name, None, after), context.decision("token create", &options.reason));
+    let plan = |_: &_| Ok::<_, Failure>((vec![edit.clone()], ()));
+    let changed = change::change(context.ledger, &decision, plan).await?;
+    let (name, now) = (new.name.clone(), context.now.into());
+    let token = token::create(context.ledger, new, now).await?;
+    // Alone on its line, so that a script can take it into a file.
+    context.say(format_args!("{token}"))?;
+    context.document(&TokenJson { audit: changed.entry, name, token })?;
+    Ok(Exit::Done)
 }
 
-async fn list(
-    ledger: &dyn Ledger,
-    now: SystemTime,
-    output: Output,
-    out: &mut dyn Write,
-) -> Result<(), TokenError> {
-    let tokens = token::list(ledger).await?;
-    let shown: Vec<_> = tokens.iter().map(|token| TokenJson::of(token, now)).collect();
-    if output == Output::Json {
-        print_json(out, &TokensJson { tokens: shown })?;
-        return Ok(());
+async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let now = context.now.into();
+    let tokens = token::list(context.ledger).await?;
+    let tokens: Vec<ListedJson> =
+        tokens.into_iter().map(|token| ListedJson::of(token, now)).collect();
+    if context.output == Output::Json {
+        context.document(&TokensJson { tokens })?;
+        return Ok(Exit::Done);
     }
-    if shown.is_empty() {
-        writeln!(out, "there is no token: `guest-fleet token create NAME` makes one")?;
+    let rows: Vec<Vec<String>> = tokens.into_iter().map(ListedJson::row).collect();
+    for line in table(&["NAME", "STATE", "LEFT", "ENDS", "BY", "FOR", "LABELS"], &rows) {
+        context.say(format_args!("{line}"))?;
     }
-    for token in shown {
-        let TokenJson { name, state, uses, uses_left, ends, labels, made_by, .. } = token;
-        let labels: Vec<String> =
-            labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let (ends, labels) = (ends.unwrap_or_default(), labels.join(","));
-        let used = format!("{}/{uses}", uses - uses_left.min(uses));
-        writeln!(out, "{name:<24} {state:<8} used {used:<10} until {ends} by {made_by} {labels}")?;
-    }
-    Ok(())
+    Ok(Exit::Done)
 }
 
-async fn revoke(
-    options: &Revoke,
-    ledger: &dyn Ledger,
-    now: SystemTime,
-    output: Output,
-    out: &mut dyn Write,
-) -> Result<(), TokenError> {
+async fn revoke(options: &Revoke, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let name = &options.name;
-    let was_in_force = token::revoke(ledger, name, now).await?;
-    match (output, was_in_force) {
-        (Output::Json, _) => print_json(out, &RevokedJson { name, was_in_force })?,
-        (Output::Text, true) => writeln!(out, "{name} enrols nobody any more; its agents stay")?,
-        (Output::Text, false) => writeln!(out, "{name} was revoked already")?,
+    let tokens = token::list(context.ledger).await?;
+    let found = tokens.iter().find(|token| token.name == *name);
+    let found = found.ok_or_else(|| RevokeError::Unknown(name.clone()))?;
+    if found.revoked.is_some() {
+        ChangeJson::of(None, &[]).print(context)?;
+        return Ok(Exit::Done);
     }
-    Ok(())
+    let before = format!("in force, uses left {}", found.uses_left);
+    let (edit, decision) = (
+        edit(name, Some(before), "revoked".to_owned()),
+        context.decision("token revoke", &options.reason),
+    );
+    let plan = |_: &_| Ok::<_, Failure>((vec![edit.clone()], ()));
+    let changed = change::change(context.ledger, &decision, plan).await?;
+    token::revoke(context.ledger, name, context.now.into()).await?;
+    ChangeJson::of(changed.entry, &[edit]).print(context)?;
+    Ok(Exit::Done)
 }
 
-// === impl TokenJson ===
+fn edit(name: &str, before: Option<String>, after: String) -> Edit {
+    Edit { key: TokenRecord::key(name), before, after: Some(after), record: Becomes::Elsewhere }
+}
 
-impl<'a> TokenJson<'a> {
-    fn of(token: &'a TokenRecord, now: SystemTime) -> Self {
+fn in_words(new: &NewToken) -> String {
+    let mut words =
+        vec![format!("uses {}", new.uses), format!("for {}h", new.life.as_secs() / 3600)];
+    words.extend(new.agent.as_ref().map(|agent| format!("agent {agent}")));
+    words.extend(new.is_ephemeral.then(|| "ephemeral".to_owned()));
+    words.extend(new.labels.iter().map(|(key, value)| format!("{key}={value}")));
+    words.join(", ")
+}
+
+// === impl ListedJson ===
+
+impl ListedJson {
+    fn of(token: TokenRecord, now: SystemTime) -> Self {
         let ends = token.ends.and_then(|ends| SystemTime::try_from(ends).ok());
         let state = if token.revoked.is_some() {
-            "revoked"
+            State::Revoked
         } else if ends.is_none_or(|ends| ends <= now) {
-            "ended"
+            State::Ended
         } else if token.uses_left == 0 {
-            "used up"
+            State::UsedUp
         } else {
-            "in force"
+            State::InForce
         };
         Self {
-            name: &token.name,
+            agent: Some(token.agent).filter(|agent| !agent.is_empty()),
+            by: token.made_by,
+            ends: time(token.ends.as_ref()),
+            ephemeral: token.is_ephemeral,
+            labels: token.labels,
+            made: time(token.made.as_ref()),
+            name: token.name,
             state,
             uses: token.uses,
             uses_left: token.uses_left,
-            ends: moment(token.ends),
-            labels: &token.labels,
-            ephemeral: token.is_ephemeral,
-            agent: Some(token.agent.as_str()).filter(|agent| !agent.is_empty()),
-            made_by: &token.made_by,
-            made: moment(token.made),
         }
     }
-}
 
-fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no label: write KEY=VALUE")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-    use serde_json::Value;
-
-    use super::*;
-    use crate::ledger::MemoryLedger;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(subcommand)]
-        verb: Verb,
-    }
-
-    async fn say(ledger: &MemoryLedger, line: &str) -> Result<String, TokenError> {
-        let (line, output) = match line.strip_suffix(" --json") {
-            Some(line) => (line, Output::Json),
-            None => (line, Output::Text),
+    fn row(self) -> Vec<String> {
+        let state = match self.state {
+            State::InForce => "in force",
+            State::Ended => "ended",
+            State::UsedUp => "used up",
+            State::Revoked => "revoked",
         };
-        let words = std::iter::once("token").chain(line.split(' '));
-        let verb = Line::try_parse_from(words).expect("a line").verb;
-        let mut out = Vec::new();
-        run(verb, ledger, "ann@ops", output, &mut out).await?;
-        Ok(String::from_utf8(out).expect("text"))
+        let labels: Vec<String> =
+            self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let whom = match (&self.agent, self.ephemeral) {
+            (Some(agent), _) => agent.clone(),
+            (None, true) => "short lives".to_owned(),
+            (None, false) => "new agents".to_owned(),
+        };
+        vec![
+            self.name,
+            state.to_owned(),
+            format!("{} of {}", self.uses_left, self.uses),
+            or_hyphen(self.ends.unwrap_or_default()),
+            or_hyphen(self.by),
+            whom,
+            or_hyphen(labels.join(" ")),
+        ]
     }
+}
 
-    #[tokio::test]
-    async fn a_token_is_made_listed_and_revoked() {
-        let ledger = MemoryLedger::new();
-        assert!(say(&ledger, "list").await.expect("said").contains("token create"));
-        let made = say(&ledger, "create web --uses 3 --expires 7d --label site=a --label b=").await;
-        let made = made.expect("said");
-        assert!(made.starts_with("web.") && made.lines().count() == 1, "{made}");
-        let listed = say(&ledger, "list --json").await.expect("said");
-        let listed: Value = serde_json::from_str(&listed).expect("JSON");
-        assert_eq!(listed["tokens"][0]["state"], "in force");
-        assert_eq!(listed["tokens"][0]["labels"], serde_json::json!({ "site": "a", "b": "" }));
-        assert!(!listed.to_string().contains(made.trim()));
-        assert!(say(&ledger, "revoke web").await.expect("said").contains("nobody"));
-        assert!(say(&ledger, "list").await.expect("said").contains("revoked"));
-        let again = say(&ledger, "create web").await.expect_err("it is there");
-        assert!(matches!(again, TokenError::Create(CreateError::Exists(_))));
-        assert!(say(&ledger, "revoke none").await.is_err());
+impl From<CreateError> for Failure {
+    fn from(error: CreateError) -> Self {
+        Self::of(Exit::Failed, &error)
     }
+}
 
-    #[test]
-    fn bad_lines_are_refused_before_anything_happens() {
-        for line in
-            ["create", "create a --label x", "create a --expires 1", "create a --agent ../x"]
-        {
-            let words = std::iter::once("token").chain(line.split(' '));
-            assert!(Line::try_parse_from(words).is_err(), "{line}");
-        }
+impl From<ListError> for Failure {
+    fn from(error: ListError) -> Self {
+        Self::of(Exit::Unreachable, &error)
+    }
+}
+
+impl From<RevokeError> for Failure {
+    fn from(error: RevokeError) -> Self {
+        Self::of(Exit::Failed, &error)
     }
 }

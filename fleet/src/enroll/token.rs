@@ -84,7 +84,7 @@ pub async fn create(
     new: NewToken,
     now: SystemTime,
 ) -> Result<String, CreateError> {
-    check(&new)?;
+    new.check()?;
     make_room(ledger, now).await?;
     let secret = random::text::<52>();
     let text = format!("{}.{secret}", new.name);
@@ -232,6 +232,18 @@ async fn make_room(ledger: &dyn Ledger, now: SystemTime) -> Result<(), CreateErr
     let key = TokenRecord::key(&oldest.name);
     write::remove(ledger, Bucket::Configuration, &key).await?;
     Ok(())
+}
+
+// === impl NewToken ===
+
+impl NewToken {
+    /// Whether there can be such a token.
+    ///
+    /// # Errors
+    /// A value is out of its bounds.
+    pub fn check(&self) -> Result<(), CreateError> {
+        check(self)
+    }
 }
 
 fn check(new: &NewToken) -> Result<(), CreateError> {

@@ -44,9 +44,8 @@ struct Cli {
 enum Verb {
     /// Serve agents until SIGTERM or SIGINT.
     Serve(Box<serve::Options>),
-    /// Make, show and rotate the fleet's authority.
-    #[command(subcommand)]
-    Ca(cli::ca::Verb),
+    /// Make, show and rotate the fleet's authority; it is in a directory beside the ledger.
+    Ca(cli::ca::Options),
     /// Push, list and delete artifacts.
     Artifact(cli::artifact::ArtifactArgs),
     /// Copy the ledger while it is in use.
@@ -88,8 +87,9 @@ async fn dispatch(verb: Verb, path: &Path, output: Output) -> Result<Exit, Failu
             let served = serve::run(*options, ledger::open(path)?).await;
             served.map_err(|error| Failure::of(Exit::Failed, error.as_ref()))?;
         }
-        Verb::Ca(verb) => cli::ca::run(verb, output, &mut io::stdout().lock())
-            .map_err(|error| Failure::of(Exit::Failed, &error))?,
+        Verb::Ca(options) => {
+            return cli::ca::run(&options, output, &mut io::stdout().lock());
+        }
         Verb::Artifact(options) => {
             let named = async || {
                 let ledger = ledger::open(path).map_err(|failure| failure.text())?;

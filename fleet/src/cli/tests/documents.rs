@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use serde_json::Value;
 
 use super::super::schemas::schemas;
-use super::super::{AgentOptions, AgentVerb, Verb, audit, token};
+use super::super::{AgentOptions, Verb, audit, token};
 use super::Arguments;
 
 /// The names of the documents that a verb may print.
@@ -20,11 +20,10 @@ fn names(verb: &Verb) -> &'static [&'static str] {
         Verb::Holds => &["holds"],
         Verb::Windows => &["windows"],
         Verb::Agents(_) => &["agents"],
-        Verb::Agent(AgentOptions { verb: Some(AgentVerb::Label(_)), .. }) => &["change"],
-        Verb::Agent(AgentOptions { verb: Some(_), .. }) => &["agent-changed"],
+        Verb::Agent(AgentOptions { verb: Some(_), .. }) => &["change"],
         Verb::Token(token::Verb::Create(_)) => &["token"],
         Verb::Token(token::Verb::List) => &["tokens"],
-        Verb::Token(token::Verb::Revoke(_)) => &["token-revoked"],
+        Verb::Token(token::Verb::Revoke(_)) => &["change"],
         Verb::Agent(AgentOptions { verb: None, .. }) => &["agent"],
         Verb::Explain(_) => &["explain"],
         Verb::Audit(audit::Options { verb: Some(audit::Verb::Verify(_)), .. }) => &["audit-verify"],
