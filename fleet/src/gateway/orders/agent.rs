@@ -2,6 +2,7 @@
 
 mod journal;
 mod recorded;
+mod reported;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,7 @@ use crate::gateway::session::refusal;
 use crate::lock::lock;
 use crate::records::agent::AgentRecord;
 use crate::records::journal::OrderRecord;
+use crate::records::report::ReportRecord;
 use journal::{Journal, SaveError};
 
 /// Message type of the agent's report to a fleet.
@@ -89,6 +91,8 @@ pub(super) struct AgentTask {
     flights: BTreeMap<String, Flight>,
     /// The messages that may still be handed over, by plugin. The guards look here.
     allowed: Arc<Mutex<HashMap<String, String>>>,
+    /// What was kept last of what the agent told.
+    kept: Option<ReportRecord>,
     asked_at: Option<Instant>,
     seen_at: Instant,
 }
@@ -155,6 +159,7 @@ impl AgentTask {
             last_events: HashMap::new(),
             flights: BTreeMap::new(),
             allowed: Arc::default(),
+            kept: None,
             asked_at: None,
             seen_at: Instant::now(),
         })
@@ -253,7 +258,12 @@ impl AgentTask {
             messages::PLUGIN_EVENT => self.event(id, unpack(body)?).await,
             messages::CURRENT_PLUGIN_STATES => {
                 let request = body.labels.get(messages::REQUEST_ID).map_or("", String::as_str);
-                self.told.list(unpack::<CurrentPluginStates>(body)?, request, Instant::now());
+                let states = unpack::<CurrentPluginStates>(body)?;
+                if self.told.sends_no_report() {
+                    let architecture = self.told.agent(&self.record).architecture;
+                    self.keep(reported::of_list(&states, &architecture)).await;
+                }
+                self.told.list(states, request, Instant::now());
                 self.observe().await
             }
             messages::AGENT_INFO => {
@@ -261,7 +271,11 @@ impl AgentTask {
                 Ok(())
             }
             AGENT_REPORT => {
-                self.told.report(unpack::<AgentReport>(body)?);
+                let report = unpack::<AgentReport>(body)?;
+                let (agent, now) = (self.session.resource.clone(), self.shared.now());
+                reported::claimed(&*self.shared.ledger, &agent, &report, now).await;
+                self.keep(reported::of_report(&report)).await;
+                self.told.report(report);
                 self.observe().await
             }
             other => {
@@ -296,6 +310,15 @@ impl AgentTask {
         let now = self.shared.settings.environment.wall();
         let plugin = event.plugin_name.as_str();
         self.journal.change(|journal| journal.told(plugin, &told, now)).await.map_err(Refused::from)
+    }
+
+    /// Keeps what the agent told, if it is something new.
+    async fn keep(&mut self, report: ReportRecord) {
+        if self.kept.as_ref() != Some(&report) {
+            self.kept = Some(report.clone());
+            let now = self.shared.now();
+            reported::keep(&*self.shared.ledger, &self.session.resource, report, now).await;
+        }
     }
 
     /// Takes into the journal what a report or a list says of all plugins.

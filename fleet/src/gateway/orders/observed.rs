@@ -91,6 +91,11 @@ impl Told {
         }
     }
 
+    /// Whether the agent has sent no report on this stream.
+    pub(super) fn sends_no_report(&self) -> bool {
+        self.report.is_none()
+    }
+
     /// When the last list came.
     pub(super) fn listed_at(&self) -> Option<Instant> {
         self.listed.as_ref().map(|(_, at)| *at)

@@ -18,7 +18,7 @@ use crate::records::{self, RecordError, Versioned};
 pub(super) const SEEN: Duration = Duration::from_secs(60);
 
 /// How often a change of an agent's record is tried again after somebody else's.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
 
 /// Why the record of an agent was not read or made.
 #[derive(Debug, Error)]
@@ -73,16 +73,31 @@ pub(super) async fn take_in(
 
 /// Records that an agent was seen now. Best effort: the next minute comes.
 pub(super) async fn seen(ledger: &dyn Ledger, agent: &str, now: SystemTime) {
+    change(ledger, agent, |record| {
+        record.seen = Some(now.into());
+        true
+    })
+    .await;
+}
+
+/// Changes the record of an agent, if the change says that there is one. Best effort.
+pub(super) async fn change(
+    ledger: &dyn Ledger,
+    agent: &str,
+    change: impl Fn(&mut AgentRecord) -> bool,
+) {
     for _ in 0..TRIES {
         let Ok(Some(found)) = ledger.get(Bucket::Agents, agent).await else { return };
         let Ok(mut record) = decode(agent, &found) else { return };
-        record.seen = Some(now.into());
+        if !change(&mut record) {
+            return;
+        }
         let value = Some(record.encode_to_vec().into());
         let write = Write { key: agent.to_owned(), expected: found.revision, value };
         match ledger.write(Bucket::Agents, vec![write]).await {
             Err(WriteError::Conflict { .. }) => {}
             Err(error) => {
-                tracing::debug!(agent, error = %Chain(&error), "it was not recorded that an agent was seen");
+                tracing::debug!(agent, error = %Chain(&error), "an agent's record was not changed");
                 return;
             }
             Ok(_) => return,
