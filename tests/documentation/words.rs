@@ -23,11 +23,12 @@ const PHRASES: [(&str, &str); 11] = [
 ];
 
 /// Where sentences are. Decisions are history and stay as they were written.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "src",
     "actors/src",
     "plugin-sdk/src",
     "fleet/src",
+    "fleet/core/src",
     "config",
     "docs",
     "README.md",

@@ -170,7 +170,7 @@ pub enum Told<'a> {
 ///
 /// `digest` is that of the body an order of this decision would have. `observed` may be older than
 /// the newest order only where the agent keeps generations. `fenced` is when the former
-/// session of the agent was fenced; `None` where there was none.
+/// session of the agent was fenced; `None` where there was no former session.
 #[must_use]
 pub fn next(
     decision: &Decision,

@@ -4,7 +4,7 @@
 //!   view (what operators declared) ─┐
 //!   agent (labels, holds) ──────────┼─► desired ─► decision per plugin, with its reason
 //!   time, zones ────────────────────┘                 │
-//!   what the agent has ───────────────► journal::next ◄┘  ─► the order to give, or why there is none
+//!   what the agent has ───────────────► journal::next ◄┘  ─► the order to give, or why nothing is ordered
 //!   what the agent tells ─────────────► journal::Order::told
 //! ```
 //!

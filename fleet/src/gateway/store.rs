@@ -156,7 +156,7 @@ pub struct Reported<T> {
     pub value: T,
 }
 
-/// The last report of each kind; `None` when there was none.
+/// The last report of each kind; `None` before the first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reports {
     /// State of all plugins.

@@ -106,7 +106,7 @@ impl EntryRecord {
     /// The entry.
     ///
     /// # Errors
-    /// A state or a digest is none.
+    /// A state does not exist, or a digest has another length.
     pub fn entry(&self, key: &str) -> Result<Entry, RecordError> {
         let order = self.order.as_ref().map(|order| order.order(key)).transpose()?;
         Ok(Entry { generation: self.generation, order })
