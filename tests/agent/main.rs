@@ -20,6 +20,7 @@ mod conformance;
 mod console;
 mod crash;
 mod crash_points;
+mod declared;
 mod degraded;
 mod doctor;
 mod download;

@@ -1,0 +1,145 @@
+//! The main job of a fleet with a real agent: what is declared by label comes about, through kills of
+//! both sides and the loss of the ledger, and nothing restarts that need not.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Parser;
+use guest_fleet::ControlPlane;
+use guest_fleet::cli::context::{Caller, Context, Output};
+use guest_fleet::cli::failure::Exit;
+use guest_fleet::cli::{self, Verb};
+use guest_fleet::gateway::orders::{OrderSettings, Orders};
+use guest_fleet::ledger::SqliteLedger;
+use guest_fleet::zones::IanaZones;
+use serde_json::Value;
+
+use crate::harness::archive::Archive;
+use crate::harness::{Bed, RESOURCE};
+
+#[derive(Parser)]
+struct Line {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// A gateway on a ledger.
+struct Fleet {
+    ledger: Arc<SqliteLedger>,
+    orders: Arc<Orders>,
+    gateway: ControlPlane,
+}
+
+impl Fleet {
+    async fn start(bed: &Bed, name: &str) -> Self {
+        let ledger = SqliteLedger::open(&bed.dir().join(name)).unwrap();
+        let orders = Orders::new(ledger.clone(), OrderSettings::default());
+        tokio::spawn(orders.clone().run());
+        let gateway = ControlPlane::builder()
+            .listen_unix(bed.dir().join("cp.sock"))
+            .announces_fleet(true)
+            .desk(orders.clone())
+            .start()
+            .await
+            .unwrap();
+        Self { ledger, orders, gateway }
+    }
+
+    /// Ends as if it was killed: nothing is taken back or waited for.
+    async fn end(self) {
+        self.orders.stop();
+        self.gateway.shutdown().await;
+        self.ledger.close().await;
+    }
+
+    /// Runs a verb; returns what it printed as JSON.
+    async fn ask(&self, arguments: &[&str], input: &str) -> Value {
+        let words = std::iter::once("guest-fleet").chain(arguments.iter().copied());
+        let verb = Line::try_parse_from(words).unwrap().verb;
+        let (mut out, mut remarks) = (Vec::new(), Vec::new());
+        let mut context = Context {
+            ledger: &*self.ledger,
+            out: &mut out,
+            remarks: &mut remarks,
+            input: &mut input.as_bytes(),
+            output: Output::Json,
+            caller: Caller { who: "ann@ops".to_owned(), from: "a test".to_owned() },
+            now: jiff::Timestamp::now(),
+            zones: &IanaZones,
+        };
+        let exit = cli::run(&verb, &mut context).await.map_err(|failure| failure.text()).unwrap();
+        assert_eq!(exit, Exit::Done, "{}", String::from_utf8_lossy(&remarks));
+        serde_json::from_slice(&out).unwrap_or_default()
+    }
+
+    async fn declare(&self, archive: &Archive, revision: &str) {
+        let Archive { url, sha256, entry_point, .. } = archive;
+        let declared = format!(
+            "[[release]]\nplugin = \"echo\"\nrevision = \"{revision}\"\nentry_point = \"{entry_point}\"\n\
+             archives.any = {{ sha256 = \"{sha256}\", url = \"{url}\" }}\n\
+             [[assignment]]\nname = \"echo-prod\"\nplugin = \"echo\"\nrevision = \"{revision}\"\n\
+             select = \"env = prod\"\n"
+        );
+        self.ask(&["apply", "-f", "-"], &declared).await;
+    }
+
+    /// Waits until the order for a revision is in this state.
+    async fn stands(&self, bed: &Bed, revision: &str, state: &str) {
+        bed.until(&format!("the order for {revision} is {state}"), async || {
+            let explained = self.ask(&["explain", RESOURCE, "echo"], "").await;
+            let order = &explained["order"];
+            let is_it = order["revision"] == revision
+                && order["state"].as_str().is_some_and(|found| found.starts_with(state));
+            is_it.then_some(())
+        })
+        .await;
+    }
+}
+
+fn forget(directory: &Path, name: &str) {
+    for end in ["", "-wal", "-shm"] {
+        drop(std::fs::remove_file(directory.join(format!("{name}{end}"))));
+    }
+}
+
+#[tokio::test]
+async fn what_is_declared_by_label_comes_about_and_a_lost_ledger_restarts_nothing() {
+    let mut bed = Bed::builder().build().await;
+    let archive = bed.echo().await;
+    bed.stop_control_plane().await;
+    let fleet = Fleet::start(&bed, "ledger.db").await;
+    fleet.declare(&archive, "1").await;
+    bed.spawn_agent();
+    fleet.gateway.wait_connected(RESOURCE, crate::harness::PATIENCE).await.unwrap();
+    fleet.ask(&["agent", "label", RESOURCE, "env=prod"], "").await;
+    bed.running("echo", "1").await;
+    fleet.stands(&bed, "1", "done").await;
+
+    // The gateway ends between the declaration and what comes of it; the agent is killed as well.
+    fleet.declare(&archive, "2").await;
+    fleet.end().await;
+    bed.kill_agent_only().await;
+    let fleet = Fleet::start(&bed, "ledger.db").await;
+    bed.spawn_agent();
+    bed.running("echo", "2").await;
+    fleet.stands(&bed, "2", "done").await;
+    let before = bed.running("echo", "2").await;
+
+    // The ledger is lost, and what was declared is declared again.
+    fleet.end().await;
+    forget(bed.dir(), "ledger.db");
+    let fleet = Fleet::start(&bed, "ledger.db").await;
+    fleet.declare(&archive, "2").await;
+    fleet.gateway.wait_connected(RESOURCE, crate::harness::PATIENCE).await.unwrap();
+    fleet.ask(&["agent", "label", RESOURCE, "env=prod"], "").await;
+    fleet.stands(&bed, "2", "done (it was there)").await;
+    let after = bed.running("echo", "2").await;
+    assert_eq!(after.pid, before.pid, "it was restarted");
+
+    // Its generations go on above those that the agent knows.
+    fleet.declare(&archive, "3").await;
+    bed.running("echo", "3").await;
+    fleet.stands(&bed, "3", "done").await;
+    fleet.end().await;
+    bed.finish().await;
+}
