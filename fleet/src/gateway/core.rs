@@ -37,7 +37,7 @@ use registrations::Registrations;
 
 pub(crate) use agent_ref::AgentRef;
 pub(crate) use registrations::Verdict;
-pub use session_handle::AgentConnection;
+pub use session_handle::{AgentConnection, Guard};
 pub(crate) use session_handle::{Guarded, SessionHandle, ToAgent};
 
 /// A slow subscriber may lag behind by so many events; after that it learns that it missed some.

@@ -17,6 +17,8 @@ use tonic::Status;
 
 use super::core::{Guarded, SessionHandle};
 
+pub use super::core::Guard;
+
 /// Decides what agents are sent, and keeps what they send.
 #[async_trait]
 pub trait Desk: Send + Sync + 'static {
@@ -55,9 +57,6 @@ pub struct OpenSession {
     pub stream: u64,
     handle: Arc<SessionHandle>,
 }
-
-/// Says immediately before a frame is handed to the transport whether it still may be.
-pub type Guard = Box<dyn Fn() -> bool + Send + Sync>;
 
 // === impl OpenSession ===
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! One task per stream owns what is known of its agent. It fences the former session of the agent
-//! by writing its own id into the journal: whoever finds another id there ends. An order leaves only
+//! by writing its own id into the journal: a session that finds another id there ends. An order leaves only
 //! on a view that is at most [`AGE_MAX`] old, which is asked before the journal is written, after it,
 //! and when the transport has room for the frame.
 
@@ -19,6 +19,7 @@ mod environment;
 mod observed;
 mod people;
 mod removed;
+mod shared;
 #[cfg(test)]
 mod simulation;
 mod told;
@@ -31,22 +32,22 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use guest_agent_proto::agent_communication::MessageBody;
 use guest_agent_proto::rpc;
-use guest_fleet_core::time::Zones;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::desk::{Desk, OpenSession};
 use crate::ledger::SharedLedger;
 use crate::lock::lock;
 use crate::records::Versioned;
 use crate::records::gateway::GatewayRecord;
-use crate::zones::IanaZones;
 use agent::{AgentTask, Input};
+use shared::{Shared, unavailable};
 use view::Views;
 
 pub use compose::GENERATION;
 pub use environment::{Environment, Machine};
+pub use shared::{OrderSettings, UnknownAgents};
 pub use view::AGE_MAX;
 
 /// Messages of one stream that wait for its task; a session sends one at a time, so that only
@@ -56,59 +57,15 @@ const INPUTS: usize = 64;
 /// Longest that a message of an agent waits for the ledger.
 const RECORD_DEADLINE: Duration = Duration::from_secs(30);
 
-/// What a gateway orders by.
-#[derive(Clone)]
-pub struct OrderSettings {
-    /// Where agents fetch archives that have no address of their own, such as
-    /// `https://fleet.example:8443`.
-    pub artifacts: Option<String>,
-    /// Clocks, ids and chance.
-    pub environment: Arc<dyn Environment>,
-    /// The time zones.
-    pub zones: Arc<dyn Zones + Send + Sync>,
-    /// Whether an agent that the ledger does not know is taken in when it connects.
-    pub unknown_agents: UnknownAgents,
-}
-
-/// What becomes of agents that were never enrolled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnknownAgents {
-    /// They are recorded when they connect first.
-    TakenIn,
-    /// Their streams are refused.
-    Refused,
-}
-
 /// The desk of a fleet's gateway.
 pub struct Orders {
     shared: Arc<Shared>,
     sessions: Mutex<BTreeMap<u64, Running>>,
 }
 
-/// What all tasks of a gateway share.
-struct Shared {
-    ledger: SharedLedger,
-    views: Arc<Views>,
-    settings: OrderSettings,
-    ending: CancellationToken,
-}
-
 struct Running {
     resource: Arc<str>,
     inputs: mpsc::Sender<Input>,
-}
-
-// === impl OrderSettings ===
-
-impl Default for OrderSettings {
-    fn default() -> Self {
-        Self {
-            artifacts: None,
-            environment: Arc::new(Machine),
-            zones: Arc::new(IanaZones),
-            unknown_agents: UnknownAgents::TakenIn,
-        }
-    }
 }
 
 // === impl Orders ===
@@ -133,7 +90,8 @@ impl Orders {
     /// Renews the view and follows changes of agents' labels, until [`Orders::stop`].
     pub async fn run(self: Arc<Self>) {
         let views = self.shared.views.clone().run(self.shared.ending.clone());
-        let people = people::follow(self.clone());
+        let changed = |agent: &str| self.agent_changed(agent);
+        let people = people::follow(&*self.shared.ledger, &self.shared.ending, changed);
         tokio::join!(views, people);
     }
 
@@ -142,7 +100,7 @@ impl Orders {
         self.shared.ending.cancel();
     }
 
-    /// The streams of an agent on this gateway are told to look at its record again.
+    /// Has the streams of an agent on this gateway look at its record again.
     fn agent_changed(&self, agent: &str) {
         for running in lock(&self.sessions).values().filter(|running| *running.resource == *agent) {
             // A full queue means that it acts anyway.
@@ -208,23 +166,5 @@ impl Desk for Orders {
         // The task ends when its queue is closed.
         lock(&self.sessions).remove(&session.stream);
         self.count();
-    }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    fn now(&self) -> SystemTime {
-        let seconds = Duration::from_secs(self.settings.environment.wall().0);
-        SystemTime::UNIX_EPOCH.checked_add(seconds).unwrap_or(SystemTime::UNIX_EPOCH)
-    }
-}
-
-/// The status of a message that the agent should send again.
-fn unavailable(reason: &str) -> rpc::Status {
-    rpc::Status {
-        code: i32::from(Code::Unavailable),
-        message: format!("the message was not recorded: {reason}"),
-        details: Vec::new(),
     }
 }

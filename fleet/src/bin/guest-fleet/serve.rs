@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Where machines enrol, over HTTPS.
     #[arg(long, value_name = "ADDRESS", requires = "ca")]
     enroll_listen: Option<SocketAddr>,
-    /// Where agents that enrol are told to connect, such as `https://fleet.example:7443`.
+    /// the address of the gateway in answers to machines that enrol, such as `https://fleet.example:7443`.
     #[arg(long, value_name = "URL", requires = "enroll_listen")]
     gateway_url: Option<String>,
     /// TLS certificate chain for the TCP addresses, PEM.

@@ -11,7 +11,6 @@ use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
 use tokio::sync::Notify;
 use tonic::Status;
 
-use crate::gateway::desk::Guard;
 use crate::lock::lock;
 
 /// Raw frames that wait for the session.
@@ -56,6 +55,9 @@ struct Asked {
     raw: VecDeque<StreamAgentMessagesResponse>,
     guarded: VecDeque<Guarded>,
 }
+
+/// Says immediately before a frame is handed to the transport whether it still may be.
+pub type Guard = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// A frame that is sent only if its guard agrees at the last moment.
 pub(crate) struct Guarded {

@@ -3,6 +3,7 @@
 mod journal;
 mod recorded;
 mod reported;
+mod sending;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -14,28 +15,27 @@ use guest_agent_proto::agent_controlplane::{
 };
 use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
-use guest_fleet_core::desired::{Decision, desired};
-use guest_fleet_core::journal::{self as core_journal, Generations, Next, Order};
+use guest_fleet_core::desired::desired;
+use guest_fleet_core::journal::{self as core_journal, Generations, Next};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::Shared;
-use super::compose::{self, Body};
+use super::compose;
 use super::observed::Told;
+use super::shared::{Shared, UnknownAgents, unavailable};
 use super::told::told;
 use super::view::Known;
-use super::{UnknownAgents, unavailable};
 use crate::chain::Chain;
 use crate::gateway::desk::OpenSession;
 use crate::gateway::messages;
 use crate::gateway::session::refusal;
 use crate::lock::lock;
 use crate::records::agent::AgentRecord;
-use crate::records::journal::OrderRecord;
 use crate::records::report::ReportRecord;
 use journal::{Journal, SaveError};
+use sending::{Sending, carry_out};
 
 /// Message type of the agent's report to a fleet.
 const AGENT_REPORT: &str = "guest_agent.fleet.v1.AgentReport";
@@ -102,14 +102,6 @@ struct Flight {
     resend_at: Instant,
     sendings: u32,
     unanswered: u32,
-}
-
-/// An order to hand over.
-struct Sending {
-    plugin: String,
-    message_id: String,
-    generation: u64,
-    body: Vec<u8>,
 }
 
 // === impl AgentTask ===
@@ -531,51 +523,6 @@ impl AgentTask {
         };
         self.flights.insert(plugin, flight);
         Ok(())
-    }
-}
-
-/// Records what is next for a plugin; returns what is to be sent.
-fn carry_out(
-    journal: &mut journal::Draft,
-    plugin: &str,
-    decision: &Decision,
-    body: Body,
-    next: Next,
-    now: guest_fleet_core::time::Seconds,
-    is_due: impl Fn(&str) -> bool,
-) -> Option<Sending> {
-    match next {
-        Next::Order { generation } => {
-            let order = Order::new(decision, body.digest, generation, now);
-            journal.give(plugin, order, body.bytes).map(|record| sending(plugin, record))
-        }
-        Next::Repeat => {
-            let mut order = journal.entry(plugin).order?;
-            order.repeats = order.repeats.saturating_add(1);
-            order.state = core_journal::OrderState::Sent;
-            order.since = now;
-            journal.give(plugin, order, body.bytes).map(|record| sending(plugin, record))
-        }
-        Next::Again => {
-            let record = journal.order(plugin)?;
-            is_due(&record.message_id).then(|| sending(plugin, record.clone()))
-        }
-        Next::Adopt { generation } => {
-            let order = Order::adopted(decision, body.digest, generation, now);
-            // Nothing is sent of it.
-            let _recorded = journal.give(plugin, order, Vec::new());
-            None
-        }
-        Next::Nothing(_) => None,
-    }
-}
-
-fn sending(plugin: &str, record: OrderRecord) -> Sending {
-    Sending {
-        plugin: plugin.to_owned(),
-        message_id: record.message_id,
-        generation: record.generation,
-        body: record.body,
     }
 }
 

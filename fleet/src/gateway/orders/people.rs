@@ -1,24 +1,28 @@
 //! Follows the records of agents, so that a change of labels or a quarantine reaches the stream.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::Orders;
+use tokio_util::sync::CancellationToken;
+
 use crate::chain::Chain;
-use crate::ledger::{Bucket, Follower, Revision};
+use crate::ledger::{Bucket, Follower, Ledger, Revision};
 
 /// How often the records are looked at where nothing reports a change.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-pub(super) async fn follow(orders: Arc<Orders>) {
-    let ledger = &orders.shared.ledger;
+/// Calls `is_changed` with the id of every agent whose record changed, until `ending`.
+pub(super) async fn follow(
+    ledger: &dyn Ledger,
+    ending: &CancellationToken,
+    is_changed: impl Fn(&str),
+) {
     let mut changes = ledger.watch(Bucket::Agents);
     let mut follower = Follower::new(Bucket::Agents);
     loop {
-        match follower.next(&**ledger, Revision::ABSENT).await {
+        match follower.next(ledger, Revision::ABSENT).await {
             Ok(update) => {
                 for change in &update.changes {
-                    orders.agent_changed(&change.key);
+                    is_changed(&change.key);
                 }
                 if update.more {
                     continue;
@@ -37,7 +41,7 @@ pub(super) async fn follow(orders: Arc<Orders>) {
         };
         tokio::select! {
             biased;
-            () = orders.shared.ending.cancelled() => return,
+            () = ending.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}
             () = changed => {}
         }

@@ -16,13 +16,14 @@
 mod agent;
 mod cut;
 mod operator;
+mod run;
 mod world;
 
 use std::time::Duration;
 
 use super::removed::{self, Guard};
 use crate::ledger::Faults;
-use world::{Broken, World};
+use run::{Broken, live};
 
 /// Seeds of a run of the suite; `FLEET_SEEDS` runs more.
 const SEEDS: u64 = 500;
@@ -36,7 +37,7 @@ fn run(seed: u64, faults: Faults) -> Result<(), Broken> {
         .start_paused(true)
         .build()
         .expect("a runtime");
-    runtime.block_on(World::live(seed, faults))
+    runtime.block_on(live(seed, faults))
 }
 
 fn seeds() -> u64 {

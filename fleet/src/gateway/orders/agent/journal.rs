@@ -149,8 +149,8 @@ impl Journal {
         self.save(draft).await
     }
 
-    /// Writes a draft, if it is changed. Only this session writes: whoever else wrote took over, or
-    /// it was an earlier write of this session whose answer was lost. Nothing of such a write was
+    /// Writes a draft, if it is changed. Only this session writes: another writer took over, or it
+    /// was an earlier write of this session whose answer was lost. Nothing of such a write was
     /// sent, so the draft may replace it.
     pub(super) async fn save(&mut self, draft: Draft) -> Result<(), SaveError> {
         if !draft.is_changed {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_fleet_core::desired::Agent;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{
     ANY_ARCHITECTURE, Archive, Assignment, Hold, Plugins, Release, ReleaseName, Target, View,
@@ -18,11 +17,6 @@ use crate::records::configuration::{AssignmentRecord, HoldRecord, ReleaseRecord,
 
 pub(super) const PLUGINS: [&str; 2] = ["p", "q"];
 const REVISIONS: [&str; 3] = ["1", "2", "3"];
-
-/// An agent as decisions see it in this world.
-pub(super) fn agent(id: &str) -> Agent {
-    Agent { id: id.to_owned(), architecture: "amd64".to_owned(), ..Agent::default() }
-}
 
 pub(super) async fn work(world: Arc<World>) {
     let mut view = View::default();

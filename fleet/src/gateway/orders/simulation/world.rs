@@ -1,8 +1,7 @@
-//! The world of one run: its gateways, its agents, and what must be true of them in the end.
+//! What the tasks of one run share: the ledger, the gateways, chance, and what broke.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,28 +12,15 @@ use guest_fleet_core::time::{Seconds, UtcOnly};
 use guest_fleet_core::view::{Target, View};
 use tokio::time::Instant;
 
-use super::agent::{Habits, SimAgent};
 use super::cut::CutLedger;
-use super::operator;
 use crate::gateway::orders::{AGE_MAX, Environment, OrderSettings, Orders, UnknownAgents};
-use crate::ledger::{Faults, Ledger, Log, MemoryLedger};
+use crate::ledger::{Faults, MemoryLedger};
 use crate::lock::lock;
-use crate::records::event::subject;
-
-/// How long the faults last, and the calm after them.
-const NOISE: Duration = Duration::from_secs(60);
-const CALM: Duration = Duration::from_secs(400);
 
 /// What time it is when a run begins.
 const WALL: u64 = 1_700_000_000;
 
-const GATEWAYS: usize = 2;
-const AGENTS: usize = 3;
-
-/// A law that does not hold.
-#[derive(Debug)]
-pub(super) struct Broken(String);
-
+pub(super) const GATEWAYS: usize = 2;
 /// Numbers from a seed.
 #[derive(Debug)]
 pub(super) struct Chance(u64);
@@ -59,7 +45,7 @@ pub(super) struct World {
 #[derive(Clone)]
 pub(super) struct Gateway {
     pub(super) orders: Arc<Orders>,
-    ledger: Arc<CutLedger>,
+    pub(super) ledger: Arc<CutLedger>,
 }
 
 /// A view, until it certainly was not the newest any more.
@@ -97,7 +83,7 @@ impl Chance {
 // === impl World ===
 
 impl World {
-    pub(super) async fn live(seed: u64, faults: Faults) -> Result<(), Broken> {
+    pub(super) fn new(seed: u64, faults: Faults) -> Arc<Self> {
         let world = Arc::new(Self {
             ledger: MemoryLedger::with_faults(seed, faults),
             gateways: Mutex::default(),
@@ -114,33 +100,15 @@ impl World {
             let gateway = world.gateway();
             lock(&world.gateways).push(gateway);
         }
-        let agents: Vec<_> = (0..AGENTS)
-            .map(|number| {
-                let habits = if number == 0 { Habits::Forgetful } else { Habits::Ours };
-                SimAgent::start(world.clone(), format!("a-{number}"), habits)
-            })
-            .collect();
-        let operator = tokio::spawn(operator::work(world.clone()));
-        let crashes = tokio::spawn(crashes(world.clone()));
-        let cuts = tokio::spawn(cuts(world.clone()));
-        tokio::time::sleep(NOISE).await;
-        world.ledger.set_faults(Faults::default());
-        *lock(&world.is_calm) = true;
-        operator.await.expect("the operator ends");
-        crashes.await.expect("the crashes end");
-        cuts.await.expect("the cuts end");
-        // Most come to rest soon; only a run that does not waits for all of it.
-        let late = Instant::now() + CALM;
-        loop {
-            tokio::time::sleep(CALM / 20).await;
-            let checked = world.check(&agents).await;
-            if checked.is_ok() || Instant::now() >= late {
-                return checked;
-            }
-        }
+        world
     }
 
-    fn gateway(self: &Arc<Self>) -> Gateway {
+    /// The first law that was broken.
+    pub(super) fn broken(&self) -> Option<String> {
+        lock(&self.broken).clone()
+    }
+
+    pub(super) fn gateway(self: &Arc<Self>) -> Gateway {
         let settings = OrderSettings {
             artifacts: Some("https://fleet".to_owned()),
             environment: Arc::new(SimEnvironment(self.clone())),
@@ -211,7 +179,7 @@ impl World {
     pub(super) fn handed_over(&self, agent: &str, plugin: &str, target: &Target) {
         self.trace(|| format!("{agent} {plugin} {target:?} leaves"));
         let now = Instant::now();
-        let agent = operator::agent(agent);
+        let agent = agent_of(agent);
         let oldest = now.checked_sub(AGE_MAX).unwrap_or(self.begun);
         let wanted = lock(&self.history).iter().any(|configured| {
             configured.until.is_none_or(|until| until >= oldest)
@@ -225,78 +193,17 @@ impl World {
             ));
         }
     }
+}
 
-    async fn check(&self, agents: &[Arc<Mutex<SimAgent>>]) -> Result<(), Broken> {
-        if let Some(broken) = lock(&self.broken).clone() {
-            return Err(Broken(broken));
-        }
-        let view = lock(&self.history).last().map(|last| last.view.clone()).unwrap_or_default();
-        for agent in agents {
-            let agent = lock(agent).clone();
-            let facts = operator::agent(&agent.id);
-            for plugin in operator::PLUGINS {
-                let Some(target) = wants(&view, &facts, plugin) else { continue };
-                if !agent.has(plugin, &target) {
-                    return Err(Broken(format!(
-                        "{} should have {plugin} {target:?}, and has {}",
-                        agent.id,
-                        agent.shown()
-                    )));
-                }
-            }
-            self.check_events(&agent).await?;
-        }
-        Ok(())
-    }
-
-    async fn check_events(&self, agent: &SimAgent) -> Result<(), Broken> {
-        let mut sent: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (plugin, id) in &agent.events {
-            sent.entry(plugin).or_default().push(id);
-        }
-        for (plugin, ids) in sent {
-            let subject = subject(&agent.id, plugin);
-            let read = self.ledger.read(Log::Events, &subject, 0, 1000).await;
-            let entries = read.map_err(|error| Broken(error.to_string()))?;
-            let kept: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
-            let newest = &ids[ids.len().saturating_sub(200)..];
-            if kept != newest {
-                return Err(Broken(format!("{subject} sent {newest:?}, and the log has {kept:?}")));
-            }
-        }
-        Ok(())
-    }
+/// An agent as decisions see it in a run.
+pub(super) fn agent_of(id: &str) -> Agent {
+    Agent { id: id.to_owned(), architecture: "amd64".to_owned(), ..Agent::default() }
 }
 
 /// What a view lets an agent have of a plugin now.
-fn wants(view: &View, agent: &Agent, plugin: &str) -> Option<Target> {
+pub(super) fn wants(view: &View, agent: &Agent, plugin: &str) -> Option<Target> {
     let decision = decide(view, agent, plugin, Seconds(0), &UtcOnly)?;
     decision.permission.is_go().then_some(decision.target)
-}
-
-/// A gateway dies now and then, and another one comes.
-async fn crashes(world: Arc<World>) {
-    while !world.is_calm() {
-        tokio::time::sleep(Duration::from_secs(3) + world.time(Duration::from_secs(20))).await;
-        let fresh = world.gateway();
-        let at = usize::try_from(world.below(GATEWAYS as u64)).unwrap_or(0);
-        let dead = std::mem::replace(&mut lock(&world.gateways)[at], fresh);
-        world.trace(|| format!("gateway {at} dies"));
-        dead.orders.stop();
-    }
-}
-
-/// Now and then a gateway does not reach the ledger for some time.
-async fn cuts(world: Arc<World>) {
-    while !world.is_calm() {
-        tokio::time::sleep(world.time(Duration::from_secs(10))).await;
-        let at = usize::try_from(world.below(GATEWAYS as u64)).unwrap_or(0);
-        let gateway = lock(&world.gateways)[at].clone();
-        world.trace(|| format!("gateway {at} is cut off"));
-        gateway.ledger.cut(true);
-        tokio::time::sleep(Duration::from_secs(2) + world.time(Duration::from_secs(15))).await;
-        gateway.ledger.cut(false);
-    }
 }
 
 impl Environment for SimEnvironment {
@@ -314,11 +221,5 @@ impl Environment for SimEnvironment {
 
     fn id(&self) -> String {
         self.0.id()
-    }
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
