@@ -123,7 +123,10 @@ impl Machine {
     /// Answers what it is asked until an order comes; returns its id, its revision and its generation.
     async fn ordered(&mut self) -> (String, String, u64) {
         loop {
-            let (id, body) = self.agent.body().await;
+            let frame = self.agent.next().await.unwrap().expect("the stream is open");
+            // What it sent itself is acknowledged meanwhile.
+            let Some(crate::client::Down::MessageBody(body)) = frame.r#type else { continue };
+            let id = frame.message_id;
             let answer = match messages::message_type(&body) {
                 messages::GET_AGENT_INFO => {
                     let info =

@@ -91,6 +91,8 @@ async fn an_event_that_cannot_be_recorded_is_asked_for_again() {
         .await
         .unwrap();
     let mut agent = Agent::connect(&control_plane).await;
+    // It is asked for its plugins when its records were read.
+    agent.body().await;
     ledger.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     agent.send_body("1", event("a")).await;
     assert_eq!(answer_to(&mut agent, "1").await, Some(i32::from(Code::Unavailable)));
