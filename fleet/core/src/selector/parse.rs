@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{DEPTH, Expression, STEPS, TEXT_BYTES};
+use super::expression::{DEPTH, Expression, STEPS, TEXT_BYTES};
 
 /// Why a text is not a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
