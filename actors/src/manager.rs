@@ -89,6 +89,9 @@ pub struct ManagerActor {
     /// The hold that plugins begin under that come later.
     hold: Option<Hold>,
     version: watch::Sender<u64>,
+    /// The same, for the report to a fleet alone: a watch wakes its receivers in no fixed order, and a
+    /// simulated life has to follow from its seed.
+    version_for_report: watch::Sender<u64>,
     /// The names on the roster, for others; `None` while the plugins of an earlier agent process are
     /// not all back.
     there: watch::Sender<Option<BTreeSet<PluginName>>>,
@@ -164,6 +167,7 @@ impl ManagerActor {
             machine: local_plan::LocalManifests::default(),
             hold,
             version,
+            version_for_report: watch::Sender::new(0),
             there: watch::Sender::new(None),
             gate: Gate::default(),
             readiness,
@@ -360,7 +364,9 @@ impl ManagerActor {
     }
 
     fn moved(&self) {
-        self.version.send_modify(|version| *version = version.wrapping_add(1));
+        for version in [&self.version, &self.version_for_report] {
+            version.send_modify(|version| *version = version.wrapping_add(1));
+        }
     }
 }
 

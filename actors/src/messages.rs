@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use actix::{Message, Recipient};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::model::act::{Act, Hold};
 use crate::model::audit::{Asker, AuditEntry};
@@ -76,11 +76,16 @@ pub struct LoadSnapshot(pub PluginName);
 pub struct Happened(pub Event);
 
 /// From the VM-event actor to the manager, and from there to each plugin: the running plugins are
-/// about to get the `shutdown` event of the machine. The receiver shows how each call ended, as
-/// soon as it has, and closes when all have.
+/// about to get the `shutdown` event of the machine.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct ShutdownBegins(pub watch::Receiver<BTreeMap<PluginName, ShutdownAnswer>>);
+pub struct ShutdownBegins {
+    /// How each call ended, as soon as it has; closed when all have.
+    pub answers: watch::Receiver<BTreeMap<PluginName, ShutdownAnswer>>,
+    /// Wakes those that wait for one, in the order in which they began to: the watch alone wakes them
+    /// in any order, and a simulated life has to follow from its seed.
+    pub moved: Arc<Notify>,
+}
 
 /// How the call of one plugin with the `shutdown` event ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

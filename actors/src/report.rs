@@ -130,6 +130,8 @@ impl Reporter {
     ) -> Result<(), watch::error::RecvError> {
         let Some(retry) = retry else { return self.moved().await };
         tokio::select! {
+            // In this order, so that a simulated life follows from its seed.
+            biased;
             moved = self.stream.changed() => moved,
             () = tokio::time::sleep_until(retry) => Ok(()),
         }
@@ -137,6 +139,7 @@ impl Reporter {
 
     async fn moved(&mut self) -> Result<(), watch::error::RecvError> {
         tokio::select! {
+            biased;
             moved = self.stream.changed() => moved,
             moved = self.sources.roster.changed() => moved,
             moved = self.sources.generations.changed() => moved,
@@ -148,6 +151,7 @@ impl Reporter {
     async fn report(&mut self, stream: u64) -> Option<Duration> {
         // Whatever moves from now on is another reason to look.
         self.sources.roster.mark_unchanged();
+        self.sources.generations.mark_unchanged();
         let message = self.newest().await?;
         let before = self.sent.take().filter(|sent| sent.stream == stream);
         let attempts = match before {

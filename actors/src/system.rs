@@ -190,7 +190,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     pulses.push(("admission", pulse(&admission)));
     let (roster_moved, roster) = watch::channel(0);
     let (ready, readiness) = watch::channel(Readiness::Waiting { on: Vec::new() });
-    let (mut scheduling, mut there) = (None, None);
+    let (mut scheduling, mut there, mut moves) = (None, None, None);
     // The manager and the metrics actor know each other, so one starts inside of the other's birth.
     let manager = ManagerActor::create(|ctx| {
         let sampled = ctx.address().recipient();
@@ -226,10 +226,12 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         let manager =
             ManagerActor::new(ports.clone(), policy, handles, left.hold, roster_moved, ready);
         there = Some(manager.there());
+        moves = Some(manager.moves_for_report());
         manager
     });
     let scheduler = scheduling.expect("the manager's birth is over");
     let there = there.expect("the manager's birth is over");
+    let moves = moves.expect("the manager's birth is over");
 
     let handles = ControlPlaneHandles {
         store: store.clone().recipient(),
@@ -243,7 +245,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         agent: agent.clone(),
         labels,
         views: manager.clone().recipient(),
-        roster: roster.clone(),
+        roster: moves,
         generations: fleet.watch(),
     };
     let report = ReportActor::new(ports.clone(), sources).start();

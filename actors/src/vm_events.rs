@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use futures_util::future::join_all;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
 use tracing::{debug, error, info, warn};
@@ -27,6 +27,7 @@ use tracing::{debug, error, info, warn};
 use crate::crash_point;
 use crate::error::Chain;
 use crate::messages::{Begin, ListPlugins, Listed, NotifyVm, Save, ShutdownAnswer, ShutdownBegins};
+use crate::model::id::PluginName;
 use crate::model::spec::Config;
 use crate::model::view::{Activity, PluginView, Reported};
 use crate::model::vm_event::{Notification, Notified, NotifyError, VmEvent};
@@ -165,11 +166,11 @@ impl VmEventActor {
         NotifyVm { event, request, within }: NotifyVm,
     ) -> impl Future<Output = Result<Vec<Notified>, NotifyError>> + use<> {
         let (list, rpc) = (self.handles.list.clone(), self.rpc.clone());
-        let (answers, answered) = watch::channel(BTreeMap::new());
+        let answers = Answers::default();
         if event == VmEvent::Shutdown {
             // The manager passes this on before it answers with its list, so every plugin that gets
             // a call has it before the call is made.
-            self.handles.shutdown.do_send(ShutdownBegins(answered));
+            self.handles.shutdown.do_send(answers.begin());
         }
         let deadline = Instant::now() + within;
         let span = Trace::of_own("vm_event", event.name(), self.clock.now()).vm_event(event.name());
@@ -185,7 +186,7 @@ impl VmEventActor {
                 trace::within(span, async move {
                     let told = tell(&*rpc, view, config, deadline, within).await;
                     let answer = ShutdownAnswer { pid: view.pid, outcome: told.outcome.clone() };
-                    answers.send_modify(|all| drop(all.insert(told.plugin.clone(), answer)));
+                    answers.add(told.plugin.clone(), answer);
                     told
                 })
             });
@@ -236,6 +237,33 @@ impl Handler<NotifyVm> for VmEventActor {
             ctx.cancel_future(startup);
         }
         Box::pin(self.tell_all(notify))
+    }
+}
+
+/// The answers of plugins to the call of a shutdown, as they come.
+#[derive(Default)]
+struct Answers {
+    all: watch::Sender<BTreeMap<PluginName, ShutdownAnswer>>,
+    moved: Arc<Notify>,
+}
+
+// === impl Answers ===
+
+impl Answers {
+    fn begin(&self) -> ShutdownBegins {
+        ShutdownBegins { answers: self.all.subscribe(), moved: self.moved.clone() }
+    }
+
+    fn add(&self, plugin: PluginName, answer: ShutdownAnswer) {
+        self.all.send_modify(|all| drop(all.insert(plugin, answer)));
+        self.moved.notify_waiters();
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        // No more come: those that wait find the sender gone.
+        self.moved.notify_waiters();
     }
 }
 

@@ -54,6 +54,18 @@ impl Fleet {
 
     /// Runs a verb; returns what it printed as JSON.
     async fn ask(&self, arguments: &[&str], input: &str) -> Value {
+        self.try_ask(arguments, input).await.unwrap()
+    }
+
+    /// Labels the agent as soon as the fleet knows it.
+    async fn label(&self, bed: &Bed) {
+        bed.until("the agent can be labelled", async || {
+            self.try_ask(&["agent", "label", RESOURCE, "env=prod"], "").await.ok()
+        })
+        .await;
+    }
+
+    async fn try_ask(&self, arguments: &[&str], input: &str) -> Result<Value, String> {
         let words = std::iter::once("guest-fleet").chain(arguments.iter().copied());
         let verb = Line::try_parse_from(words).unwrap().verb;
         let (mut out, mut remarks) = (Vec::new(), Vec::new());
@@ -67,9 +79,9 @@ impl Fleet {
             now: jiff::Timestamp::now(),
             zones: &IanaZones,
         };
-        let exit = cli::run(&verb, &mut context).await.map_err(|failure| failure.text()).unwrap();
+        let exit = cli::run(&verb, &mut context).await.map_err(|failure| failure.text())?;
         assert_eq!(exit, Exit::Done, "{}", String::from_utf8_lossy(&remarks));
-        serde_json::from_slice(&out).unwrap_or_default()
+        Ok(serde_json::from_slice(&out).unwrap_or_default())
     }
 
     async fn declare(&self, archive: &Archive, revision: &str) {
@@ -110,8 +122,7 @@ async fn what_is_declared_by_label_comes_about_and_a_lost_ledger_restarts_nothin
     let fleet = Fleet::start(&bed, "ledger.db").await;
     fleet.declare(&archive, "1").await;
     bed.spawn_agent();
-    fleet.gateway.wait_connected(RESOURCE, crate::harness::PATIENCE).await.unwrap();
-    fleet.ask(&["agent", "label", RESOURCE, "env=prod"], "").await;
+    fleet.label(&bed).await;
     bed.running("echo", "1").await;
     fleet.stands(&bed, "1", "done").await;
 
@@ -130,8 +141,7 @@ async fn what_is_declared_by_label_comes_about_and_a_lost_ledger_restarts_nothin
     forget(bed.dir(), "ledger.db");
     let fleet = Fleet::start(&bed, "ledger.db").await;
     fleet.declare(&archive, "2").await;
-    fleet.gateway.wait_connected(RESOURCE, crate::harness::PATIENCE).await.unwrap();
-    fleet.ask(&["agent", "label", RESOURCE, "env=prod"], "").await;
+    fleet.label(&bed).await;
     fleet.stands(&bed, "2", "done (it was there)").await;
     let after = bed.running("echo", "2").await;
     assert_eq!(after.pid, before.pid, "it was restarted");

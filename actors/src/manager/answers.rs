@@ -63,6 +63,11 @@ impl ManagerActor {
         self.there.subscribe()
     }
 
+    /// Moves whenever the roster does, for the report to a fleet.
+    pub(crate) fn moves_for_report(&self) -> watch::Receiver<u64> {
+        self.version_for_report.subscribe()
+    }
+
     /// The plugins of an earlier agent process are all back.
     pub(super) fn show_all(&self) {
         self.there.send_replace(Some(self.roster.keys().cloned().collect()));

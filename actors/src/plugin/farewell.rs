@@ -4,15 +4,12 @@
 //! may learn of the exit before it learns of the answer. So the actor learns first that the call is
 //! about to be made, and an exit with code 0 is kept back until it is known how the call ended.
 
-use std::collections::BTreeMap;
-
 use actix::prelude::*;
-use tokio::sync::watch;
 
 use super::PluginActor;
 use super::event::Event;
 use super::state::{Phase, Shutdown};
-use crate::messages::{Happened, ShutdownAnswer, ShutdownBegins};
+use crate::messages::{Happened, ShutdownBegins};
 use crate::model::exit::ExitCause;
 use crate::model::id::PluginName;
 use crate::model::vm_event::Notification;
@@ -41,9 +38,9 @@ impl PluginActor {
 impl Handler<ShutdownBegins> for PluginActor {
     type Result = ();
 
-    fn handle(&mut self, ShutdownBegins(answers): ShutdownBegins, ctx: &mut Self::Context) {
+    fn handle(&mut self, begins: ShutdownBegins, ctx: &mut Self::Context) {
         self.farewell.calls += 1;
-        let taker = taker(self.state.name.clone(), answers);
+        let taker = taker(self.state.name.clone(), begins);
         ctx.spawn(taker.into_actor(self).map(|pid, this, ctx| {
             this.farewell.calls = this.farewell.calls.saturating_sub(1);
             if let Phase::Running { process, .. } = &this.state.phase
@@ -62,11 +59,19 @@ impl Handler<ShutdownBegins> for PluginActor {
 
 /// The pid of the process that answers the call with success, if one does. The plugin was not
 /// called if the receiver closes without its answer.
-async fn taker(
-    name: PluginName,
-    mut answers: watch::Receiver<BTreeMap<PluginName, ShutdownAnswer>>,
-) -> Option<u32> {
-    let answered = answers.wait_for(|all| all.contains_key(&name)).await.ok()?;
-    let answer = answered.get(&name)?;
-    answer.pid.filter(|_| answer.outcome == Notification::Delivered)
+async fn taker(name: PluginName, begins: ShutdownBegins) -> Option<u32> {
+    let ShutdownBegins { answers, moved } = begins;
+    loop {
+        let next = moved.notified();
+        tokio::pin!(next);
+        // An answer while it is looked counts as well.
+        next.as_mut().enable();
+        if let Some(answer) = answers.borrow().get(&name) {
+            return answer.pid.filter(|_| answer.outcome == Notification::Delivered);
+        }
+        if answers.has_changed().is_err() {
+            return None;
+        }
+        next.await;
+    }
 }
