@@ -132,6 +132,7 @@ async fn what_is_declared_by_label_comes_about_and_a_lost_ledger_restarts_nothin
     bed.kill_agent_only().await;
     let fleet = Fleet::start(&bed, "ledger.db").await;
     bed.spawn_agent();
+    bed.until("the agent answers", async || bed.try_status().await.ok().map(drop)).await;
     bed.running("echo", "2").await;
     fleet.stands(&bed, "2", "done").await;
     let before = bed.running("echo", "2").await;
