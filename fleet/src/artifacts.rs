@@ -18,6 +18,7 @@ pub mod digest;
 pub mod listener;
 mod loopback;
 pub mod named;
+pub mod path;
 pub mod place;
 pub mod push;
 pub mod store;

@@ -125,7 +125,10 @@ impl Configuration {
         let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW];
         let Some(kind) = kinds.into_iter().find(|kind| key.starts_with(kind)) else { return false };
         let name = &key[kind.len()..];
-        self.forget(kind, name, key);
+        // Most records are read once, when nothing of them is known yet.
+        if self.revisions.contains_key(key) {
+            self.forget(kind, name, key);
+        }
         let Some(value) = &change.value else {
             self.revisions.remove(key);
             return true;

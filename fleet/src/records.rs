@@ -16,7 +16,10 @@ pub mod report;
 mod tests;
 pub mod token;
 
+use std::time::SystemTime;
+
 use prost::Message;
+use prost_types::Timestamp;
 use thiserror::Error;
 
 /// Why a record cannot be read.
@@ -51,6 +54,11 @@ pub trait Versioned: Message + Default {
 
     /// The version in the record.
     fn version(&self) -> u32;
+}
+
+/// A time of a record; `None` where there is no time, or one beyond what the clock can have.
+pub(crate) fn time(stamp: Option<Timestamp>) -> Option<SystemTime> {
+    stamp.and_then(|stamp| SystemTime::try_from(stamp).ok())
 }
 
 /// Reads a record.

@@ -38,13 +38,13 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::digest::Digest;
 use super::tls::{Keeper, PairError};
 use crate::gateway::{Listen, SocketFile, bind_unix};
 use crate::lock::lock;
 use connection::Server;
 use site::Site;
 
+pub use super::path::artifact_path;
 pub use options::{Delivery, Limits, ListenerOptions};
 
 /// A running listener. When it is dropped it stops.
@@ -165,12 +165,6 @@ impl Drop for ArtifactListener {
     fn drop(&mut self) {
         self.ending.cancel();
     }
-}
-
-/// The path of an artifact on a listener. A gateway puts it into orders, behind the endpoint.
-#[must_use]
-pub fn artifact_path(plugin: &str, digest: &Digest) -> String {
-    format!("{}{plugin}/{digest}", route::FOLDER)
 }
 
 async fn bind(listen: &Listen, is_secured: bool) -> Result<Bound, ListenerError> {

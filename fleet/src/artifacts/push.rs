@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio_util::io::ReaderStream;
 
 use super::digest::Digest;
-use super::listener::artifact_path;
+use super::path::artifact_path;
 
 const HASH_CHUNK: usize = 256 << 10;
 const SEND_CHUNK: usize = 64 << 10;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::context::Context;
 use super::document::Time;
 use super::explain::{ExplanationJson, explanation};
-use super::facts::{Facts, labels};
+use super::facts::Facts;
 use super::failure::{Exit, Failure};
 use super::lists::{load, selector};
 use super::text::{counted, one_line, or_hyphen, table, time};
@@ -132,7 +132,7 @@ pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, 
                 }
             };
             let is_wanted = wanted.is_none_or(|selector| {
-                selector.selects(&agent.id, &labels(&agent), OwnLabels::Trusted)
+                selector.selects(&agent.id, &agent.labels(), OwnLabels::Trusted)
             });
             if is_wanted && (options.archived || agent.archived.is_none()) {
                 found.insert(record.key, agent);

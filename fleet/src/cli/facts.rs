@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use guest_fleet_core::desired::{self, OwnersHold};
 use guest_fleet_core::journal::Entry;
-use guest_fleet_core::labels::Labels;
 use guest_fleet_core::time::Seconds;
 use prost_types::Timestamp;
 
@@ -56,7 +55,7 @@ impl Facts {
         let reported = self.report.iter().flat_map(|report| &report.plugins);
         desired::Agent {
             id: record.id.clone(),
-            labels: labels(record),
+            labels: record.labels(),
             architecture: self
                 .report
                 .as_ref()
@@ -81,16 +80,6 @@ impl Facts {
     #[must_use]
     pub fn reported(&self, plugin: &str) -> Option<&ReportedPlugin> {
         self.report.as_ref()?.plugins.iter().find(|found| found.name == plugin)
-    }
-}
-
-/// The labels of an agent.
-#[must_use]
-pub fn labels(record: &AgentRecord) -> Labels {
-    Labels {
-        operator: record.operator_labels.clone(),
-        token: record.token_labels.clone(),
-        own: record.own_labels.clone(),
     }
 }
 

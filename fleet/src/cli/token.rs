@@ -18,6 +18,7 @@ use super::{duration, label};
 use crate::configuration::change::{self, Becomes, Edit};
 use crate::enroll::AgentId;
 use crate::enroll::token::{self, CreateError, ListError, NewToken, RevokeError};
+use crate::records;
 use crate::records::token::TokenRecord;
 
 /// What to do with tokens.
@@ -225,7 +226,7 @@ fn in_words(new: &NewToken) -> String {
 
 impl ListedJson {
     fn of(token: TokenRecord, now: SystemTime) -> Self {
-        let ends = token.ends.and_then(|ends| SystemTime::try_from(ends).ok());
+        let ends = records::time(token.ends);
         let state = if token.revoked.is_some() {
             State::Revoked
         } else if ends.is_none_or(|ends| ends <= now) {

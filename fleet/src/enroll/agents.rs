@@ -18,6 +18,7 @@ use super::token::Spent;
 use super::write::{self, ChangeError, Step};
 use crate::ledger::{Bucket, Ledger};
 use crate::records::agent::{AgentRecord, Certificate};
+use crate::records::time;
 
 /// Certificates that a record lists; the oldest go first.
 const CERTIFICATES: usize = 16;
@@ -240,8 +241,4 @@ fn add(agent: &mut AgentRecord, facts: &Facts, now: SystemTime) {
     });
     let excess = agent.certificates.len().saturating_sub(CERTIFICATES);
     agent.certificates.drain(..excess);
-}
-
-fn time(stamp: Option<Timestamp>) -> Option<SystemTime> {
-    stamp.and_then(|stamp| SystemTime::try_from(stamp).ok())
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use prost_types::Timestamp;
 
 use crate::records::agent::Boot;
+use crate::records::time;
 
 /// Boots that are remembered.
 const BOOTS: usize = 4;
@@ -43,7 +44,7 @@ pub fn quarantine(boots: &[Boot], new: &str, now: SystemTime) -> Verdict {
     known.push(Boot { id: id.clone(), seen: stamp });
     known.drain(..known.len().saturating_sub(BOOTS));
     let lately = |boot: &Boot| {
-        let seen = boot.seen.and_then(|seen| SystemTime::try_from(seen).ok());
+        let seen = time(boot.seen);
         seen.is_some_and(|seen| now.duration_since(seen).is_ok_and(|age| age <= WITHIN))
     };
     match (earlier, last) {

@@ -12,7 +12,6 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use prost_types::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::id::AgentId;
@@ -20,7 +19,7 @@ use super::random;
 use super::write::{self, Step};
 use crate::ledger::{Bucket, Ledger, bounds};
 use crate::records::token::{PREFIX, TokenRecord, Use};
-use crate::records::{self, Versioned};
+use crate::records::{self, Versioned, time};
 
 pub use error::{CreateError, ListError, RevokeError, SpendError};
 
@@ -215,10 +214,6 @@ fn spent(token: &TokenRecord, agent: AgentId, at: SystemTime) -> Spent {
         is_ephemeral: token.is_ephemeral,
         at,
     }
-}
-
-fn time(stamp: Option<Timestamp>) -> Option<SystemTime> {
-    stamp.and_then(|stamp| SystemTime::try_from(stamp).ok())
 }
 
 /// Removes a token that ended long ago where there is no room for a new one.

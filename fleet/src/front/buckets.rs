@@ -102,8 +102,9 @@ impl Buckets {
     }
 }
 
-/// Who has one IPv6 address mostly has 2^64 of them.
-fn network(address: IpAddr) -> IpAddr {
+/// The part of an address that one client has for itself: a host with one IPv6 address mostly has
+/// 2^64 of them.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();

@@ -258,7 +258,8 @@ fn unavailable(resource: &str, error: &StoreError) -> rpc::Status {
     }
 }
 
-fn unpack<M: Message + Default>(body: &MessageBody) -> Result<M, rpc::Status> {
+/// Unpacks a body, or gives the status to refuse it with.
+pub(crate) fn unpack<M: Message + Default>(body: &MessageBody) -> Result<M, rpc::Status> {
     messages::unpack(body).map_err(|error| rpc::Status {
         code: i32::from(Code::InvalidArgument),
         message: format!("the body is not a {}: {error}", messages::message_type(body)),

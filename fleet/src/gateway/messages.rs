@@ -30,6 +30,8 @@ pub const CURRENT_PLUGIN_STATES: &str = "agent_controlplane.CurrentPluginStates"
 pub const CONFIGURE_PLUGIN_STATES: &str = "agent_controlplane.ConfigurePluginStates";
 /// Agent to server: an event of a plugin.
 pub const PLUGIN_EVENT: &str = "agent_controlplane.PluginEventMessage";
+/// Agent to server, only to one that announces itself as a fleet: what its orders depend on.
+pub const AGENT_REPORT: &str = "guest_agent.fleet.v1.AgentReport";
 /// Agent to server, unary: how the agent's own modules started.
 pub const MODULE_METRICS: &str = "agent_controlplane.GuestAgentModuleMetrics";
 /// Agent to server, unary: where the agent runs.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use guest_fleet_core::labels::Labels;
 use prost::Message;
 use prost_types::Timestamp;
 
@@ -96,6 +97,16 @@ impl AgentRecord {
     #[must_use]
     pub fn new(id: &str) -> Self {
         Self { version: Self::VERSION, id: id.to_owned(), ..Self::default() }
+    }
+
+    /// Its labels.
+    #[must_use]
+    pub fn labels(&self) -> Labels {
+        Labels {
+            operator: self.operator_labels.clone(),
+            token: self.token_labels.clone(),
+            own: self.own_labels.clone(),
+        }
     }
 }
 

@@ -145,12 +145,17 @@ pub struct WindowRecord {
     pub trusts_own_labels: bool,
 }
 
-/// A part of a key: letters, digits and `-._` as they are, other bytes as `%XX`.
+/// Whether a byte of a name stands in a key or a path as it is.
+pub(crate) fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._+".contains(&byte)
+}
+
+/// A part of a key or a path: letters, digits and `-._+` as they are, other bytes as `%XX`.
 #[must_use]
 pub fn escaped(part: &str) -> String {
     let mut escaped = String::with_capacity(part.len());
     for byte in part.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
+        if is_plain(byte) {
             escaped.push(char::from(byte));
         } else {
             escaped.push('%');

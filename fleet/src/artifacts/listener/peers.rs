@@ -1,15 +1,13 @@
 //! Places of connections: so many at once, and of one peer so many.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::front::network;
 use crate::lock::lock;
-
-/// A host with IPv6 has this much of its addresses for itself.
-const NETWORK_BITS: u32 = 64;
 
 /// Somebody who connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,13 +68,7 @@ impl Drop for Place {
 
 impl Peer {
     fn of(address: IpAddr) -> Self {
-        Self::Address(match address.to_canonical() {
-            IpAddr::V4(address) => address.into(),
-            IpAddr::V6(address) => {
-                let network = u128::MAX << (u128::BITS - NETWORK_BITS);
-                Ipv6Addr::from_bits(address.to_bits() & network).into()
-            }
-        })
+        Self::Address(network(address))
     }
 }
 

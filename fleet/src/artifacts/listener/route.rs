@@ -4,19 +4,18 @@
 //! it is a plugin's name that is compared, and a [`Digest`]; no text of a client reaches a file.
 
 use crate::artifacts::digest::Digest;
+use crate::artifacts::path::FOLDER;
+use crate::records::configuration::is_plain;
 
-/// Where artifacts are.
-pub(super) const FOLDER: &str = "/artifacts/";
 const MAX_NAME_BYTES: usize = 255;
 
 /// Plugin and digest of an artifact's path.
 pub(super) fn artifact(path: &str) -> Option<(&str, Digest)> {
     let (plugin, digest) = path.strip_prefix(FOLDER)?.split_once('/')?;
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte);
     let is_name = !plugin.is_empty()
         && plugin.len() <= MAX_NAME_BYTES
         && !plugin.starts_with('.')
-        && plugin.bytes().all(allowed);
+        && plugin.bytes().all(is_plain);
     if !is_name {
         return None;
     }

@@ -17,7 +17,6 @@ use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
 use guest_fleet_core::desired::desired;
 use guest_fleet_core::journal::{self as core_journal, Generations, Next};
-use prost::Message;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -29,16 +28,13 @@ use super::told::told;
 use super::view::Known;
 use crate::chain::Chain;
 use crate::gateway::desk::OpenSession;
-use crate::gateway::messages;
 use crate::gateway::session::refusal;
+use crate::gateway::{core, messages};
 use crate::lock::lock;
 use crate::records::agent::AgentRecord;
 use crate::records::report::ReportRecord;
 use journal::{Journal, SaveError};
 use sending::{Sending, carry_out};
-
-/// Message type of the agent's report to a fleet.
-const AGENT_REPORT: &str = "guest_agent.fleet.v1.AgentReport";
 
 /// How long an acknowledgement is awaited before an order is sent again.
 const RESEND: Duration = Duration::from_secs(2);
@@ -87,10 +83,9 @@ pub(super) struct AgentTask {
     told: Told,
     /// The last events, by plugin.
     last_events: HashMap<String, recorded::Last>,
-    /// Orders that were handed over on this stream and not answered, by plugin.
-    flights: BTreeMap<String, Flight>,
-    /// The messages that may still be handed over, by plugin. The guards look here.
-    allowed: Arc<Mutex<HashMap<String, String>>>,
+    /// Orders that were handed over on this stream and not answered, by plugin. The guards look
+    /// here, so that what is taken out does not leave any more.
+    flights: Arc<Mutex<BTreeMap<String, Flight>>>,
     /// What was kept last of what the agent told.
     kept: Option<ReportRecord>,
     asked_at: Option<Instant>,
@@ -149,8 +144,7 @@ impl AgentTask {
             journal,
             told: Told::default(),
             last_events: HashMap::new(),
-            flights: BTreeMap::new(),
-            allowed: Arc::default(),
+            flights: Arc::default(),
             kept: None,
             asked_at: None,
             seen_at: Instant::now(),
@@ -166,7 +160,7 @@ impl AgentTask {
             ended = self.serve() => ended,
         };
         // Nothing that waits for room in the transport leaves any more.
-        lock(&self.allowed).clear();
+        lock(&self.flights).clear();
         if let Err(status) = ended {
             tracing::info!(resource = %self.session.resource, %status, "the agent's stream is ended");
             self.session.end(status);
@@ -247,10 +241,10 @@ impl AgentTask {
 
     async fn received(&mut self, id: &str, body: &MessageBody) -> Result<(), Refused> {
         match messages::message_type(body) {
-            messages::PLUGIN_EVENT => self.event(id, unpack(body)?).await,
+            messages::PLUGIN_EVENT => self.event(id, core::unpack(body)?).await,
             messages::CURRENT_PLUGIN_STATES => {
                 let request = body.labels.get(messages::REQUEST_ID).map_or("", String::as_str);
-                let states = unpack::<CurrentPluginStates>(body)?;
+                let states = core::unpack::<CurrentPluginStates>(body)?;
                 if self.told.sends_no_report() {
                     let architecture = self.told.agent(&self.record).architecture;
                     self.keep(reported::of_list(&states, &architecture)).await;
@@ -259,11 +253,11 @@ impl AgentTask {
                 self.observe().await
             }
             messages::AGENT_INFO => {
-                self.told.info(unpack::<AgentInfo>(body)?);
+                self.told.info(core::unpack::<AgentInfo>(body)?);
                 Ok(())
             }
-            AGENT_REPORT => {
-                let report = unpack::<AgentReport>(body)?;
+            messages::AGENT_REPORT => {
+                let report = core::unpack::<AgentReport>(body)?;
                 let (agent, now) = (self.session.resource.clone(), self.shared.now());
                 reported::claimed(&*self.shared.ledger, &agent, &report, now).await;
                 self.keep(reported::of_report(&report)).await;
@@ -335,7 +329,7 @@ impl AgentTask {
         let Some(plugin) = self.journal.carried_by(id) else { return Ok(()) };
         let is_busy = status.is_some_and(|s| s.code == i32::from(Code::ResourceExhausted));
         if is_busy {
-            if let Some(flight) = self.flights.get_mut(&plugin) {
+            if let Some(flight) = lock(&self.flights).get_mut(&plugin) {
                 // The agent answers and is only busy: the stream is of use.
                 flight.unanswered = 0;
                 let pause = BUSY_PAUSE.saturating_mul(flight.sendings.min(BUSY_MAX));
@@ -349,16 +343,10 @@ impl AgentTask {
             None => core_journal::Told::Acknowledged,
         };
         let now = self.shared.settings.environment.wall();
-        let saved = self
-            .journal
-            .change(|journal| {
-                journal.is_carried_by(&plugin, id) && journal.told(&plugin, &told, now)
-            })
-            .await;
+        let saved = self.journal.change(|journal| journal.told(&plugin, &told, now)).await;
         match saved {
             Ok(()) => {
-                self.flights.remove(&plugin);
-                lock(&self.allowed).remove(&plugin);
+                lock(&self.flights).remove(&plugin);
                 Ok(())
             }
             Err(SaveError::Replaced) => Err(journal::replaced()),
@@ -385,7 +373,7 @@ impl AgentTask {
                 self.hand_over(sending, &known, now)?;
             }
         }
-        let resend = self.flights.values().map(|flight| flight.resend_at).min();
+        let resend = lock(&self.flights).values().map(|flight| flight.resend_at).min();
         let known_at = self.told.known_at().filter(|at| *at > now);
         let relist = self.told.needs_list().then(|| self.asked_at.unwrap_or(now) + RELIST);
         let relist = relist.filter(|at| *at > now);
@@ -434,13 +422,9 @@ impl AgentTask {
         let mut sendings = Vec::new();
         let mut bytes = 0;
         let mut more = false;
-        lock(&self.allowed).retain(|plugin, _| {
-            decisions.get(plugin).is_some_and(|decision| decision.permission.is_go())
-        });
         // What may not be handed over any more, or was settled by an event, is not waited for either.
-        let allowed = lock(&self.allowed).clone();
-        self.flights.retain(|plugin, flight| {
-            allowed.get(plugin) == Some(&flight.message_id)
+        lock(&self.flights).retain(|plugin, flight| {
+            decisions.get(plugin).is_some_and(|decision| decision.permission.is_go())
                 && journal.is_unanswered(plugin, &flight.message_id)
         });
         for (plugin, decision) in &decisions {
@@ -453,8 +437,7 @@ impl AgentTask {
             let body = match composed {
                 Ok(body) => body,
                 Err(error) => {
-                    lock(&self.allowed).remove(plugin);
-                    self.flights.remove(plugin);
+                    lock(&self.flights).remove(plugin);
                     tracing::warn!(resource = %agent.id, plugin, %error, "an order cannot be made");
                     continue;
                 }
@@ -471,8 +454,7 @@ impl AgentTask {
             );
             if !matches!(next, Next::Order { .. } | Next::Repeat | Next::Again) {
                 // What was handed over before is not what is wanted now, or was answered.
-                lock(&self.allowed).remove(plugin);
-                self.flights.remove(plugin);
+                lock(&self.flights).remove(plugin);
             }
             let is_new = matches!(next, Next::Order { .. } | Next::Repeat);
             if is_new && (sendings.len() >= ORDERS_AT_ONCE || bytes >= BYTES_AT_ONCE) {
@@ -481,7 +463,8 @@ impl AgentTask {
             }
             bytes += if is_new { body.bytes.len() } else { 0 };
             let is_due = |id: &str| {
-                let flight = self.flights.get(plugin).filter(|flight| flight.message_id == id);
+                let flights = lock(&self.flights);
+                let flight = flights.get(plugin).filter(|flight| flight.message_id == id);
                 flight.is_none_or(|flight| now >= flight.resend_at)
             };
             sendings.extend(carry_out(&mut journal, plugin, decision, body, next, wall, is_due));
@@ -493,7 +476,8 @@ impl AgentTask {
     /// Hands an order to the stream, guarded.
     fn hand_over(&mut self, sending: Sending, known: &Known, now: Instant) -> Result<(), Status> {
         let Sending { plugin, message_id, generation, body } = sending;
-        let former = self.flights.get(&plugin).filter(|flight| flight.message_id == message_id);
+        let mut flights = lock(&self.flights);
+        let former = flights.get(&plugin).filter(|flight| flight.message_id == message_id);
         let (sendings, unanswered) =
             former.map_or((0, 0), |flight| (flight.sendings, flight.unanswered));
         if unanswered >= ATTEMPTS {
@@ -504,13 +488,13 @@ impl AgentTask {
             ));
         }
         self.told.outdated(&plugin);
-        lock(&self.allowed).insert(plugin.clone(), message_id.clone());
-        let (allowed, views) = (self.allowed.clone(), self.shared.views.clone());
+        let (guarded, views) = (self.flights.clone(), self.shared.views.clone());
         let as_of = known.as_of.unwrap_or_default();
         let (guarded_plugin, guarded_id) = (plugin.clone(), message_id.clone());
         let guard = Box::new(move || {
-            let is_allowed = lock(&allowed).get(&guarded_plugin) == Some(&guarded_id);
-            views.is_fresh(as_of) && is_allowed
+            let flights = lock(&guarded);
+            let flight = flights.get(&guarded_plugin);
+            views.is_fresh(as_of) && flight.is_some_and(|flight| flight.message_id == guarded_id)
         });
         let frame = compose::frame(&message_id, generation, body);
         let is_queued = self.session.hand_over(frame, guard);
@@ -521,7 +505,8 @@ impl AgentTask {
             sendings: sendings.saturating_add(1),
             unanswered: unanswered + u32::from(is_queued),
         };
-        self.flights.insert(plugin, flight);
+        // The guard is asked on another task, which finds the flight: the lock is still held.
+        flights.insert(plugin, flight);
         Ok(())
     }
 }
@@ -534,6 +519,12 @@ enum Refused {
     Stream(Status),
 }
 
+impl From<rpc::Status> for Refused {
+    fn from(status: rpc::Status) -> Self {
+        Self::Message(status)
+    }
+}
+
 impl From<SaveError> for Refused {
     fn from(error: SaveError) -> Self {
         match error {
@@ -541,14 +532,4 @@ impl From<SaveError> for Refused {
             SaveError::Failed => Self::Message(unavailable("the ledger did not take it")),
         }
     }
-}
-
-fn unpack<M: Message + Default>(body: &MessageBody) -> Result<M, Refused> {
-    messages::unpack(body).map_err(|error| {
-        Refused::Message(rpc::Status {
-            code: i32::from(Code::InvalidArgument),
-            message: format!("the body is not a {}: {error}", messages::message_type(body)),
-            details: Vec::new(),
-        })
-    })
 }

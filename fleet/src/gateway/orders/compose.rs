@@ -15,6 +15,8 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::artifacts::digest::DigestError;
+use crate::artifacts::path::artifact_path;
 use crate::gateway::messages::{CONFIGURE_PLUGIN_STATES, MESSAGE_TYPE};
 
 /// Label that carries the generation of an order, in decimal digits.
@@ -90,8 +92,10 @@ fn install(
     let url = match (archive.url.as_str(), artifacts) {
         ("", None) => return Err(ComposeError::NoUrl),
         ("", Some(base)) => {
-            let plugin = crate::records::configuration::escaped(&name.plugin);
-            format!("{}/artifacts/{plugin}/{}", base.trim_end_matches('/'), archive.digest)
+            let digest = archive.digest.parse();
+            let digest =
+                digest.map_err(|error: DigestError| ComposeError::Damaged(error.to_string()))?;
+            format!("{}{}", base.trim_end_matches('/'), artifact_path(&name.plugin, &digest))
         }
         (url, _) => url.to_owned(),
     };

@@ -8,7 +8,6 @@ use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
 use guest_fleet_core::desired::{Agent, OwnersHold};
 use guest_fleet_core::journal::{Generations, Observed};
-use guest_fleet_core::labels::Labels;
 use guest_fleet_core::time::Seconds;
 use tokio::time::Instant;
 
@@ -132,25 +131,12 @@ impl Told {
         if now < *at + REPORT_GRACE || self.info.is_none() {
             return None;
         }
-        let daemons = states.daemon_plugin_states.iter();
-        let one_shots = states.one_shot_plugin_states.iter();
-        let all = daemons
-            .map(|state| (&state.name, &state.current_revision_id, &state.pending_revision_id))
-            .chain(one_shots.map(|state| {
-                (&state.name, &state.current_revision_id, &state.pending_revision_id)
-            }));
-        Some(
-            all.take(PLUGINS)
-                .map(|(name, current, pending)| {
-                    let observed = Observed {
-                        revision: some(current),
-                        pending: some(pending),
-                        ..Observed::default()
-                    };
-                    (name.clone(), observed)
-                })
-                .collect(),
-        )
+        let observed = |it: Listed<'_>| Observed {
+            revision: some(it.revision),
+            pending: some(it.pending),
+            ..Observed::default()
+        };
+        Some(listed(states).map(|it| (it.name.to_owned(), observed(it))).collect())
     }
 
     /// The agent as decisions see it.
@@ -161,23 +147,42 @@ impl Told {
             (None, Some(info)) => info.architecture.clone(),
             (None, None) => String::new(),
         };
-        let own = match report {
-            Some(report) => report.labels.clone().into_iter().collect(),
-            None => record.own_labels.clone(),
-        };
+        let mut labels = record.labels();
+        if let Some(report) = report {
+            labels.own.clone_from(&report.labels);
+        }
         let holds = report.map(|report| report.plugins.as_slice()).unwrap_or_default();
         Agent {
             id: record.id.clone(),
-            labels: Labels {
-                operator: record.operator_labels.clone(),
-                token: record.token_labels.clone(),
-                own,
-            },
+            labels,
             architecture,
             quarantine: some(&record.quarantine),
             held_by_owner: holds.iter().filter_map(held).collect(),
         }
     }
+}
+
+/// A plugin of a list.
+#[derive(Clone, Copy)]
+pub(super) struct Listed<'a> {
+    pub(super) name: &'a str,
+    pub(super) revision: &'a str,
+    pub(super) pending: &'a str,
+}
+
+/// The plugins of a list, of both kinds; at most [`PLUGINS`].
+pub(super) fn listed(states: &CurrentPluginStates) -> impl Iterator<Item = Listed<'_>> {
+    let daemons = states.daemon_plugin_states.iter().map(|it| Listed {
+        name: &it.name,
+        revision: &it.current_revision_id,
+        pending: &it.pending_revision_id,
+    });
+    let one_shots = states.one_shot_plugin_states.iter().map(|it| Listed {
+        name: &it.name,
+        revision: &it.current_revision_id,
+        pending: &it.pending_revision_id,
+    });
+    daemons.chain(one_shots).take(PLUGINS)
 }
 
 fn some(text: &str) -> Option<String> {

@@ -18,6 +18,7 @@ use prost_types::Timestamp;
 
 use super::{Appended, PendingConfiguration, Report, Reported, Reports, StoreBounds};
 use crate::gateway::event::AgentEvent;
+use crate::records::time;
 
 /// The part that must be durable.
 #[derive(Clone, PartialEq, Message)]
@@ -265,7 +266,7 @@ fn reported<T: Clone>(value: &Option<T>, at: Option<Timestamp>) -> Option<Report
 }
 
 fn system_time(at: Option<Timestamp>) -> SystemTime {
-    at.and_then(|at| SystemTime::try_from(at).ok()).unwrap_or(SystemTime::UNIX_EPOCH)
+    time(at).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn name(entry: &ConfigurePlugin) -> &str {

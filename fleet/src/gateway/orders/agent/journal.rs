@@ -132,11 +132,10 @@ impl Journal {
 
     /// Whether an order was sent and is not settled.
     pub(super) fn is_waiting(&self) -> bool {
-        let draft = self.draft();
-        draft
-            .names()
-            .iter()
-            .any(|plugin| draft.entry(plugin).order.is_some_and(|order| !order.state.is_settled()))
+        self.record.plugins.values().any(|entry| {
+            let entry = entry.entry(&self.agent).unwrap_or_default();
+            entry.order.is_some_and(|order| !order.state.is_settled())
+        })
     }
 
     /// Changes the journal and writes it, if the change says that there is one.
@@ -231,14 +230,9 @@ impl Draft {
         self.record.plugins.get(plugin)?.order.as_ref()
     }
 
-    /// Whether this message carries the newest order of the plugin.
-    pub(super) fn is_carried_by(&self, plugin: &str, message_id: &str) -> bool {
-        self.order(plugin).is_some_and(|order| order.message_id == message_id)
-    }
-
     /// Whether this message carries the newest order of the plugin, and nothing is known of it yet.
     pub(super) fn is_unanswered(&self, plugin: &str, message_id: &str) -> bool {
-        self.is_carried_by(plugin, message_id)
+        self.order(plugin).is_some_and(|order| order.message_id == message_id)
             && self.entry(plugin).order.is_some_and(|order| order.state == OrderState::Sent)
     }
 

@@ -10,6 +10,7 @@ use prost::Message;
 use super::recorded;
 use crate::chain::Chain;
 use crate::enroll::{AgentId, agents};
+use crate::gateway::orders::observed::listed;
 use crate::ledger::{Bucket, Ledger, Revision, Write};
 use crate::records::Versioned;
 use crate::records::report::{ReportRecord, ReportedHold, ReportedPlugin};
@@ -38,22 +39,16 @@ pub(super) fn of_report(report: &AgentReport) -> ReportRecord {
 
 /// A list as the ledger keeps it, for agents that send no report.
 pub(super) fn of_list(states: &CurrentPluginStates, architecture: &str) -> ReportRecord {
-    let named = |name: &str, revision: &str, pending: &str| ReportedPlugin {
-        name: name.to_owned(),
-        revision: revision.to_owned(),
-        pending_revision: pending.to_owned(),
+    let plugins = listed(states).map(|it| ReportedPlugin {
+        name: it.name.to_owned(),
+        revision: it.revision.to_owned(),
+        pending_revision: it.pending.to_owned(),
         ..ReportedPlugin::default()
-    };
-    let daemons = states.daemon_plugin_states.iter();
-    let one_shots = states.one_shot_plugin_states.iter();
-    let plugins =
-        daemons.map(|it| named(&it.name, &it.current_revision_id, &it.pending_revision_id)).chain(
-            one_shots.map(|it| named(&it.name, &it.current_revision_id, &it.pending_revision_id)),
-        );
+    });
     ReportRecord {
         version: ReportRecord::VERSION,
         architecture: architecture.to_owned(),
-        plugins: plugins.take(super::super::observed::PLUGINS).collect(),
+        plugins: plugins.collect(),
         ..ReportRecord::default()
     }
 }

@@ -155,7 +155,7 @@ impl SimAgent {
             plugins: plugins.collect(),
             ..AgentReport::default()
         };
-        messages::pack("guest_agent.fleet.v1.AgentReport", &report)
+        messages::pack(messages::AGENT_REPORT, &report)
     }
 
     fn list(&self) -> CurrentPluginStates {

@@ -10,6 +10,8 @@ use guest_fleet_core::desired::Agent;
 use guest_fleet_core::desired::decide;
 use guest_fleet_core::time::{Seconds, UtcOnly};
 use guest_fleet_core::view::{Target, View};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
 use super::cut::CutLedger;
@@ -21,15 +23,11 @@ use crate::lock::lock;
 const WALL: u64 = 1_700_000_000;
 
 pub(super) const GATEWAYS: usize = 2;
-/// Numbers from a seed.
-#[derive(Debug)]
-pub(super) struct Chance(u64);
-
 /// Everything that the tasks of a run share.
 pub(super) struct World {
     pub(super) ledger: MemoryLedger,
     pub(super) gateways: Mutex<Vec<Gateway>>,
-    pub(super) chance: Mutex<Chance>,
+    pub(super) chance: Mutex<StdRng>,
     /// What was configured, with the time until which it may have counted.
     pub(super) history: Mutex<Vec<Configured>>,
     pub(super) is_calm: Mutex<bool>,
@@ -68,18 +66,6 @@ pub(super) fn traced<T>(run: impl FnOnce() -> T) -> Vec<String> {
     TRACE.take().unwrap_or_default()
 }
 
-// === impl Chance ===
-
-impl Chance {
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
-
 // === impl World ===
 
 impl World {
@@ -87,7 +73,7 @@ impl World {
         let world = Arc::new(Self {
             ledger: MemoryLedger::with_faults(seed, faults),
             gateways: Mutex::default(),
-            chance: Mutex::new(Chance(seed)),
+            chance: Mutex::new(StdRng::seed_from_u64(seed)),
             history: Mutex::default(),
             is_calm: Mutex::new(false),
             fenced: Mutex::default(),
@@ -127,7 +113,7 @@ impl World {
     }
 
     pub(super) fn below(&self, bound: u64) -> u64 {
-        lock(&self.chance).below(bound)
+        lock(&self.chance).random_range(0..bound)
     }
 
     /// A random time below a bound.
