@@ -1,4 +1,4 @@
-//! What a fleet is told of the agent and its plugins, and when.
+//! What the agent reports to a fleet of itself and its plugins, and when.
 
 use std::time::{Duration, SystemTime};
 

@@ -49,7 +49,8 @@ pub struct PluginReport {
     /// Revision that runs, or that ran last; empty where none was installed and started yet.
     #[prost(string, tag = "2")]
     pub revision: ::prost::alloc::string::String,
-    /// Revision that is being installed or waits to be, if there is one. One that failed is none.
+    /// Revision that is being installed or waits to be, if there is one. A revision that
+    /// failed is not named here.
     #[prost(string, tag = "3")]
     pub pending_revision: ::prost::alloc::string::String,
     /// SHA-256 of the body of the INSTALL order, an encoded ConfigurePluginStates with this plugin
