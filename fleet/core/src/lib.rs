@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod desired;
+pub mod gate;
 pub mod journal;
 pub mod labels;
 pub mod selector;
