@@ -269,6 +269,12 @@ impl Meter {
 
 // === impl Installs ===
 
+impl Default for Installs {
+    fn default() -> Self {
+        Self { succeeded: 0, failed: 0, tolerated: TOLERATED }
+    }
+}
+
 impl Installs {
     /// What they say.
     #[must_use]

@@ -17,6 +17,7 @@ pub mod desired;
 pub mod gate;
 pub mod journal;
 pub mod labels;
+pub mod rollout;
 pub mod selector;
 pub mod time;
 pub mod view;
