@@ -109,6 +109,26 @@ fn count(agents: &[Agent], is_dry: bool, fleet: &Fleet) -> Counts {
     }
 }
 
+fn fleet(waves: Vec<Wave>) -> Fleet {
+    let plan = Plan { waves, budget: u32::try_from(BUDGET).unwrap() };
+    let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
+    let mut rollout = Rollout::new(from, to, plan);
+    rollout.ask(&Verb::Start).unwrap();
+    let agent = Agent { is_given: false, is_in_flight: false, is_reachable: true };
+    let away = Agent { is_reachable: false, ..agent };
+    Fleet {
+        agents: vec![agent, away, agent],
+        rollout,
+        old: Vec::new(),
+        counted: None,
+        failed: 0,
+        now: Seconds(0),
+        changes: 2,
+        failures: 1,
+        asks: 2,
+    }
+}
+
 impl Fleet {
     fn wishes(&self, record: usize, agent: usize) -> bool {
         let record = self.old.get(record).unwrap_or(&self.rollout);
@@ -199,26 +219,9 @@ impl Model for Small {
 
     fn init_states(&self) -> Vec<Fleet> {
         let wave = |size| Wave { size, soak: 1, needs_approval: false };
-        let plan = Plan {
-            waves: vec![wave(Size::Count(1)), wave(Size::Percent(100))],
-            budget: u32::try_from(BUDGET).unwrap(),
-        };
-        let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
-        let mut rollout = Rollout::new(from, to, plan);
-        rollout.ask(&Verb::Start).unwrap();
-        let agent = Agent { is_given: false, is_in_flight: false, is_reachable: true };
-        let away = Agent { is_reachable: false, ..agent };
-        vec![Fleet {
-            agents: vec![agent, away, agent],
-            rollout,
-            old: Vec::new(),
-            counted: None,
-            failed: 0,
-            now: Seconds(0),
-            changes: 2,
-            failures: 1,
-            asks: 2,
-        }]
+        let plans =
+            [vec![wave(Size::Count(1)), wave(Size::Percent(100))], vec![wave(Size::Percent(100))]];
+        plans.map(fleet).to_vec()
     }
 
     fn actions(&self, fleet: &Fleet, acts: &mut Vec<Act>) {
