@@ -49,7 +49,7 @@ use tokio::sync::watch;
 pub use follower::{Follower, Update};
 pub use jetstream::{
     AddressError, ConnectError, JetstreamError, JetstreamLedger, NatsAddress, ServerError,
-    StreamError,
+    StreamError, TransferError,
 };
 pub use memory::{Fate, Faults, MemoryLedger};
 pub use sqlite::{

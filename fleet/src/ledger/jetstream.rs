@@ -25,8 +25,10 @@ mod names;
 mod read;
 mod servers;
 mod streams;
+mod transfer;
 mod write;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +46,7 @@ pub use address::{AddressError, NatsAddress};
 pub use connect::ConnectError;
 pub use servers::ServerError;
 pub use streams::StreamError;
+pub use transfer::TransferError;
 
 use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, Write,
@@ -82,6 +85,9 @@ pub enum JetstreamError {
     /// The streams are missing or others.
     #[error("the streams of the ledger cannot be used")]
     Stream(#[from] StreamError),
+    /// A backup was not restored.
+    #[error("the backup is not in the ledger")]
+    Transfer(#[from] TransferError),
 }
 
 /// Why an operation was not tried.
@@ -128,6 +134,26 @@ impl JetstreamLedger {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Copies the ledger into a new file, while it is in use. The file is a ledger of one machine, and
+    /// only its owner can use it. Each bucket and each log is as it was at one moment.
+    ///
+    /// # Errors
+    /// The file exists or cannot be written; the ledger cannot be read.
+    pub async fn backup(&self, to: &Path) -> Result<(), TransferError> {
+        transfer::backup(self, &self.engine, to).await
+    }
+
+    /// Fills a ledger, which has to be empty, with what is in a backup. Nothing may use it meanwhile.
+    ///
+    /// # Errors
+    /// There is something in the ledger; the backup is damaged; the servers are refused.
+    pub async fn restore(address: &NatsAddress, from: &Path) -> Result<(), JetstreamError> {
+        let (engine, _ending) = prepare(address).await?;
+        streams::refuse_restoring(&engine.api, &address.prefix).await?;
+        judged(address).await?;
+        Ok(transfer::restore(&engine, from).await?)
     }
 
     /// Takes no writes any more, and waits for those that are on their way.

@@ -235,10 +235,10 @@ pub(super) async fn read(
             let entry = entry_of(&stored, entry);
             if entry.position > after && entry.subject.starts_with(prefix) {
                 bytes += entry.subject.len() + entry.id.len() + entry.value.len();
-                if entry.position != stored.seq {
-                    *lock(&state.hint) = (entry.position, stored.seq);
-                }
                 entries.push(entry);
+            } else if entry.position == after {
+                // The next read of this reader need not come by here again.
+                *lock(&state.hint) = (after, stored.seq);
             }
         }
         if is_end {
@@ -248,7 +248,7 @@ pub(super) async fn read(
     Ok(entries)
 }
 
-fn entry_of(stored: &Stored, entry: EntryContent) -> Entry {
+pub(super) fn entry_of(stored: &Stored, entry: EntryContent) -> Entry {
     let EntryContent { subject, id, number, position, value } = entry;
     let position = if position == 0 { stored.seq } else { position };
     Entry { subject, position, number, id, value }
