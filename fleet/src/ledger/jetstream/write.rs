@@ -79,6 +79,7 @@ pub(super) async fn write(
         match published {
             Ok(seq) => {
                 stream.saw(seq);
+                engine.records(bucket).gave(seq);
                 if let Some(grave) = grave {
                     forget::forget(engine, bucket, grave, deleted).await;
                 }
