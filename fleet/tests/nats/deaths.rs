@@ -180,13 +180,13 @@ async fn append(load: Load, appender: usize) -> BTreeMap<String, u64> {
     sure
 }
 
-/// Keeps up with a bucket through everything.
-async fn follow(load: Load) -> BTreeMap<String, (Revision, Bytes)> {
+/// Keeps up with a bucket through everything, until the writers have ended.
+async fn follow(load: Load, is_over: Arc<AtomicBool>) -> BTreeMap<String, (Revision, Bytes)> {
     let mut follower = Follower::new(Bucket::Agents);
     let mut kept = BTreeMap::new();
-    // One more round when it is over: everything that was acknowledged is in reach then.
+    // One more round when they have ended: everything that was acknowledged is in reach then.
     loop {
-        let was_over = !load.goes_on();
+        let was_over = is_over.load(Ordering::SeqCst);
         loop {
             let Ok(update) = follower.next(&*load.ledger, Revision::ABSENT).await else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -260,7 +260,8 @@ async fn what_was_acknowledged_survives_the_death_of_each_server_in_turn() {
     let batchers = ["a", "b"].map(|prefix| tokio::spawn(batches(load.clone(), prefix)));
     let appenders: Vec<_> =
         (0..APPENDERS).map(|at| tokio::spawn(append(load.clone(), at))).collect();
-    let follower = tokio::spawn(follow(load.clone()));
+    let have_ended = Arc::new(AtomicBool::new(false));
+    let follower = tokio::spawn(follow(load.clone(), Arc::clone(&have_ended)));
 
     disturb(&mut cluster, &load).await;
     load.is_over.store(true, Ordering::SeqCst);
@@ -303,8 +304,9 @@ async fn what_was_acknowledged_survives_the_death_of_each_server_in_turn() {
         let found = found.get(subject).copied().unwrap_or(0);
         assert!(found == *sure || found == sure + 1, "{subject}: {found} and {sure}");
     }
+    have_ended.store(true, Ordering::SeqCst);
     let kept = follower.await.unwrap();
-    let fresh = follow(load.clone()).await;
+    let fresh = follow(load.clone(), have_ended).await;
     assert_eq!(kept, fresh, "the follower missed something");
     eprintln!("{} acknowledged", load.acknowledged.load(Ordering::SeqCst));
 }

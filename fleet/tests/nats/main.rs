@@ -7,5 +7,6 @@ mod laws;
 mod moves;
 #[path = "../support/nats_cluster.rs"]
 mod nats_cluster;
+mod program;
 mod refusals;
 mod shared;

@@ -1,5 +1,6 @@
 //! Opens the ledger that `--ledger` names, whichever engine has it.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,6 +17,9 @@ pub(crate) enum Place {
     File(PathBuf),
     /// Servers of NATS.
     Nats(Box<NatsAddress>),
+    /// An address that is wrong. It is told when it is used: a parser of command lines would print
+    /// the whole of it, and what is wrong may be a secret in it.
+    Wrong(AddressError),
 }
 
 /// A ledger that is open.
@@ -30,13 +34,16 @@ pub(crate) enum Opened {
 // === impl Place ===
 
 impl FromStr for Place {
-    type Err = AddressError;
+    type Err = Infallible;
 
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        if NatsAddress::is_meant_by(text) {
-            return Ok(Self::Nats(Box::new(text.parse()?)));
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        if !NatsAddress::is_meant_by(text) {
+            return Ok(Self::File(text.into()));
         }
-        Ok(Self::File(text.into()))
+        Ok(match text.parse() {
+            Ok(address) => Self::Nats(Box::new(address)),
+            Err(error) => Self::Wrong(error),
+        })
     }
 }
 
@@ -51,6 +58,7 @@ impl Place {
                 .await
                 .map(Opened::Nats)
                 .map_err(|error| Failure::of(Exit::Unreachable, &error)),
+            Self::Wrong(error) => Err(Failure::of(Exit::Usage, error)),
         }
     }
 
@@ -69,6 +77,7 @@ impl Place {
                 let restored = JetstreamLedger::restore(address, &from).await;
                 restored.map_err(|error| Failure::of(Exit::Failed, &error))
             }
+            Self::Wrong(error) => Err(Failure::of(Exit::Usage, error)),
         }
     }
 }
