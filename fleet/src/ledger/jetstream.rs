@@ -227,7 +227,7 @@ async fn judged(address: &NatsAddress) -> Result<servers::Read, JetstreamError> 
     Ok(read)
 }
 
-/// Starts what tells others of changes, and what hears of theirs.
+/// Starts what tells others of changes, and what receives their hints.
 fn start(engine: &Arc<Engine>, ending: CancellationToken) {
     for bucket in Bucket::ALL {
         let (engine, ending) = (Arc::clone(engine), ending.clone());
@@ -249,7 +249,7 @@ fn start(engine: &Arc<Engine>, ending: CancellationToken) {
     }
     let engine = Arc::clone(engine);
     tokio::spawn(async move {
-        let heard = async {
+        let received = async {
             loop {
                 let subscribed = engine.api.client().subscribe(engine.prefix.wake_all()).await;
                 if let Ok(mut hints) = subscribed {
@@ -264,7 +264,7 @@ fn start(engine: &Arc<Engine>, ending: CancellationToken) {
         };
         tokio::select! {
             () = ending.cancelled() => {}
-            () = heard => {}
+            () = received => {}
         }
     });
 }

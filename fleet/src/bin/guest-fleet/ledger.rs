@@ -17,8 +17,8 @@ pub(crate) enum Place {
     File(PathBuf),
     /// Servers of NATS.
     Nats(Box<NatsAddress>),
-    /// An address that is wrong. It is told when it is used: a parser of command lines would print
-    /// the whole of it, and what is wrong may be a secret in it.
+    /// An address that is wrong. The error comes when it is used: a parser of command lines would
+    /// print the whole address, and what is wrong may be a secret in it.
     Wrong(AddressError),
 }
 
@@ -48,7 +48,7 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// Opens the ledger, and makes it where there is none.
+    /// Opens the ledger, and makes it where it is missing.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
         match self {
             Self::File(path) => SqliteLedger::open(path)
