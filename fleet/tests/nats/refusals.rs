@@ -104,8 +104,8 @@ async fn the_system_account_tells_as_much_as_the_monitoring_pages() {
     let Some(program) = nats_cluster::program() else { return };
     let folder = TempDir::new().unwrap();
     // What docs/fleet-on-nats.md says that a login needs.
-    let needed = "publish: [\"guest-fleet.>\", \"$JS.API.STREAM.*.guest-fleet-*\", \
-                  \"$JS.API.STREAM.MSG.*.guest-fleet-*\", \"$JS.API.DIRECT.GET.guest-fleet-*\"], \
+    let needed = "publish: [\"guest-fleet.>\", \"$JS.API.STREAM.*.*\", \
+                  \"$JS.API.STREAM.MSG.*.*\", \"$JS.API.DIRECT.GET.*\"], \
                   subscribe: [\"_INBOX.>\", \"guest-fleet.wake.*\"]";
     let more = format!(
         "accounts {{ A {{ users: [{{ user: a, password: \"pass a\", permissions: {{ {needed} }} }}], jetstream: enabled }}\n\

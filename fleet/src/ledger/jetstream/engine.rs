@@ -15,7 +15,7 @@ use crate::ledger::{Bucket, Log, ReadError};
 use crate::lock::lock;
 
 /// How long a read waits for a replica to have what this process has seen.
-const FRESH: Duration = Duration::from_secs(2);
+const FRESH: Duration = Duration::from_secs(10);
 
 /// Revisions of a bucket that are remembered.
 const GIVEN: usize = 1024;
