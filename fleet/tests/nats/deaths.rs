@@ -143,7 +143,7 @@ async fn batches(load: Load, prefix: &'static str) -> u64 {
             continue;
         }
         torn = 0;
-        let value = (is_deleted || number % 7 != 0).then(|| encode(&[number]));
+        let value = (is_deleted || !number.is_multiple_of(7)).then(|| encode(&[number]));
         if value.is_none() {
             deleted = number;
         }

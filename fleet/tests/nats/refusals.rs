@@ -13,7 +13,7 @@ use crate::shared;
 /// All that the error of an opening says.
 async fn refusal(address: &str) -> String {
     let address: NatsAddress = address.parse().unwrap();
-    let error = JetstreamLedger::open(&address).await.err().expect("it is refused");
+    let error = JetstreamLedger::open(&address).await.expect_err("it is refused");
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

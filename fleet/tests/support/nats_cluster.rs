@@ -114,30 +114,26 @@ impl NatsCluster {
             ports.chunks(3).map(|ports| format!("nats-route://127.0.0.1:{}", ports[2])).collect();
         let nodes = ports.chunks(3).zip(1..).map(|(ports, number)| {
             let store = folder.join(format!("n{number}"));
-            let mut text = format!(
-                "server_name: n{number}\nlisten: 127.0.0.1:{}\nhttp: 127.0.0.1:{}\n{}\n",
-                ports[0], ports[1], shape.more
-            );
-            if let Some(payload) = shape.max_payload {
-                text += &format!("max_payload: {payload}\n");
-            }
+            let mut blocks = vec![
+                format!("server_name: n{number}"),
+                format!("listen: 127.0.0.1:{}", ports[0]),
+                format!("http: 127.0.0.1:{}", ports[1]),
+                shape.more.clone(),
+            ];
+            blocks.extend(shape.max_payload.map(|payload| format!("max_payload: {payload}")));
             if shape.jetstream {
                 let sync = shape.sync_interval.map(|it| format!("sync_interval: {it}"));
-                text += &format!(
-                    "jetstream {{\n  store_dir: \"{}\"\n  {}\n}}\n",
-                    store.display(),
-                    sync.unwrap_or_default()
-                );
+                let (store, sync) = (store.display(), sync.unwrap_or_default());
+                blocks.push(format!("jetstream {{\n  store_dir: \"{store}\"\n  {sync}\n}}"));
             }
             if shape.servers > 1 {
-                text += &format!(
-                    "cluster {{\n  name: tests\n  listen: 127.0.0.1:{}\n  routes: [{}]\n}}\n",
-                    ports[2],
-                    routes.join(", ")
-                );
+                let (port, routes) = (ports[2], routes.join(", "));
+                blocks.push(format!(
+                    "cluster {{\n  name: tests\n  listen: 127.0.0.1:{port}\n  routes: [{routes}]\n}}"
+                ));
             }
             let configuration = folder.join(format!("n{number}.conf"));
-            fs::write(&configuration, text).expect("a configuration is written");
+            fs::write(&configuration, blocks.join("\n") + "\n").expect("a configuration is written");
             let log = folder.join(format!("n{number}.log"));
             Node { port: ports[0], monitoring: ports[1], configuration, log, running: None }
         });
