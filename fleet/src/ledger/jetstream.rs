@@ -39,7 +39,7 @@ use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use thiserror::Error;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use address::{AddressError, NatsAddress};
@@ -66,6 +66,10 @@ const UNIT: usize = 1024;
 
 /// How long an operation waits for room.
 const TURN: Duration = Duration::from_secs(5);
+
+/// How long a server takes no part before it counts as down, and how often that is looked at.
+const SILENT: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(200);
 
 /// How long the end of a ledger waits for what is on its way.
 const END: Duration = Duration::from_secs(30);
@@ -121,8 +125,18 @@ impl JetstreamLedger {
         streams::refuse_restoring(&engine.api, &address.prefix).await?;
         let all = Wanted::all(&address.prefix);
         let infos = try_join_all(all.iter().map(|wanted| wanted.ensure(&engine.api, 1))).await?;
-        for (wanted, info) in all.iter().zip(&infos) {
-            servers.judge_replicas(&wanted.name, info)?;
+        let deadline = Instant::now() + SILENT;
+        for (wanted, mut info) in all.iter().zip(infos) {
+            // A replica that was made just now takes part in a moment.
+            while !servers.judge_replicas(&wanted.name, &info)? {
+                if Instant::now() >= deadline {
+                    let stream = &wanted.name;
+                    tracing::warn!(stream, "a server is down, so that its settings were not read");
+                    break;
+                }
+                sleep(LOOK).await;
+                info = wanted.ensure(&engine.api, 1).await?;
+            }
         }
         let address = address.to_string();
         let room = Arc::new(Semaphore::new(ROOM / UNIT));

@@ -240,6 +240,9 @@ async fn disturb(cluster: &mut NatsCluster, load: &Load) {
         load.progress().await;
         cluster.kill(node);
         load.progress().await;
+        // A gateway starts without it, though it cannot be asked for its settings.
+        let address: NatsAddress = cluster.address("deaths").parse().unwrap();
+        JetstreamLedger::open(&address).await.unwrap();
         cluster.restart(node);
         cluster.wait_healthy();
     }
