@@ -67,8 +67,10 @@ const UNIT: usize = 1024;
 /// How long an operation waits for room.
 const TURN: Duration = Duration::from_secs(5);
 
-/// How long a server takes no part before it counts as down, and how often that is looked at.
+/// How long a server takes no part before it counts as down, how long one that was not read may take
+/// part before the ledger is refused, and how often that is looked at.
 const SILENT: Duration = Duration::from_secs(5);
+const ACTIVE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How long the end of a ledger waits for what is on its way.
@@ -123,21 +125,7 @@ impl JetstreamLedger {
         let (engine, ending) = prepare(address).await?;
         let servers = judged(address).await?;
         streams::refuse_restoring(&engine.api, &address.prefix).await?;
-        let all = Wanted::all(&address.prefix);
-        let infos = try_join_all(all.iter().map(|wanted| wanted.ensure(&engine.api, 1))).await?;
-        let deadline = Instant::now() + SILENT;
-        for (wanted, mut info) in all.iter().zip(infos) {
-            // A replica that was made just now takes part in a moment.
-            while !servers.judge_replicas(&wanted.name, &info)? {
-                if Instant::now() >= deadline {
-                    let stream = &wanted.name;
-                    tracing::warn!(stream, "a server is down, so that its settings were not read");
-                    break;
-                }
-                sleep(LOOK).await;
-                info = wanted.ensure(&engine.api, 1).await?;
-            }
-        }
+        ensure(&engine.api, &Wanted::all(&address.prefix), &servers).await?;
         let address = address.to_string();
         let room = Arc::new(Semaphore::new(ROOM / UNIT));
         start(&engine, ending.token());
@@ -239,6 +227,35 @@ async fn judged(address: &NatsAddress) -> Result<servers::Read, JetstreamError> 
     };
     read.judge(fix)?;
     Ok(read)
+}
+
+/// Finds or makes the streams. Every server that takes part in one has to be among those that were
+/// read. One that died takes part for a moment, and one whose replica was made just now does not yet,
+/// so both are looked at for a while.
+async fn ensure(api: &Api, all: &[Wanted], read: &servers::Read) -> Result<(), JetstreamError> {
+    let begun = Instant::now();
+    let mut silent_since = None;
+    loop {
+        let infos = try_join_all(all.iter().map(|wanted| wanted.ensure(api, 1))).await?;
+        let judged: Result<Vec<bool>, ServerError> = all
+            .iter()
+            .zip(&infos)
+            .map(|(wanted, info)| read.judge_replicas(&wanted.name, info))
+            .collect();
+        match judged {
+            Ok(all_read) if all_read.iter().all(|it| *it) => return Ok(()),
+            Ok(_) => {
+                let since = *silent_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= SILENT {
+                    tracing::warn!("a server is down, so that its settings were not read");
+                    return Ok(());
+                }
+            }
+            Err(error) if begun.elapsed() >= ACTIVE => return Err(error.into()),
+            Err(_) => silent_since = None,
+        }
+        sleep(LOOK).await;
+    }
 }
 
 /// Starts what tells others of changes, and what receives their hints.

@@ -228,8 +228,8 @@ impl Facts {
     }
 }
 
-/// Servers with a replica of a stream, and whether each takes part: it has all of the stream, or the
-/// leader got something from it lately.
+/// Servers with a replica of a stream, and whether each takes part: the leader got something from it
+/// lately. One that died is current for some seconds more.
 fn replicas(info: &Value) -> Vec<(String, bool)> {
     let cluster = &info["cluster"];
     let mut found = Vec::new();
@@ -240,8 +240,8 @@ fn replicas(info: &Value) -> Vec<(String, bool)> {
             let is_current = replica["current"].as_bool().unwrap_or(false);
             // Nanoseconds since then; 0 where the leader got nothing from it yet.
             let active = Duration::from_nanos(replica["active"].as_u64().unwrap_or(0));
-            let is_active = !active.is_zero() && active < LATELY;
-            found.push((name.to_owned(), !is_offline && (is_current || is_active)));
+            let is_active = if active.is_zero() { is_current } else { active < LATELY };
+            found.push((name.to_owned(), !is_offline && is_active));
         }
     }
     found
@@ -371,7 +371,7 @@ mod tests {
         };
         for silent in [
             json!({ "current": true, "active": 1, "offline": true }),
-            json!({ "current": false, "active": 60_000_000_000_u64 }),
+            json!({ "current": true, "active": 4_000_000_000_u64 }),
             json!({ "current": false, "active": 0 }),
         ] {
             assert_eq!(judge(silent), Ok(false));
