@@ -63,6 +63,13 @@ impl Facts {
         Ok(Self::of(&parse(der)?))
     }
 
+    /// Reads the first certificate of a PEM text; `None` where there is none.
+    #[must_use]
+    pub fn of_pem(pem: &str) -> Option<Self> {
+        let first = crate::tls::certificates(pem)?.into_iter().next()?;
+        Self::read(&first).ok()
+    }
+
     fn of(certificate: &X509Certificate<'_>) -> Self {
         Self {
             serial: hex(certificate.raw_serial()),

@@ -1,6 +1,9 @@
 //! The verb `serve`: opens the ledger, starts everything on it, stops on a signal.
 
 mod admission;
+mod drain;
+mod ends;
+mod limits;
 
 use std::fs;
 use std::io::Write;
@@ -18,8 +21,9 @@ use guest_fleet::artifacts::place::Place;
 use guest_fleet::artifacts::store::Bounds;
 use guest_fleet::artifacts::tls::PairFiles;
 use guest_fleet::configuration::Configuration;
-use guest_fleet::enroll::listener::secure;
+use guest_fleet::enroll::listener::secure_and_tell;
 use guest_fleet::enroll::{Authorities, Enrolment, Revocations, Server, Settings, server};
+use guest_fleet::gateway::housekeeping;
 use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::{Bucket, Ledger, SharedLedger, SqliteLedger};
 use guest_fleet::{ControlPlane, Listen};
@@ -65,6 +69,10 @@ pub(crate) struct Options {
     /// File with the tokens of those who may upload artifacts, one per line.
     #[arg(long, value_name = "FILE", requires = "artifacts")]
     upload_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    limits: limits::Options,
+    #[command(flatten)]
+    drain: drain::Options,
 }
 
 /// Serves until SIGTERM or SIGINT, or until the ledger fails.
@@ -89,9 +97,22 @@ pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::
         Some(directory) => Some(Authorities::open(directory).await?),
         None => None,
     };
-    let control_plane =
-        start_gateway(&options, &ledger, &orders, authorities.as_ref(), &ending, &mut tasks)
-            .await?;
+    let mut certificates = ends::Certificates::default();
+    let control_plane = start_gateway(
+        &options,
+        &ledger,
+        &orders,
+        authorities.as_ref(),
+        &mut certificates,
+        &ending,
+        &mut tasks,
+    )
+    .await?;
+    if let (Some(_), Some(path)) = (&artifacts, &options.artifacts_cert) {
+        certificates.file("artifacts", path.clone());
+    }
+    tasks.spawn(certificates.ends().watch(ending.clone()));
+    tasks.spawn(housekeeping::run(ledger.clone(), orders.key().to_owned(), ending.clone()));
     let enrolment = start_enrolment(&options, &ledger, authorities).await?;
 
     for endpoint in control_plane.endpoints() {
@@ -114,6 +135,16 @@ pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::
         )),
     };
     say(format_args!("stopping"));
+    if ended.is_ok() {
+        let drained = options.drain.drain(&control_plane, &orders, &*ledger);
+        tokio::select! {
+            streams = drained => say(format_args!("drained {streams}")),
+            // Again: at once.
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = failed.cancelled() => {}
+        }
+    }
     orders.stop();
     ending.cancel();
     control_plane.shutdown().await;
@@ -134,10 +165,12 @@ async fn start_gateway(
     ledger: &Arc<SqliteLedger>,
     orders: &Arc<Orders>,
     authorities: Option<&Authorities>,
+    certificates: &mut ends::Certificates,
     ending: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<ControlPlane> {
     let mut builder = ControlPlane::builder().announces_fleet(true).desk(orders.clone());
+    builder = builder.rate_limits(options.limits.rates());
     for address in &options.listen {
         builder = builder.listen(address.clone());
     }
@@ -148,9 +181,14 @@ async fn start_gateway(
     builder = builder.admission(admitting.admission);
     if let Some(authorities) = authorities {
         let (names, admits) = (options.names.clone(), options.admission.admits());
-        builder = builder.secured(secure(authorities, names, admits, &[b"h2"], ending.clone())?);
+        let (secured, told) =
+            secure_and_tell(authorities, names, admits, &[b"h2"], ending.clone())?;
+        builder = builder.secured(secured);
+        certificates.made("gateway", told);
+        certificates.authority(authorities.clone());
     }
     if let Some(tls) = admitting.tls {
+        certificates.read("gateway", &tls.certificate);
         builder = builder.tls(tls);
     }
     Ok(builder.start().await?)

@@ -128,7 +128,8 @@ impl Admission for AgentTokens {
         let of_agent = tokens.get(resource).map(Vec::as_slice).unwrap_or_default();
         // Digests are compared to the end: how long it takes says nothing about the tokens.
         let is_one = |is_found, known: &Sha| {
-            let different = known.iter().zip(&shown).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
+            let different =
+                known.iter().zip(&shown).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
             is_found | (different == 0)
         };
         match of_agent.iter().fold(false, is_one) {
@@ -139,7 +140,8 @@ impl Admission for AgentTokens {
     }
 }
 
-type Reading = Result<Option<(Stamp, HashMap<String, Vec<Sha>>)>, (Option<Stamp>, AgentTokensError)>;
+type Reading =
+    Result<Option<(Stamp, HashMap<String, Vec<Sha>>)>, (Option<Stamp>, AgentTokensError)>;
 
 /// Reads the file, unless it is the one of this stamp. Blocks.
 fn read(path: &Path, former: Option<Stamp>) -> Reading {
@@ -162,8 +164,7 @@ fn parse(path: &Path, text: &str) -> Result<HashMap<String, Vec<Sha>>, AgentToke
     let mut tokens: HashMap<String, Vec<Sha>> = HashMap::new();
     let lines = text.lines().map(str::trim).enumerate();
     for (at, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-        let bad =
-            |problem| AgentTokensError::Line { path: path.to_owned(), line: at + 1, problem };
+        let bad = |problem| AgentTokensError::Line { path: path.to_owned(), line: at + 1, problem };
         let mut words = line.split_whitespace();
         let (Some(id), Some(token), None) = (words.next(), words.next(), words.next()) else {
             return Err(bad("does not consist of an id and a token"));

@@ -166,7 +166,8 @@ async fn each_agent_has_a_token_of_its_own_and_the_file_is_read_again() {
     assert_eq!(admit(Some(second), "vm-3").await, Code::Unauthenticated);
     assert_eq!(admit(None, "vm-1").await, Code::Unauthenticated);
     // A token that is replaced, and one that is being replaced: two lines of one agent.
-    std::fs::write(&path, format!("vm-1 {second}\nvm-1 third-token-0123456789\n")).expect("written");
+    std::fs::write(&path, format!("vm-1 {second}\nvm-1 third-token-0123456789\n"))
+        .expect("written");
     assert_eq!(admit(Some(first), "vm-1").await, Code::Unauthenticated);
     assert_eq!(admit(Some(second), "vm-1").await, Code::Ok);
     assert_eq!(admit(Some("third-token-0123456789"), "vm-1").await, Code::Ok);
@@ -195,7 +196,8 @@ async fn a_file_of_tokens_that_is_not_one_is_refused_with_its_line() {
 
 #[tokio::test]
 async fn a_certificate_or_a_token_admits_where_both_are_taken() {
-    let either = Either::new(Arc::new(Bearer::new("certificates")), Arc::new(Bearer::new("tokens")));
+    let either =
+        Either::new(Arc::new(Bearer::new("certificates")), Arc::new(Bearer::new("tokens")));
     let with = PeerInfo { certificate: Some(Arc::new(vec![1].into())), ..info(None) };
     // What is shown first counts: a certificate that is not good is not made up for by a token.
     assert_eq!(code(&either, &with, Some("tokens")).await, Code::Unauthenticated);

@@ -141,10 +141,7 @@ impl Options {
         Ok(Admitting { admission: Arc::new(Watched::new(known, revocations)), tls })
     }
 
-    async fn known(
-        &self,
-        authorities: Option<&Authorities>,
-    ) -> anyhow::Result<Arc<dyn Admission>> {
+    async fn known(&self, authorities: Option<&Authorities>) -> anyhow::Result<Arc<dyn Admission>> {
         let mutual = authorities
             .map(|authorities| Arc::new(Mutual::new(authorities.current().fleet().clone())));
         let jwt = self.jwt().await?;

@@ -86,8 +86,8 @@ impl Template {
                 }
                 Piece::Claim(pointer) => pointer,
             };
-            let value = claimed(claims, pointer)
-                .ok_or_else(|| FillError::Missing(pointer.clone()))?;
+            let value =
+                claimed(claims, pointer).ok_or_else(|| FillError::Missing(pointer.clone()))?;
             // Otherwise the claim could stand for the parts beside it.
             if value.is_empty() || (!is_whole && value.contains('/')) {
                 return Err(FillError::Slash(pointer.clone()));
