@@ -282,9 +282,17 @@ async fn a_signal_drains_the_gateway_and_what_is_there_is_listed() {
     let headers = &machine.agent.headers;
     assert_eq!(headers.get("agent-communication-message-rate-limit").unwrap(), "3000");
     assert_eq!(headers.get("agent-communication-bandwidth-limit").unwrap(), "67108864");
-    let listed = ask(path, &["gateways", "--json"]).await;
     let pid = format!("\"pid\": {}", served.child.id().unwrap());
-    assert!(listed.contains(&pid) && listed.contains("\"serving\""), "{listed}");
+    let listed = async {
+        loop {
+            let listed = ask(path, &["gateways", "--json"]).await;
+            if listed.contains(&pid) && listed.contains("\"serving\"") {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(LONG, listed).await.expect("it is listed");
     served.terminate().await;
     let status = machine.agent.end().await.expect("a status");
     let trailer = status.metadata().get("guest-agent-retry-after").expect("the trailer");

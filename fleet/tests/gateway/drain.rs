@@ -1,13 +1,21 @@
 //! A gateway that drains: what its agents, and those that come meanwhile, see of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_proto::agent_controlplane::CurrentPluginStates;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    Action, ConfigurePlugin, Plugin,
+};
+use guest_agent_proto::agent_controlplane::{
+    AgentInfo, ConfigurePluginStates, CurrentPluginStates,
+};
 use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::gateway::presence;
-use guest_fleet::ledger::{Ledger, Log, MemoryLedger};
+use guest_fleet::ledger::{Bucket, Ledger, Log, MemoryLedger, Revision, Write};
+use guest_fleet::records::configuration::{ArchiveRecord, AssignmentRecord, ReleaseRecord};
 use guest_fleet::{Code, ControlPlane, Drain, Others, messages};
+use prost::Message;
 use tonic::Status;
 use tonic::transport::Endpoint;
 
@@ -65,8 +73,12 @@ async fn all_streams_end_with_the_time_to_come_back_and_the_listeners_are_closed
     retry_after(&refused);
     // Nobody listens any more, and another gateway can take the place of the socket.
     let endpoint = Endpoint::from_shared(control_plane.endpoint()).unwrap();
-    assert!(endpoint.connect().await.is_err());
-    assert!(!socket.exists());
+    let closed = async {
+        while endpoint.connect().await.is_ok() || socket.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LONG, closed).await.expect("both listeners are closed");
     let next = ControlPlane::builder().listen_unix(&socket).start().await.unwrap();
     control_plane.shutdown().await;
     assert!(socket.exists(), "the socket of the next one stays");
@@ -85,26 +97,94 @@ async fn a_deadline_ends_a_drain_of_streams_that_nobody_reads() {
     control_plane.shutdown().await;
 }
 
-/// Waits until a message was taken; passes over what comes meanwhile.
-async fn acknowledged(agent: &mut Agent, wanted: &str) {
+/// What comes for an agent that has nothing.
+enum Came {
+    /// An order of this revision, which it acknowledged.
+    Order(String),
+    /// Its own message was taken.
+    Taken(String),
+}
+
+/// Answers what the agent is asked until something else comes.
+async fn comes(agent: &mut Agent) -> Came {
     loop {
         let frame = agent.next().await.unwrap().expect("the stream is open");
-        match frame.r#type {
-            Some(Down::MessageResponse(response)) if frame.message_id == wanted => {
+        let id = frame.message_id;
+        let body = match frame.r#type {
+            Some(Down::MessageBody(body)) => body,
+            Some(Down::MessageResponse(response)) => {
                 assert_eq!(response.status, None);
-                return;
+                return Came::Taken(id);
             }
-            Some(Down::MessageBody(body)) => {
-                assert_ne!(
-                    messages::message_type(&body),
-                    messages::CONFIGURE_PLUGIN_STATES,
-                    "an order was handed over while the gateway drains"
-                );
-                agent.answer(&frame.message_id, None).await;
+            other => panic!("{other:?} was not expected"),
+        };
+        agent.answer(&id, None).await;
+        let answer = match messages::message_type(&body) {
+            messages::GET_AGENT_INFO => {
+                let info = AgentInfo { architecture: "amd64".to_owned(), ..AgentInfo::default() };
+                messages::pack(messages::AGENT_INFO, &info)
             }
-            _ => {}
+            messages::LIST_PLUGIN_STATES => {
+                let nothing = CurrentPluginStates::default();
+                messages::pack(messages::CURRENT_PLUGIN_STATES, &nothing)
+            }
+            _ => {
+                let states: ConfigurePluginStates = messages::unpack(&body).unwrap();
+                let plugin = states.configure_plugins[0].plugin.as_ref().unwrap();
+                return Came::Order(plugin.revision_id.clone());
+            }
+        };
+        agent.send_body(&format!("to-{id}"), reply(&body.labels, answer)).await;
+    }
+}
+
+async fn ordered(agent: &mut Agent) -> String {
+    loop {
+        if let Came::Order(revision) = comes(agent).await {
+            return revision;
         }
     }
+}
+
+/// Has all agents run a revision, as `apply` would.
+async fn declare(ledger: &MemoryLedger, revision: &str) {
+    let plugin = Plugin {
+        name: "monitor".to_owned(),
+        revision_id: revision.to_owned(),
+        entry_point: "bin/monitor".to_owned(),
+        ..Plugin::default()
+    };
+    let order =
+        ConfigurePlugin { action: Action::Install.into(), plugin: Some(plugin), manifest: None };
+    let archive = ArchiveRecord {
+        digest: "01".repeat(32),
+        url: "https://files.example/monitor.tar.gz".to_owned(),
+    };
+    let release = ReleaseRecord {
+        version: 1,
+        plugin: "monitor".to_owned(),
+        revision: revision.to_owned(),
+        archives: BTreeMap::from([("any".to_owned(), archive)]),
+        order: order.encode_to_vec(),
+    };
+    let assignment = AssignmentRecord {
+        version: 1,
+        plugin: "monitor".to_owned(),
+        revision: revision.to_owned(),
+        selector: "all".to_owned(),
+        ..AssignmentRecord::default()
+    };
+    let mut batch = Vec::new();
+    for (key, value) in [
+        (format!("release/monitor/{revision}"), release.encode_to_vec()),
+        ("assignment/monitor".to_owned(), assignment.encode_to_vec()),
+    ] {
+        let found = ledger.get(Bucket::Configuration, &key).await.unwrap();
+        let expected = found.map_or(Revision::ABSENT, |found| found.revision);
+        batch.push(Write { key, expected, value: Some(value.into()) });
+    }
+    ledger.write(Bucket::Configuration, batch).await.unwrap();
+    ledger.wake(Bucket::Configuration);
 }
 
 #[tokio::test]
@@ -114,26 +194,31 @@ async fn no_order_is_handed_over_any_more_and_what_agents_send_is_still_kept() {
     let running = tokio::spawn(orders.clone().run());
     let control_plane = ControlPlane::builder()
         .listen_tcp("127.0.0.1:0".parse().unwrap())
-        .announces_fleet(true)
         .desk(orders.clone())
         .start()
         .await
         .unwrap();
     let mut agent = connect(&control_plane, "vm-1").await;
+    // The newest order goes at once, though nothing is known of the one before.
+    for revision in ["1", "2"] {
+        declare(&ledger, revision).await;
+        assert_eq!(ordered(&mut agent).await, revision);
+    }
     orders.drain().await;
     let found = presence::list(&*ledger).await.unwrap();
     assert!(found.len() == 1 && found[0].record.is_draining, "{found:?}");
-    // It has nothing and should have something: without the drain it would be ordered at once.
-    crate::pressure::declare(&*ledger).await;
-    let labels = std::collections::HashMap::from([("request_id".to_owned(), "x".to_owned())]);
-    let states = messages::pack(messages::CURRENT_PLUGIN_STATES, &CurrentPluginStates::default());
-    agent.send_body("list", reply(&labels, states)).await;
-    acknowledged(&mut agent, "list").await;
-    // More than the pause after which a task looks again.
+    declare(&ledger, "3").await;
+    // For longer than a task pauses before it looks again.
     for number in 0..6 {
-        let id = format!("event-{number}");
-        agent.send_body(&id, event(&id)).await;
-        acknowledged(&mut agent, &id).await;
+        let wanted = format!("event-{number}");
+        agent.send_body(&wanted, event(&wanted)).await;
+        loop {
+            match comes(&mut agent).await {
+                Came::Order(revision) => assert_ne!(revision, "3", "it drains"),
+                Came::Taken(id) if id == wanted => break,
+                Came::Taken(_) => {}
+            }
+        }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let kept = ledger.read(Log::Events, "", 0, 100).await.unwrap();

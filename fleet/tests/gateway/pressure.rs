@@ -8,10 +8,7 @@ use async_trait::async_trait;
 use guest_agent_proto::agent_communication::MessageBody;
 use guest_agent_proto::rpc;
 use guest_fleet::gateway::desk::{Desk, OpenSession};
-use guest_fleet::ledger::{Bucket, Ledger, Revision, Write};
-use guest_fleet::records::configuration::{ArchiveRecord, AssignmentRecord, ReleaseRecord};
 use guest_fleet::{Code, ControlPlane, Limits, RateLimits};
-use prost::Message;
 use tokio::sync::{Notify, Semaphore};
 use tonic::Status;
 
@@ -200,39 +197,4 @@ async fn who_opens_another_stream_has_not_more_to_send_for_it() {
     let exhausted = i32::from(Code::ResourceExhausted);
     assert_eq!(codes, [0, 0, exhausted, exhausted]);
     control_plane.shutdown().await;
-}
-
-/// A release for all agents, as `apply` would write it.
-pub(crate) async fn declare(ledger: &dyn Ledger) {
-    let release = ReleaseRecord {
-        version: 1,
-        plugin: "monitor".to_owned(),
-        revision: "1".to_owned(),
-        archives: std::collections::BTreeMap::from([(
-            "any".to_owned(),
-            ArchiveRecord {
-                digest: "01".repeat(32),
-                url: "https://files.example/monitor.tar.gz".to_owned(),
-            },
-        )]),
-        order: Vec::new(),
-    };
-    let assignment = AssignmentRecord {
-        version: 1,
-        plugin: "monitor".to_owned(),
-        revision: "1".to_owned(),
-        selector: "all".to_owned(),
-        ..AssignmentRecord::default()
-    };
-    let write = |key: &str, value: Vec<u8>| Write {
-        key: key.to_owned(),
-        expected: Revision::ABSENT,
-        value: Some(value.into()),
-    };
-    let batch = vec![
-        write("release/monitor/1", release.encode_to_vec()),
-        write("assignment/monitor", assignment.encode_to_vec()),
-    ];
-    ledger.write(Bucket::Configuration, batch).await.unwrap();
-    ledger.wake(Bucket::Configuration);
 }

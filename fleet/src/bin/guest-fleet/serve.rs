@@ -41,7 +41,7 @@ pub(crate) struct Options {
     #[arg(long, required = true, value_name = "ADDRESS")]
     listen: Vec<Listen>,
     #[command(flatten)]
-    admission: admission::Options,
+    admission: admission::AdmissionOptions,
     /// DNS name or IP address under which agents reach this machine; may be given several times.
     #[arg(long = "name", value_name = "NAME", default_value = "127.0.0.1", requires = "ca")]
     names: Vec<String>,
@@ -70,9 +70,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", requires = "artifacts")]
     upload_token_file: Option<PathBuf>,
     #[command(flatten)]
-    limits: limits::Options,
+    limits: limits::LimitOptions,
     #[command(flatten)]
-    drain: drain::Options,
+    drain: drain::DrainOptions,
 }
 
 /// Serves until SIGTERM or SIGINT, or until the ledger fails.

@@ -1,6 +1,6 @@
 //! How much one agent may send. Pure: the caller says what time it is.
 //!
-//! Agents are told a limit and keep to it themselves, each stream anew. So an agent may have used up
+//! A gateway announces a limit, and agents keep to it themselves, each stream anew. So an agent may have used up
 //! the minute of one stream when it opens the next; twice the limit is what a good agent can need,
 //! and what is above it is refused.
 
@@ -59,7 +59,7 @@ impl Allowances {
     pub(super) fn take(&mut self, resource: &Arc<str>, bytes: usize, now: Instant) -> Allowed {
         let share = |limit: Option<u64>, units: f64| match limit {
             Some(limit) if limit > 0 => units / limit as f64,
-            // The same to agents: a limit of zero is none.
+            // As agents read it: a limit of zero limits nothing.
             _ => 0.0,
         };
         let message = share(self.limits.messages_per_minute, 1.0);

@@ -28,6 +28,7 @@ use super::told::told;
 use super::view::Known;
 use crate::chain::Chain;
 use crate::gateway::desk::OpenSession;
+use crate::gateway::outbox::busy_pause;
 use crate::gateway::session::refusal;
 use crate::gateway::{core, messages};
 use crate::lock::lock;
@@ -56,12 +57,6 @@ const LIST: Duration = Duration::from_secs(30);
 
 /// How often at most it is asked after something happened with its plugins.
 const RELIST: Duration = Duration::from_secs(5);
-
-/// Pause of a resend that a busy agent wants, times the number of sendings.
-const BUSY_PAUSE: Duration = Duration::from_millis(250);
-
-/// Most sendings that lengthen it.
-const BUSY_MAX: u32 = 40;
 
 /// What reaches the task.
 pub(super) enum Input {
@@ -350,8 +345,7 @@ impl AgentTask {
             if let Some(flight) = lock(&self.flights).get_mut(&plugin) {
                 // The agent answers and is only busy: the stream is of use.
                 flight.unanswered = 0;
-                let pause = BUSY_PAUSE.saturating_mul(flight.sendings.min(BUSY_MAX));
-                flight.resend_at = Instant::now() + pause;
+                flight.resend_at = Instant::now() + busy_pause(flight.sendings);
             }
             return Ok(());
         }

@@ -30,7 +30,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(4);
 /// How agents show who they are.
 #[derive(Args)]
 #[command(next_help_heading = "Who agents are")]
-pub(crate) struct Options {
+pub(crate) struct AdmissionOptions {
     /// Directory of the fleet's authority (`guest-fleet ca init`): agents have to be enrolled, and
     /// the TCP addresses get their certificates from it.
     #[arg(long, value_name = "DIR",
@@ -93,9 +93,9 @@ pub(super) struct Admitting {
     pub(super) tls: Option<ServerTls>,
 }
 
-// === impl Options ===
+// === impl AdmissionOptions ===
 
-impl Options {
+impl AdmissionOptions {
     /// Whether an agent that the ledger does not know is taken in: one that an issuer or a token
     /// vouches for needs no enrolment.
     pub(super) fn unknown_agents(&self) -> UnknownAgents {

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// How it stops.
 #[derive(Args)]
 #[command(next_help_heading = "Stopping")]
-pub(crate) struct Options {
+pub(crate) struct DrainOptions {
     /// Streams of agents that end within a second after SIGTERM or SIGINT; a second signal ends all.
     #[arg(long, value_name = "NUMBER", default_value_t = 200,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -30,9 +30,9 @@ pub(crate) struct Options {
     drain_retry_after: Option<Duration>,
 }
 
-// === impl Options ===
+// === impl DrainOptions ===
 
-impl Options {
+impl DrainOptions {
     /// Hands over no further order and ends the streams; returns how many there were.
     pub(super) async fn drain(
         &self,

@@ -6,8 +6,8 @@ use guest_fleet::RateLimits;
 /// What agents may send.
 #[derive(Args)]
 #[command(next_help_heading = "Limits")]
-pub(crate) struct Options {
-    /// Messages that an agent may send within a minute; agents are told so and keep to it. Above
+pub(crate) struct LimitOptions {
+    /// Messages that an agent may send within a minute; agents learn it and keep to it. Above
     /// twice as many they are refused until later. 0 is no limit.
     #[arg(long, value_name = "NUMBER", default_value_t = 3000)]
     agent_messages: u64,
@@ -16,9 +16,9 @@ pub(crate) struct Options {
     agent_bytes: u64,
 }
 
-// === impl Options ===
+// === impl LimitOptions ===
 
-impl Options {
+impl LimitOptions {
     pub(super) fn rates(&self) -> RateLimits {
         let limit = |number: u64| (number > 0).then_some(number);
         RateLimits {
