@@ -147,6 +147,31 @@ mod tests {
         Presence { key: key.to_owned(), revision: Revision(revision), record }
     }
 
+    #[tokio::test]
+    async fn others_are_those_that_beat_lately_and_do_not_drain() {
+        use prost::Message;
+
+        use crate::ledger::{MemoryLedger, Write};
+
+        let now = SystemTime::now();
+        let ago = |seconds| Some((now - Duration::from_secs(seconds)).into());
+        let base = GatewayRecord { version: 1, beat: ago(2), ..GatewayRecord::default() };
+        for (name, record, expected) in [
+            ("gateway/own", base.clone(), false),
+            ("gateway/other", base.clone(), true),
+            ("gateway/drains", GatewayRecord { is_draining: true, ..base.clone() }, false),
+            ("gateway/died", GatewayRecord { beat: ago(60), ..base.clone() }, false),
+            ("gateway/old-program", GatewayRecord { beat: None, ..base }, false),
+        ] {
+            let ledger = MemoryLedger::new();
+            let value = Some(record.encode_to_vec().into());
+            let write = Write { key: name.to_owned(), expected: Revision::ABSENT, value };
+            ledger.write(Bucket::Configuration, vec![write]).await.expect("written");
+            let found = has_others(&ledger, "gateway/own", now).await.expect("read");
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+
     #[test]
     fn the_first_gateway_that_lives_leads_and_records_that_stay_as_they_are_are_dead() {
         let (mut roll, start) = (Roll::default(), Instant::now());
