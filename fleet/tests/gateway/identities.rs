@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
@@ -13,6 +14,7 @@ use rcgen::{CertificateParams, KeyPair};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::CHANNEL;
@@ -262,4 +264,39 @@ async fn options_that_do_not_fit_together_are_refused_with_what_to_do() {
     refused(&file_ca, 1, &["--jwt-keys-ca", "leave it out"]).await;
     let missing = path.join("none");
     refused(&["--agent-token-file", missing.to_str().unwrap()], 1, &["none"]).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_ends_within_days_is_an_error_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.not_after = (SystemTime::now() + Duration::from_secs(10 * 24 * 3600)).into();
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let (chain, private) = (path.join("tls.crt"), path.join("tls.key"));
+    fs::write(&chain, certificate).unwrap();
+    fs::write(&private, key.serialize_pem()).unwrap();
+    let mut child = program(path)
+        .args(["serve", "--listen", "127.0.0.1:0", "--tls-cert"])
+        .arg(&chain)
+        .arg("--tls-key")
+        .arg(&private)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let told = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains("a certificate ends within days") {
+                return line;
+            }
+        }
+        panic!("it ended");
+    };
+    let line = tokio::time::timeout(crate::LONG, told).await.expect("it is in the log");
+    assert!(line.contains("ERROR") && line.contains("gateway") && line.contains("file"), "{line}");
+    child.kill().await.unwrap();
 }
