@@ -36,7 +36,7 @@ mod random;
 pub mod revocations;
 pub mod server;
 pub mod token;
-mod write;
+pub(crate) mod write;
 
 pub use admit::{Enrolment, Settings};
 pub use ca::{Authorities, Authority, AuthorityError};

@@ -19,12 +19,17 @@ const ALONE: Duration = Duration::from_secs(5);
 /// How much later they come at most, by chance.
 const SPREAD: Duration = Duration::from_secs(5);
 
+/// Seconds are rounded.
+const HALF: Duration = Duration::from_millis(500);
+/// Longest time that a drain may take: nothing waits for longer for a gateway to stop.
+const LONGEST_DRAIN: Duration = Duration::from_secs(24 * 3600);
+
 /// How a gateway drains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drain {
     /// Streams that it ends within a second; more where they would not all end before the deadline.
     pub per_second: u32,
-    /// How long all of it may take.
+    /// How long all of it may take; a day at most.
     pub deadline: Duration,
     /// When agents come back at the earliest; without it, at once where other gateways are and after
     /// the drain where none is.
@@ -67,7 +72,12 @@ impl Drain {
     pub(crate) fn duration(&self, streams: usize) -> Duration {
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
         let paced = f64::from(streams) / f64::from(self.per_second.max(1));
-        Duration::try_from_secs_f64(paced).unwrap_or(self.deadline).min(self.deadline)
+        Duration::try_from_secs_f64(paced).unwrap_or(LONGEST_DRAIN).min(self.deadline())
+    }
+
+    /// How long all of it may take.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline.min(LONGEST_DRAIN)
     }
 
     /// When an agent comes back, in seconds, where the drain takes `left` from now on. `chance` is
@@ -77,11 +87,12 @@ impl Drain {
             (Some(asked), _) => asked,
             (None, Others::Present) => WITH_OTHERS,
             // The one that follows listens only after this one has ended.
-            (None, Others::Absent) => ALONE + left,
+            (None, Others::Absent) => ALONE.saturating_add(left),
         };
+        let earliest = earliest.min(Duration::from_secs(LONGEST));
         // All that were ended together would come together.
         let spread = SPREAD.max(earliest / 2).mul_f64(chance.clamp(0.0, 1.0));
-        (earliest + spread).as_secs_f64().round().clamp(1.0, LONGEST as f64) as u64
+        (earliest + spread + HALF).as_secs().clamp(1, LONGEST)
     }
 }
 
@@ -116,6 +127,8 @@ mod tests {
         assert_eq!(drain.duration(1_000_000), Duration::from_secs(60));
         let none = Drain { per_second: 0, ..drain };
         assert_eq!(none.duration(7), Duration::from_secs(7), "a rate of zero is one per second");
+        let endless = Drain { deadline: Duration::MAX, ..drain };
+        assert_eq!(endless.duration(usize::MAX), LONGEST_DRAIN);
     }
 
     #[test]
@@ -133,6 +146,7 @@ mod tests {
         assert_eq!(seconds(asked(100), 0.0), 100);
         assert_eq!(seconds(asked(100), 1.0), 150);
         assert_eq!(seconds(asked(100_000), 1.0), LONGEST, "agents take no more");
+        assert_eq!(seconds(asked(u64::MAX), 1.0), LONGEST);
         assert_eq!(seconds(asked(0), 0.0), 1, "and no less");
     }
 }

@@ -25,7 +25,7 @@ impl ControlPlane {
     pub async fn drain(&self, drain: Drain) -> usize {
         let core = self.core();
         let begun = Instant::now();
-        let deadline = begun + drain.deadline;
+        let deadline = begun + drain.deadline();
         let duration = drain.duration(core.sessions().len());
         let comeback = core.begin_drain(Comeback { drain, ends_at: begun + duration });
         let mut ended = 0;
