@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod desired;
 pub mod gate;
 pub mod journal;

@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::desk::{Desk, OpenSession};
+use crate::chain::Chain;
 use crate::ledger::SharedLedger;
 use crate::lock::lock;
 use crate::records::Versioned;
@@ -80,7 +81,8 @@ impl Orders {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             pid: std::process::id(),
             since: Some(SystemTime::now().into()),
-            agents: 0,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            ..GatewayRecord::default()
         };
         let views = Arc::new(Views::new(ledger.clone(), settings.environment.clone(), &id, record));
         let shared = Shared { ledger, views, settings, ending: CancellationToken::new() };
@@ -93,6 +95,20 @@ impl Orders {
         let changed = |agent: &str| self.agent_changed(agent);
         let people = people::follow(&*self.shared.ledger, &self.shared.ending, changed);
         tokio::join!(views, people);
+    }
+
+    /// Hands over no order any more, and tells the other gateways; what agents send is still kept.
+    pub async fn drain(&self) {
+        self.shared.views.close();
+        if let Err(error) = self.shared.views.renew().await {
+            tracing::warn!(error = %Chain(&error), "other gateways do not learn that this one drains");
+        }
+    }
+
+    /// Key of this gateway's own record of presence.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.shared.views.key()
     }
 
     /// Ends [`Orders::run`] and all tasks. No order leaves after it.

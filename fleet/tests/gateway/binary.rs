@@ -31,32 +31,37 @@ revision = "REVISION"
 select = "env = prod"
 "#;
 
-struct Served {
+pub(crate) struct Served {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Served {
-    async fn start(directory: &Path) -> Self {
+    /// Starts the program with these arguments.
+    pub(crate) fn spawn(directory: &Path, arguments: &[&str]) -> Self {
         let mut child = program(directory)
             .arg("serve")
-            .arg("--listen")
-            .arg(format!("unix:{}/cp.sock", directory.display()))
-            .arg("--artifacts")
-            .arg(directory.join("artifacts"))
+            .args(arguments)
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut served = Self { child, lines };
+        Self { child, lines }
+    }
+
+    async fn start(directory: &Path) -> Self {
+        let listen = format!("unix:{}/cp.sock", directory.display());
+        let artifacts = directory.join("artifacts");
+        let artifacts = artifacts.to_str().unwrap();
+        let mut served = Self::spawn(directory, &["--listen", &listen, "--artifacts", artifacts]);
         served.line("listening unix:").await;
         served.line("artifacts http://127.0.0.1:").await;
         served
     }
 
     /// Waits for a line that begins like this and returns it.
-    async fn line(&mut self, start: &str) -> String {
+    pub(crate) async fn line(&mut self, start: &str) -> String {
         loop {
             let line = tokio::time::timeout(LONG, self.lines.next_line()).await.expect(start);
             let line = line.unwrap().expect("it still runs");
@@ -66,9 +71,14 @@ impl Served {
         }
     }
 
-    async fn stop(mut self) {
+    /// Sends SIGTERM.
+    pub(crate) async fn terminate(&self) {
         let pid = self.child.id().unwrap().to_string();
         assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().await.unwrap().success());
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.terminate().await;
         let status =
             tokio::time::timeout(LONG, self.child.wait()).await.expect("it stops").unwrap();
         assert!(status.success());
@@ -79,14 +89,14 @@ impl Served {
     }
 }
 
-fn program(directory: &Path) -> Command {
+pub(crate) fn program(directory: &Path) -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_guest-fleet"));
     program.arg("--ledger").arg(directory.join("ledger.db"));
     program
 }
 
 /// Runs a verb on the ledger; returns what it printed.
-async fn ask(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) async fn ask(directory: &Path, arguments: &[&str]) -> String {
     let output = program(directory).args(arguments).output().await.unwrap();
     let (out, err) = (output.stdout, output.stderr);
     let (out, err) = (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap());
@@ -261,6 +271,39 @@ async fn a_lost_ledger_is_made_again_from_files_and_what_runs_is_left_alone() {
     declare(path, "2").await;
     assert_eq!(machine.ordered().await.1, "2");
     served.stop().await;
+}
+
+#[tokio::test]
+async fn a_signal_drains_the_gateway_and_what_is_there_is_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut served = Served::start(path).await;
+    let mut machine = Machine::connect(path, "").await;
+    let headers = &machine.agent.headers;
+    assert_eq!(headers.get("agent-communication-message-rate-limit").unwrap(), "3000");
+    assert_eq!(headers.get("agent-communication-bandwidth-limit").unwrap(), "67108864");
+    let pid = format!("\"pid\": {}", served.child.id().unwrap());
+    let listed = async {
+        loop {
+            let listed = ask(path, &["gateways", "--json"]).await;
+            if listed.contains(&pid) && listed.contains("\"serving\"") {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(LONG, listed).await.expect("it is listed");
+    served.terminate().await;
+    let status = machine.agent.end().await.expect("a status");
+    let trailer = status.metadata().get("guest-agent-retry-after").expect("the trailer");
+    let seconds: u64 = trailer.to_str().unwrap().parse().unwrap();
+    // It is alone: agents come back when the next one listens.
+    assert!((5..=60).contains(&seconds), "{seconds}");
+    served.line("drained 1").await;
+    let ended = tokio::time::timeout(LONG, served.child.wait()).await.expect("it ends").unwrap();
+    assert!(ended.success());
+    let listed = ask(path, &["gateways", "--json"]).await;
+    assert!(listed.contains("\"gateways\": []"), "{listed}");
 }
 
 #[tokio::test]

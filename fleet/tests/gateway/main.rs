@@ -3,12 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod archive;
 mod artifacts;
 mod binary;
 mod client;
 mod delivery;
+mod drain;
 mod events;
 mod faults;
+mod identities;
+mod pressure;
 mod registration;
 mod tls;
 

@@ -1,5 +1,10 @@
 //! The verb `serve`: opens the ledger, starts everything on it, stops on a signal.
 
+mod admission;
+mod drain;
+mod ends;
+mod limits;
+
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -17,12 +22,12 @@ use guest_fleet::artifacts::place::Place;
 use guest_fleet::artifacts::store::Bounds;
 use guest_fleet::artifacts::tls::PairFiles;
 use guest_fleet::configuration::Configuration;
-use guest_fleet::enroll::listener::{Admits, secure};
+use guest_fleet::enroll::listener::secure_and_tell;
 use guest_fleet::enroll::{Authorities, Enrolment, Revocations, Server, Settings, server};
-use guest_fleet::gateway::admission::{Mutual, Watched};
-use guest_fleet::gateway::orders::{OrderSettings, Orders, UnknownAgents};
+use guest_fleet::gateway::housekeeping;
+use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::{Bucket, SharedLedger};
-use guest_fleet::{ControlPlane, Listen, ServerTls};
+use guest_fleet::{ControlPlane, Listen};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -36,10 +41,8 @@ pub(crate) struct Options {
     /// Where agents connect: `unix:/path` or `ADDRESS:PORT`; may be given several times.
     #[arg(long, required = true, value_name = "ADDRESS")]
     listen: Vec<Listen>,
-    /// Directory of the fleet's authority (`guest-fleet ca init`): agents have to be enrolled, and
-    /// the TCP addresses get their certificates from it.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["tls_cert", "token_file"])]
-    ca: Option<PathBuf>,
+    #[command(flatten)]
+    admission: admission::AdmissionOptions,
     /// DNS name or IP address under which agents reach this machine; may be given several times.
     #[arg(long = "name", value_name = "NAME", default_value = "127.0.0.1", requires = "ca")]
     names: Vec<String>,
@@ -49,18 +52,6 @@ pub(crate) struct Options {
     /// the address of the gateway in answers to machines that enrol, such as `https://fleet.example:7443`.
     #[arg(long, value_name = "URL", requires = "enroll_listen")]
     gateway_url: Option<String>,
-    /// TLS certificate chain for the TCP addresses, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Private key of the certificate, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Authority whose certificates agents must show, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
-    /// File with the bearer token that agents must show.
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
     /// Serve artifacts from here: a directory or `s3://bucket/prefix`.
     #[arg(long, value_name = "PLACE")]
     artifacts: Option<Place>,
@@ -79,6 +70,10 @@ pub(crate) struct Options {
     /// File with the tokens of those who may upload artifacts, one per line.
     #[arg(long, value_name = "FILE", requires = "artifacts")]
     upload_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    limits: limits::LimitOptions,
+    #[command(flatten)]
+    drain: drain::DrainOptions,
 }
 
 /// Serves until SIGTERM or SIGINT, or until the ledger fails.
@@ -95,21 +90,31 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         ledger.clone(),
         OrderSettings {
             artifacts: url.or_else(|| artifacts.as_ref().map(|it| it.endpoint().to_owned())),
-            unknown_agents: match options.ca {
-                Some(_) => UnknownAgents::Refused,
-                None => UnknownAgents::TakenIn,
-            },
+            unknown_agents: options.admission.unknown_agents(),
             ..OrderSettings::default()
         },
     );
     tasks.spawn(orders.clone().run());
-    let authorities = match &options.ca {
+    let authorities = match &options.admission.ca {
         Some(directory) => Some(Authorities::open(directory).await?),
         None => None,
     };
-    let control_plane =
-        start_gateway(&options, &ledger, &orders, authorities.as_ref(), &ending, &mut tasks)
-            .await?;
+    let mut certificates = ends::Certificates::default();
+    let control_plane = start_gateway(
+        &options,
+        &ledger,
+        &orders,
+        authorities.as_ref(),
+        &mut certificates,
+        &ending,
+        &mut tasks,
+    )
+    .await?;
+    if let (Some(_), Some(path)) = (&artifacts, &options.artifacts_cert) {
+        certificates.file("artifacts", path.clone());
+    }
+    tasks.spawn(certificates.ends().watch(ending.clone()));
+    tasks.spawn(housekeeping::run(ledger.clone(), orders.key().to_owned(), ending.clone()));
     let enrolment = start_enrolment(&options, &ledger, authorities).await?;
 
     for endpoint in control_plane.endpoints() {
@@ -130,6 +135,16 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         )),
     };
     say(format_args!("stopping"));
+    if ended.is_ok() {
+        let drained = options.drain.drain(&control_plane, &orders, &*ledger);
+        tokio::select! {
+            streams = drained => say(format_args!("drained {streams}")),
+            // Again: at once.
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = opened.failed() => {}
+        }
+    }
     orders.stop();
     ending.cancel();
     control_plane.shutdown().await;
@@ -150,30 +165,31 @@ async fn start_gateway(
     ledger: &SharedLedger,
     orders: &Arc<Orders>,
     authorities: Option<&Authorities>,
+    certificates: &mut ends::Certificates,
     ending: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<ControlPlane> {
     let mut builder = ControlPlane::builder().announces_fleet(true).desk(orders.clone());
+    builder = builder.rate_limits(options.limits.rates());
     for address in &options.listen {
         builder = builder.listen(address.clone());
     }
+    let revocations = Revocations::default();
+    let shared: SharedLedger = ledger.clone();
+    let admitting = options.admission.open(authorities, revocations.clone(), &shared).await?;
+    tasks.spawn(revocations.follow(shared, ending.clone()));
+    builder = builder.admission(admitting.admission);
     if let Some(authorities) = authorities {
-        let secured =
-            secure(authorities, options.names.clone(), Admits::Agents, &[b"h2"], ending.clone())?;
-        let revocations = Revocations::default();
-        tasks.spawn(revocations.clone().follow(ledger.clone(), ending.clone()));
-        let mutual = Arc::new(Mutual::new(authorities.current().fleet().clone()));
-        builder = builder.secured(secured).admission(Arc::new(Watched::new(mutual, revocations)));
+        let (names, admits) = (options.names.clone(), options.admission.admits());
+        let (secured, told) =
+            secure_and_tell(authorities, names, admits, &[b"h2"], ending.clone())?;
+        builder = builder.secured(secured);
+        certificates.made("gateway", told);
+        certificates.authority(authorities.clone());
     }
-    if let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) {
-        builder = builder.tls(ServerTls {
-            certificate: read_text(certificate)?,
-            key: read_text(key)?,
-            client_ca: options.tls_client_ca.as_deref().map(read_text).transpose()?,
-        });
-    }
-    if let Some(path) = &options.token_file {
-        builder = builder.bearer_token(read_text(path)?.trim());
+    if let Some(tls) = admitting.tls {
+        certificates.read("gateway", &tls.certificate);
+        builder = builder.tls(tls);
     }
     Ok(builder.start().await?)
 }

@@ -52,6 +52,8 @@ pub(crate) struct SessionHandle {
 #[derive(Debug, Default)]
 struct Asked {
     end: Option<Status>,
+    /// An end was asked for, carried out or not.
+    is_ending: bool,
     raw: VecDeque<StreamAgentMessagesResponse>,
     guarded: VecDeque<Guarded>,
 }
@@ -94,8 +96,19 @@ impl SessionHandle {
 
     /// Ends the stream with this status.
     pub(crate) fn end(&self, status: Status) {
-        lock(&self.asked).end.get_or_insert(status);
+        {
+            let mut asked = lock(&self.asked);
+            if !asked.is_ending {
+                asked.end = Some(status);
+                asked.is_ending = true;
+            }
+        }
         self.wake();
+    }
+
+    /// Whether the stream is about to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        lock(&self.asked).is_ending
     }
 
     /// Queues a frame that is sent as it is; false when too many wait already.

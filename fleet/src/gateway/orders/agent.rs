@@ -28,6 +28,7 @@ use super::told::told;
 use super::view::Known;
 use crate::chain::Chain;
 use crate::gateway::desk::OpenSession;
+use crate::gateway::outbox::busy_pause;
 use crate::gateway::session::refusal;
 use crate::gateway::{core, messages};
 use crate::lock::lock;
@@ -57,12 +58,6 @@ const LIST: Duration = Duration::from_secs(30);
 /// How often at most it is asked after something happened with its plugins.
 const RELIST: Duration = Duration::from_secs(5);
 
-/// Pause of a resend that a busy agent wants, times the number of sendings.
-const BUSY_PAUSE: Duration = Duration::from_millis(250);
-
-/// Most sendings that lengthen it.
-const BUSY_MAX: u32 = 40;
-
 /// What reaches the task.
 pub(super) enum Input {
     /// A body came.
@@ -89,7 +84,8 @@ pub(super) struct AgentTask {
     /// What was kept last of what the agent told.
     kept: Option<ReportRecord>,
     asked_at: Option<Instant>,
-    seen_at: Instant,
+    /// When it is recorded again that the agent was seen.
+    seen_next: Instant,
 }
 
 struct Flight {
@@ -128,6 +124,13 @@ impl AgentTask {
             }
         };
         let now = shared.settings.environment.wall();
+        let record = match recorded::is_outdated(&record, shared.now()) {
+            true => {
+                recorded::seen(&*shared.ledger, &session.resource, shared.now()).await;
+                AgentRecord { archived: None, ..record }
+            }
+            false => record,
+        };
         let journal = Journal::open(
             shared.ledger.clone(),
             shared.settings.environment.clone(),
@@ -136,6 +139,9 @@ impl AgentTask {
         )
         .await
         .map_err(|error| unreadable(&error))?;
+        let seen_next = Instant::now()
+            + recorded::SEEN
+            + shared.settings.environment.jittered(recorded::SEEN_SPREAD);
         Ok(Self {
             shared,
             session,
@@ -147,7 +153,7 @@ impl AgentTask {
             flights: Arc::default(),
             kept: None,
             asked_at: None,
-            seen_at: Instant::now(),
+            seen_next,
         })
     }
 
@@ -222,7 +228,14 @@ impl AgentTask {
             Input::Answered { id, status } => self.answered(&id, status.as_ref()).await,
             Input::RecordChanged => {
                 match recorded::load(&*self.shared.ledger, &self.session.resource).await {
-                    Ok(Some(record)) => self.record = record,
+                    Ok(Some(record)) => {
+                        // It is connected: so it is in no archive.
+                        if record.archived.is_some() {
+                            let now = self.shared.now();
+                            recorded::seen(&*self.shared.ledger, &record.id, now).await;
+                        }
+                        self.record = AgentRecord { archived: None, ..record };
+                    }
                     Ok(None) => {
                         return Err(Status::permission_denied(
                             "the agent was taken out of the fleet",
@@ -332,8 +345,7 @@ impl AgentTask {
             if let Some(flight) = lock(&self.flights).get_mut(&plugin) {
                 // The agent answers and is only busy: the stream is of use.
                 flight.unanswered = 0;
-                let pause = BUSY_PAUSE.saturating_mul(flight.sendings.min(BUSY_MAX));
-                flight.resend_at = Instant::now() + pause;
+                flight.resend_at = Instant::now() + busy_pause(flight.sendings);
             }
             return Ok(());
         }
@@ -399,8 +411,9 @@ impl AgentTask {
 
     /// Records now and then that the agent was seen.
     async fn look_seen(&mut self, now: Instant) {
-        if now >= self.seen_at + recorded::SEEN {
-            self.seen_at = now;
+        if now >= self.seen_next {
+            let spread = self.shared.settings.environment.jittered(recorded::SEEN_SPREAD);
+            self.seen_next = now + recorded::SEEN + spread;
             recorded::seen(&*self.shared.ledger, &self.session.resource, self.shared.now()).await;
         }
     }

@@ -14,8 +14,11 @@ use crate::records::agent::AgentRecord;
 use crate::records::event::{EventRecord, subject};
 use crate::records::{self, RecordError, Versioned};
 
-/// How often it is recorded that an agent was seen.
-pub(super) const SEEN: Duration = Duration::from_secs(60);
+/// How often at most it is recorded that an agent was seen.
+pub(super) const SEEN: Duration = Duration::from_secs(600);
+
+/// Longest time that is added to it, so that agents that connected together do not write together.
+pub(super) const SEEN_SPREAD: Duration = Duration::from_secs(300);
 
 /// How often a change of an agent's record is tried again after somebody else's.
 pub(super) const TRIES: u32 = 3;
@@ -71,13 +74,21 @@ pub(super) async fn take_in(
     }
 }
 
-/// Records that an agent was seen now. Best effort: the next minute comes.
+/// Records that an agent was seen now, and takes it out of the archive. Best effort: the next time
+/// comes.
 pub(super) async fn seen(ledger: &dyn Ledger, agent: &str, now: SystemTime) {
     change(ledger, agent, |record| {
         record.seen = Some(now.into());
+        record.archived = None;
         true
     })
     .await;
+}
+
+/// Whether the record of an agent that connects has to say so at once.
+pub(super) fn is_outdated(record: &AgentRecord, now: SystemTime) -> bool {
+    let is_old = |seen: SystemTime| now.duration_since(seen).is_ok_and(|age| age >= SEEN);
+    record.archived.is_some() || records::time(record.seen).is_none_or(is_old)
 }
 
 /// Changes the record of an agent, if the change says that there is one. Best effort.
