@@ -22,6 +22,7 @@ use guest_fleet::gateway::admission::{Mutual, Watched};
 use guest_fleet::gateway::orders::{OrderSettings, Orders, UnknownAgents};
 use guest_fleet::ledger::{Bucket, Ledger, SqliteLedger};
 use guest_fleet::{ControlPlane, Listen, ServerTls};
+use guest_fleet_core::journal::REPEAT_AFTER;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -60,6 +61,10 @@ pub(crate) struct Options {
     /// File with the bearer token that agents must show.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// For how many seconds an order may still arrive at an agent that sends no report. So long after
+    /// it came back, it is given again an order that its list does not show.
+    #[arg(long, value_name = "SECONDS", default_value_t = REPEAT_AFTER, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    repeat_after: u64,
     /// Serve artifacts from here: a directory or `s3://bucket/prefix`.
     #[arg(long, value_name = "PLACE")]
     artifacts: Option<Place>,
@@ -97,6 +102,7 @@ pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::
                 Some(_) => UnknownAgents::Refused,
                 None => UnknownAgents::TakenIn,
             },
+            late_orders: Duration::from_secs(options.repeat_after),
             ..OrderSettings::default()
         },
     );

@@ -373,7 +373,9 @@ impl AgentTask {
                 self.hand_over(sending, &known, now)?;
             }
         }
-        let resend = lock(&self.flights).values().map(|flight| flight.resend_at).min();
+        // What is due and waits for a list is sent when that comes.
+        let resends = |flight: &Flight| (flight.resend_at > now).then_some(flight.resend_at);
+        let resend = lock(&self.flights).values().filter_map(resends).min();
         let known_at = self.told.known_at().filter(|at| *at > now);
         let relist = self.told.needs_list().then(|| self.asked_at.unwrap_or(now) + RELIST);
         let relist = relist.filter(|at| *at > now);
@@ -381,9 +383,14 @@ impl AgentTask {
         Ok(soonest.into_iter().flatten().min().unwrap_or(look))
     }
 
+    /// Whether the agent keeps generations.
+    fn generations(&self) -> Generations {
+        self.told.generations(self.shared.settings.late_orders)
+    }
+
     /// What goes on beside orders: asking again, and saying that the agent was seen.
     async fn look_after(&mut self, now: Instant) {
-        let is_doubtful = self.told.generations() == Generations::Ignored
+        let is_doubtful = self.generations() != Generations::Kept
             && self.journal.is_waiting()
             && self.told.listed_at().is_some_and(|at| now >= at + LIST);
         let pause = match (self.told.needs_list(), is_doubtful) {
@@ -417,7 +424,7 @@ impl AgentTask {
         let wall = settings.environment.wall();
         let decisions = desired(view, &agent, wall, &*settings.zones);
         let plugins = self.told.plugins(now);
-        let generations = self.told.generations();
+        let generations = self.generations();
         let mut journal = self.journal.draft();
         let mut sendings = Vec::new();
         let mut bytes = 0;
@@ -462,10 +469,12 @@ impl AgentTask {
                 continue;
             }
             bytes += if is_new { body.bytes.len() } else { 0 };
+            // What an agent without generations has done already, it must not be sent again.
+            let is_known = generations == Generations::Kept || observed.is_some();
             let is_due = |id: &str| {
                 let flights = lock(&self.flights);
                 let flight = flights.get(plugin).filter(|flight| flight.message_id == id);
-                flight.is_none_or(|flight| now >= flight.resend_at)
+                is_known && flight.is_none_or(|flight| now >= flight.resend_at)
             };
             sendings.extend(carry_out(&mut journal, plugin, decision, body, next, wall, is_due));
         }

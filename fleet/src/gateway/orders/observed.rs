@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use guest_agent_proto::agent_controlplane::current_plugin_states::{Status, StatusValue};
 use guest_agent_proto::agent_controlplane::{AgentInfo, CurrentPluginStates};
 use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
@@ -100,13 +101,14 @@ impl Told {
         self.listed.as_ref().map(|(_, at)| *at)
     }
 
-    /// Whether the agent keeps generations.
-    pub(super) fn generations(&self) -> Generations {
+    /// Whether the agent keeps generations; `late` is for how long orders to one that does not may
+    /// still arrive.
+    pub(super) fn generations(&self, late: Duration) -> Generations {
         let keeps = self
             .report
             .as_ref()
             .is_some_and(|report| report.capabilities.iter().any(|found| found == GENERATIONS));
-        if keeps { Generations::Kept } else { Generations::Ignored }
+        if keeps { Generations::Kept } else { Generations::Ignored { late: late.as_secs() } }
     }
 
     /// What the agent has of a plugin; `None` while that is not known.
@@ -118,7 +120,8 @@ impl Told {
         if self.report.is_none() && self.outdated.contains(plugin) {
             return None;
         }
-        plugins.map(|found| found.get(plugin).cloned().unwrap_or_default())
+        let absent = || Observed { is_listed: self.report.is_none(), ..Observed::default() };
+        plugins.map(|found| found.get(plugin).cloned().unwrap_or_else(absent))
     }
 
     /// What the agent told of its plugins; `None` while that is not known.
@@ -131,12 +134,7 @@ impl Told {
         if now < *at + REPORT_GRACE || self.info.is_none() {
             return None;
         }
-        let observed = |it: Listed<'_>| Observed {
-            revision: some(it.revision),
-            pending: some(it.pending),
-            ..Observed::default()
-        };
-        Some(listed(states).map(|it| (it.name.to_owned(), observed(it))).collect())
+        Some(listed(states).map(|it| (it.name.to_owned(), it.observed())).collect())
     }
 
     /// The agent as decisions see it.
@@ -168,6 +166,34 @@ pub(super) struct Listed<'a> {
     pub(super) name: &'a str,
     pub(super) revision: &'a str,
     pub(super) pending: &'a str,
+    status: StatusValue,
+    pending_status: StatusValue,
+}
+
+// === impl Listed ===
+
+impl Listed<'_> {
+    /// What there is of the plugin. A revision that could not be installed stays in the list: it is
+    /// not there, and where there is another one, it is not on its way either.
+    fn observed(self) -> Observed {
+        let has_failed = |status| {
+            matches!(
+                status,
+                StatusValue::InstallFailed | StatusValue::Crashed | StatusValue::ExecutionFailed
+            )
+        };
+        let (revision, pending) = match (some(self.revision), some(self.pending)) {
+            (revision, None) if self.status == StatusValue::InstallFailed => (None, revision),
+            (Some(revision), Some(_)) if has_failed(self.pending_status) => (Some(revision), None),
+            as_listed => as_listed,
+        };
+        Observed { revision, pending, is_listed: true, ..Observed::default() }
+    }
+}
+
+/// The state that a list gives a revision.
+fn status_of(status: Option<&Status>) -> StatusValue {
+    status.map_or(StatusValue::StateValueUnspecified, Status::status)
 }
 
 /// The plugins of a list, of both kinds; at most [`PLUGINS`].
@@ -176,11 +202,15 @@ pub(super) fn listed(states: &CurrentPluginStates) -> impl Iterator<Item = Liste
         name: &it.name,
         revision: &it.current_revision_id,
         pending: &it.pending_revision_id,
+        status: status_of(it.current_plugin_status.as_ref()),
+        pending_status: status_of(it.pending_plugin_status.as_ref()),
     });
     let one_shots = states.one_shot_plugin_states.iter().map(|it| Listed {
         name: &it.name,
         revision: &it.current_revision_id,
         pending: &it.pending_revision_id,
+        status: status_of(it.current_plugin_status.as_ref()),
+        pending_status: status_of(it.pending_plugin_status.as_ref()),
     });
     daemons.chain(one_shots).take(PLUGINS)
 }
@@ -196,6 +226,7 @@ fn reported(plugin: &PluginReport) -> (String, Observed) {
         digest: plugin.order_digest.as_slice().try_into().ok(),
         generation: plugin.generation,
         is_local: plugin.installation() == Installation::Local,
+        is_listed: false,
     };
     (plugin.name.clone(), observed)
 }
