@@ -28,6 +28,10 @@ pub struct JournalRecord {
     /// By plugin.
     #[prost(btree_map = "string, message", tag = "4")]
     pub plugins: BTreeMap<String, EntryRecord>,
+    /// Plugins whose events have a place of their own in the log, and the day of the last one, in
+    /// days since the Unix epoch.
+    #[prost(btree_map = "string, uint64", tag = "5")]
+    pub told: BTreeMap<String, u64>,
 }
 
 /// What an agent was ordered for one plugin.

@@ -15,7 +15,7 @@ use tonic::transport::Endpoint;
 use crate::client::{Agent, identity, registration, reply};
 use crate::{AGENT, CHANNEL, LONG};
 
-const RELEASE: &str = r#"
+pub(crate) const RELEASE: &str = r#"
 [[release]]
 plugin = "monitor"
 revision = "REVISION"
@@ -31,19 +31,25 @@ revision = "REVISION"
 select = "env = prod"
 "#;
 
-struct Served {
+pub(crate) struct Served {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Served {
-    async fn start(directory: &Path) -> Self {
+    pub(crate) async fn start(directory: &Path) -> Self {
+        Self::start_with(directory, &[]).await
+    }
+
+    /// With further options.
+    pub(crate) async fn start_with(directory: &Path, options: &[&str]) -> Self {
         let mut child = program(directory)
             .arg("serve")
             .arg("--listen")
             .arg(format!("unix:{}/cp.sock", directory.display()))
             .arg("--artifacts")
             .arg(directory.join("artifacts"))
+            .args(options)
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -56,7 +62,7 @@ impl Served {
     }
 
     /// Waits for a line that begins like this and returns it.
-    async fn line(&mut self, start: &str) -> String {
+    pub(crate) async fn line(&mut self, start: &str) -> String {
         loop {
             let line = tokio::time::timeout(LONG, self.lines.next_line()).await.expect(start);
             let line = line.unwrap().expect("it still runs");
@@ -66,7 +72,11 @@ impl Served {
         }
     }
 
-    async fn stop(mut self) {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    pub(crate) async fn stop(mut self) {
         let pid = self.child.id().unwrap().to_string();
         assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().await.unwrap().success());
         let status =
@@ -74,19 +84,19 @@ impl Served {
         assert!(status.success());
     }
 
-    async fn kill(mut self) {
+    pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 }
 
-fn program(directory: &Path) -> Command {
+pub(crate) fn program(directory: &Path) -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_guest-fleet"));
     program.arg("--ledger").arg(directory.join("ledger.db"));
     program
 }
 
 /// Runs a verb on the ledger; returns what it printed.
-async fn ask(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) async fn ask(directory: &Path, arguments: &[&str]) -> String {
     let output = program(directory).args(arguments).output().await.unwrap();
     let (out, err) = (output.stdout, output.stderr);
     let (out, err) = (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap());
@@ -94,7 +104,7 @@ async fn ask(directory: &Path, arguments: &[&str]) -> String {
     out
 }
 
-async fn declare(directory: &Path, revision: &str) {
+pub(crate) async fn declare(directory: &Path, revision: &str) {
     let declared = directory.join("declared");
     fs::create_dir_all(&declared).unwrap();
     let release = RELEASE.replace("REVISION", revision);
@@ -104,13 +114,13 @@ async fn declare(directory: &Path, revision: &str) {
 }
 
 /// An agent of the public protocol, with what it has.
-struct Machine {
+pub(crate) struct Machine {
     agent: Agent,
     revision: String,
 }
 
 impl Machine {
-    async fn connect(directory: &Path, revision: &str) -> Self {
+    pub(crate) async fn connect(directory: &Path, revision: &str) -> Self {
         let endpoint = format!("unix:{}/cp.sock", directory.display());
         let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
         let mut agent = Agent::open(channel, &identity()).await.unwrap();
@@ -121,7 +131,7 @@ impl Machine {
     }
 
     /// Answers what it is asked until an order comes; returns its id, its revision and its generation.
-    async fn ordered(&mut self) -> (String, String, u64) {
+    pub(crate) async fn ordered(&mut self) -> (String, String, u64) {
         loop {
             let frame = self.agent.next().await.unwrap().expect("the stream is open");
             // What it sent itself is acknowledged meanwhile.
@@ -154,7 +164,7 @@ impl Machine {
     }
 
     /// Acknowledges an order and does it.
-    async fn does(&mut self, id: &str, revision: &str) {
+    pub(crate) async fn does(&mut self, id: &str, revision: &str) {
         self.agent.answer(id, None).await;
         self.revision = revision.to_owned();
         for kind in [1, 3] {

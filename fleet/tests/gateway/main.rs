@@ -9,6 +9,8 @@ mod client;
 mod delivery;
 mod events;
 mod faults;
+mod hostile;
+mod public;
 mod registration;
 mod tls;
 

@@ -32,6 +32,7 @@ use crate::gateway::session::refusal;
 use crate::gateway::{core, messages};
 use crate::lock::lock;
 use crate::records::agent::AgentRecord;
+use crate::records::event::subject;
 use crate::records::report::ReportRecord;
 use journal::{Journal, SaveError};
 use sending::{Sending, carry_out};
@@ -89,6 +90,8 @@ pub(super) struct AgentTask {
     /// What was kept last of what the agent told.
     kept: Option<ReportRecord>,
     asked_at: Option<Instant>,
+    /// When the list came that was taken in last, for agents that send no report.
+    observed_at: Option<Instant>,
     seen_at: Instant,
 }
 
@@ -147,6 +150,7 @@ impl AgentTask {
             flights: Arc::default(),
             kept: None,
             asked_at: None,
+            observed_at: None,
             seen_at: Instant::now(),
         })
     }
@@ -250,7 +254,7 @@ impl AgentTask {
                     self.keep(reported::of_list(&states, &architecture)).await;
                 }
                 self.told.list(states, request, Instant::now());
-                self.observe().await
+                self.observe().await.map_err(Refused::from)
             }
             messages::AGENT_INFO => {
                 self.told.info(core::unpack::<AgentInfo>(body)?);
@@ -262,7 +266,7 @@ impl AgentTask {
                 reported::claimed(&*self.shared.ledger, &agent, &report, now).await;
                 self.keep(reported::of_report(&report)).await;
                 self.told.report(report);
-                self.observe().await
+                self.observe().await.map_err(Refused::from)
             }
             other => {
                 // A newer agent may know more; a refusal would make it send the message for ever.
@@ -274,28 +278,36 @@ impl AgentTask {
 
     /// Takes an event: first into the log, then into the journal. After a crash in between the agent
     /// sends it again, and both recognise it.
-    async fn event(&mut self, id: &str, event: PluginEventMessage) -> Result<(), Refused> {
-        let last = self.last_events.get(&event.plugin_name).cloned();
-        let agent = &*self.session.resource;
-        let appended = recorded::append(&*self.shared.ledger, agent, last, id, &event, self.shared.now())
+    async fn event(&mut self, id: &str, mut event: PluginEventMessage) -> Result<(), Refused> {
+        let agent = self.session.resource.clone();
+        if let Some(reason) = recorded::refused(&agent, id, &event) {
+            let code = Code::InvalidArgument.into();
+            return Err(Refused::Message(rpc::Status { code, message: reason, details: Vec::new() }));
+        }
+        recorded::cut(&mut event);
+        let (plugin, now) = (event.plugin_name.clone(), self.shared.settings.environment.wall());
+        self.journal.change(|journal| journal.tells(&plugin, now)).await?;
+        // Plugins without a place of their own share that of the one without a name.
+        let place = if self.journal.has_told(&plugin) { plugin.as_str() } else { "" };
+        let last = self.last_events.get(place).cloned();
+        let subject = subject(&agent, place);
+        let appended = recorded::append(&*self.shared.ledger, &subject, last, id, &event, self.shared.now())
             .await
             .map_err(|error| match error {
                 recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
                 recorded::AppendError::Failed(error) => {
-                    tracing::warn!(resource = agent, error = %Chain(&*error), "an event was not recorded");
+                    tracing::warn!(resource = %agent, error = %Chain(&*error), "an event was not recorded");
                     Refused::Message(unavailable("the ledger did not take it"))
                 }
             })?;
         if self.last_events.len() >= super::observed::PLUGINS {
             self.last_events.clear();
         }
-        self.last_events.insert(event.plugin_name.clone(), appended);
+        self.last_events.insert(place.to_owned(), appended);
         let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
         self.told.outdated(&event.plugin_name);
         let Some(told) = told(&event, &details) else { return Ok(()) };
-        let now = self.shared.settings.environment.wall();
-        let plugin = event.plugin_name.as_str();
-        self.journal.change(|journal| journal.told(plugin, &told, now)).await.map_err(Refused::from)
+        self.journal.change(|journal| journal.told(&plugin, &told, now)).await.map_err(Refused::from)
     }
 
     /// Keeps what the agent told, if it is something new.
@@ -307,8 +319,19 @@ impl AgentTask {
         }
     }
 
+    /// Takes a list in once it is certain that no report follows.
+    async fn observe_list(&mut self, now: Instant) -> Result<(), SaveError> {
+        let listed_at = self.told.listed_at();
+        let is_known = self.told.known_at().is_some_and(|at| at <= now);
+        if is_known && self.observed_at != listed_at {
+            self.observe().await?;
+            self.observed_at = listed_at;
+        }
+        Ok(())
+    }
+
     /// Takes into the journal what a report or a list says of all plugins.
-    async fn observe(&mut self) -> Result<(), Refused> {
+    async fn observe(&mut self) -> Result<(), SaveError> {
         let Some(plugins) = self.told.plugins(Instant::now()) else { return Ok(()) };
         let now = self.shared.settings.environment.wall();
         let told = &self.told;
@@ -322,7 +345,6 @@ impl AgentTask {
                 changed
             })
             .await
-            .map_err(Refused::from)
     }
 
     async fn answered(&mut self, id: &str, status: Option<&rpc::Status>) -> Result<(), Status> {
@@ -362,7 +384,11 @@ impl AgentTask {
         self.look_after(now).await;
         // Without a fresh view nothing leaves; its renewal wakes this task.
         let Some(known) = self.shared.views.fresh() else { return Ok(now + RESEND) };
-        let (sendings, more) = match self.plan(&known, now).await {
+        let planned = match self.observe_list(now).await {
+            Ok(()) => self.plan(&known, now).await,
+            Err(error) => Err(error),
+        };
+        let (sendings, more) = match planned {
             Ok(planned) => planned,
             Err(SaveError::Replaced) => return Err(journal::replaced()),
             Err(SaveError::Failed) => return Ok(now + RESEND),

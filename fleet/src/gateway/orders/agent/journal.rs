@@ -12,12 +12,21 @@ use tonic::Status;
 use super::super::environment::Environment;
 use super::super::removed;
 use crate::chain::Chain;
-use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
+use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError, bounds};
 use crate::records::journal::{JournalRecord, OrderRecord};
 use crate::records::{self, RecordError, Versioned};
 
 /// Most plugins of one journal.
 const PLUGINS: usize = super::super::observed::PLUGINS;
+
+/// Most plugins of one agent whose events have a place of their own in the log. Those of further ones
+/// share one, so that an agent with names without number fills nobody's disk.
+const TOLD: usize = PLUGINS;
+
+/// For how many days a plugin that tells nothing keeps its place: its last entry has left the log.
+const TOLD_DAYS: u64 = bounds::ENTRY_AGE.as_secs() / DAY + 1;
+
+const DAY: u64 = 24 * 60 * 60;
 
 /// How often a write is tried again after somebody else's.
 const TRIES: u32 = 3;
@@ -119,6 +128,11 @@ impl Journal {
             environment: self.environment.clone(),
             is_changed: false,
         }
+    }
+
+    /// Whether the events of a plugin have a place of their own in the log.
+    pub(super) fn has_told(&self, plugin: &str) -> bool {
+        self.record.told.contains_key(plugin)
     }
 
     /// The plugin whose newest order this message carries.
@@ -258,6 +272,20 @@ impl Draft {
         order.message_id = self.environment.id();
         order.body = body;
         Some(order.clone())
+    }
+
+    /// Gives the events of a plugin a place of their own in the log, if there is one; whether anything
+    /// changed.
+    pub(super) fn tells(&mut self, plugin: &str, now: Seconds) -> bool {
+        let today = now.0 / DAY;
+        let told = &mut self.record.told;
+        if !told.contains_key(plugin) && told.len() >= TOLD {
+            told.retain(|_, day| today.saturating_sub(*day) <= TOLD_DAYS);
+            if told.len() >= TOLD {
+                return false;
+            }
+        }
+        told.insert(plugin.to_owned(), today) != Some(today)
     }
 
     /// Takes in what the agent tells of a plugin; whether anything changed.
