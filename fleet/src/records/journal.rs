@@ -195,3 +195,27 @@ impl OrderRecord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_where_a_character_begins() {
+        let reason = format!("x{}", "ä".repeat(REASON_BYTES));
+        let order = Order {
+            generation: 1,
+            target: Target::Absent,
+            digest: [0; 32],
+            assignment: String::new(),
+            attempt: 0,
+            repeats: 0,
+            made: Seconds(1),
+            since: Seconds(1),
+            state: OrderState::Failed { reason },
+        };
+        let mut record = OrderRecord::default();
+        record.set(&order);
+        assert_eq!(record.reason.len(), REASON_BYTES - 1);
+    }
+}

@@ -87,7 +87,7 @@ async fn tell(agent: &mut Agent, id: &str, event: &PluginEventMessage) -> Result
 
 /// The entries that the log has of an agent, as subjects, ids and sizes.
 async fn entries(directory: &Path, resource: &str) -> Vec<(String, String, usize)> {
-    let ledger = SqliteLedger::open(&directory.join("ledger.db")).await.unwrap();
+    let ledger = SqliteLedger::open(&directory.join("ledger.db")).unwrap();
     let prefix = guest_fleet::records::event::subject(resource, "");
     let (mut found, mut after) = (Vec::new(), 0);
     loop {
@@ -213,8 +213,8 @@ async fn a_hostile_agent_is_told_what_is_wrong_and_its_neighbour_gets_its_order(
         (vec![0x0a, 0x01, b'1'], Code::InvalidArgument),
     ] {
         let ended = first_frame(path, frame.clone()).await;
-        assert_eq!(ended.code(), code, "{frame:?}: {ended}");
-        assert!(!ended.message().is_empty(), "{frame:?}");
+        assert_eq!(ended.code(), code, "{} bytes: {ended}", frame.len());
+        assert!(!ended.message().is_empty());
     }
     // A frame that is larger than any may be.
     let ended = first_frame(path, vec![0; (4 << 20) + 1]).await;
@@ -293,11 +293,12 @@ async fn a_hostile_agent_is_told_what_is_wrong_and_its_neighbour_gets_its_order(
     for (subject, id, bytes) in &entries {
         assert!(*bytes < (66 << 10), "{subject} {id} has {bytes} bytes");
     }
-    // Nothing that was acknowledged is lost, within the 200 that are kept of a place.
+    // Nothing that was acknowledged is lost. What has no place of its own shares one, of 200 entries.
     let ids: BTreeSet<&str> = entries.iter().map(|(_, id, _)| id.as_str()).collect();
-    for number in (0..1000).chain(1050..1100) {
+    for number in 0..1000 {
         assert!(ids.contains(format!("plugin-{number}").as_str()), "plugin-{number} is lost");
     }
+    assert!(entries.len() <= 1000 + 200, "{} entries", entries.len());
     drop(idle);
     served.stop().await;
 }
@@ -379,7 +380,7 @@ async fn damaged_records_are_named_and_stop_the_agent_that_they_are_of_alone() {
     let mut neighbour = Machine::connect(path, "").await;
     drop(stream(path, FOE).await.unwrap());
     let damage = async |bucket, key: &str| {
-        let ledger = SqliteLedger::open(&path.join("ledger.db")).await.unwrap();
+        let ledger = SqliteLedger::open(&path.join("ledger.db")).unwrap();
         loop {
             let found = ledger.get(bucket, key).await.unwrap();
             let expected = found.map_or(Revision::ABSENT, |found| found.revision);
@@ -394,7 +395,11 @@ async fn damaged_records_are_named_and_stop_the_agent_that_they_are_of_alone() {
     };
     damage(Bucket::Agents, FOE).await;
     damage(Bucket::Journal, FOE).await;
-    let refused = stream(path, FOE).await.err().expect("it is refused");
+    let refused = match stream(path, FOE).await {
+        // The registration is acknowledged before the records are read.
+        Ok(mut stream) => stream.end().await.expect("a status"),
+        Err(status) => status,
+    };
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     assert!(refused.message().contains("records cannot be read"), "{refused}");
 

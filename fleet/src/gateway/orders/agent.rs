@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::compose;
-use super::observed::Told;
+use super::observed::{self, Told};
 use super::shared::{Shared, UnknownAgents, unavailable};
 use super::told::told;
 use super::view::Known;
@@ -248,7 +248,7 @@ impl AgentTask {
             messages::PLUGIN_EVENT => self.event(id, core::unpack(body)?).await,
             messages::CURRENT_PLUGIN_STATES => {
                 let request = body.labels.get(messages::REQUEST_ID).map_or("", String::as_str);
-                let states = core::unpack::<CurrentPluginStates>(body)?;
+                let states = observed::bounded_list(core::unpack::<CurrentPluginStates>(body)?);
                 if self.told.sends_no_report() {
                     let architecture = self.told.agent(&self.record).architecture;
                     self.keep(reported::of_list(&states, &architecture)).await;
@@ -261,7 +261,7 @@ impl AgentTask {
                 Ok(())
             }
             messages::AGENT_REPORT => {
-                let report = core::unpack::<AgentReport>(body)?;
+                let report = observed::bounded(core::unpack::<AgentReport>(body)?);
                 let (agent, now) = (self.session.resource.clone(), self.shared.now());
                 reported::claimed(&*self.shared.ledger, &agent, &report, now).await;
                 self.keep(reported::of_report(&report)).await;
@@ -300,7 +300,7 @@ impl AgentTask {
                     Refused::Message(unavailable("the ledger did not take it"))
                 }
             })?;
-        if self.last_events.len() >= super::observed::PLUGINS {
+        if self.last_events.len() >= observed::PLUGINS {
             self.last_events.clear();
         }
         self.last_events.insert(place.to_owned(), appended);

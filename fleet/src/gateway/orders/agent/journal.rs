@@ -300,3 +300,32 @@ impl Draft {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::orders::environment::Machine;
+
+    #[test]
+    fn so_many_plugins_have_a_place_for_their_events_and_one_that_is_silent_makes_room() {
+        let mut draft = Draft {
+            record: JournalRecord::default(),
+            agent: "a".to_owned(),
+            environment: Arc::new(Machine),
+            is_changed: false,
+        };
+        let day = |number: u64| Seconds(DAY * (20_000 + number));
+        for number in 0..TOLD {
+            assert!(draft.tells(&format!("p{number}"), day(0)));
+        }
+        assert!(!draft.tells("one too many", day(0)));
+        assert_eq!(draft.record.told.len(), TOLD);
+        // It tells something every day, and is written once a day.
+        assert!(!draft.tells("p0", day(0)));
+        assert!(draft.tells("p0", day(TOLD_DAYS)));
+        assert!(!draft.tells("one too many", day(TOLD_DAYS)));
+        assert!(draft.tells("one too many", day(TOLD_DAYS + 1)));
+        let names: Vec<&String> = draft.record.told.keys().collect();
+        assert_eq!(names, ["one too many", "p0"]);
+    }
+}

@@ -205,3 +205,43 @@ async fn last_of(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError
 fn decode(agent: &str, found: &Record) -> Result<AgentRecord, LoadError> {
     records::decode(agent, &found.value).map_err(LoadError::Record)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: String, details: Vec<u8>) -> PluginEventMessage {
+        PluginEventMessage {
+            plugin_name: name,
+            event_details: Some(details),
+            ..PluginEventMessage::default()
+        }
+    }
+
+    #[test]
+    fn details_are_cut_where_a_character_begins() {
+        let kept = |text: &str| {
+            let mut event = event("p".to_owned(), text.as_bytes().to_vec());
+            cut(&mut event);
+            String::from_utf8(event.event_details.expect("details")).expect("text").len()
+        };
+        assert_eq!(kept("short"), 5);
+        assert_eq!(kept(&"x".repeat(DETAIL_BYTES)), DETAIL_BYTES);
+        assert_eq!(kept(&"x".repeat(DETAIL_BYTES + 1)), DETAIL_BYTES);
+        assert_eq!(kept(&"ä".repeat(DETAIL_BYTES)), DETAIL_BYTES);
+        assert_eq!(kept(&format!("x{}", "ä".repeat(DETAIL_BYTES))), DETAIL_BYTES - 1);
+        let mut binary = event("p".to_owned(), vec![0x80; DETAIL_BYTES + 9]);
+        cut(&mut binary);
+        assert!(binary.event_details.expect("details").len() <= DETAIL_BYTES);
+    }
+
+    #[test]
+    fn what_no_key_has_room_for_is_refused_by_name() {
+        let most = bounds::KEY_BYTES;
+        assert_eq!(refused("a", &"i".repeat(most), &event("p".to_owned(), Vec::new())), None);
+        let long = refused("a", &"i".repeat(most + 1), &event("p".to_owned(), Vec::new()));
+        assert!(long.expect("a reason").contains("message id has 513 bytes"));
+        let long = refused("a", "i", &event("p".repeat(most), Vec::new()));
+        assert!(long.expect("a reason").contains("name of the plugin has 512 bytes"));
+    }
+}
