@@ -9,8 +9,8 @@ const HEAD: &str = "\
 
 <!-- Generated from fleet/tests/bounds/table.rs. Change it there. -->
 
-What comes from outside has a bound: a size, a number or a time. Beyond it the sender is told, and nothing of what is there already is lost.
-Each row names the test that goes beyond the bound. None of them is a setting, except where [the command line](cli.md) has one.
+What comes from outside has a bound: a size, a number or a time. Beyond it the sender gets an error, or less is kept, as the row says; what is
+there already stays. Each row names the test that goes beyond the bound.
 ";
 
 /// The whole page. `value` finds what a bound is in the sources.

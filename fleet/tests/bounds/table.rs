@@ -179,7 +179,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("Declarations", "fleet/src/declarations/set.rs", "OBJECTS", "refused", (DECLARATIONS, "more_declarations_than_the_bound_are_refused")),
             bound("Values of a YAML file, with what aliases repeat", "fleet/src/declarations/from_yaml.rs", "NODES", "refused with the place", (DECLARATIONS, "aliases_of_aliases_end_at_a_bound")),
             bound("Levels of a file", "fleet/src/declarations/tree.rs", "DEPTH", "refused with the place", (DECLARATIONS, "aliases_of_aliases_end_at_a_bound")),
-            bound("Problems that are told", "fleet/src/declarations/problem.rs", "PROBLEMS", "the others are left out", (DECLARED, "of_problems_without_number_a_thousand_are_told")),
+            bound("Problems that are listed", "fleet/src/declarations/problem.rs", "PROBLEMS", "the others are left out", (DECLARED, "of_problems_without_number_a_thousand_are_told")),
             bound("The name of a plugin", VALUES, "PLUGIN_BYTES", "refused with the place", OF_A_RELEASE),
             bound("A revision", VALUES, "REVISION_BYTES", "refused with the place", OF_A_RELEASE),
             bound("Another name", VALUES, "NAME_BYTES", "refused with the place", OTHER),
