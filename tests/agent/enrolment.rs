@@ -136,7 +136,8 @@ async fn an_enrolled_agent_connects_renews_and_is_shut_out_when_it_is_revoked() 
     let fleet = fleet().await;
     let token = fleet.token("web", SystemTime::now()).await;
     let mut bed = Bed::builder().build().await;
-    let enrolled: Value = serde_json::from_str(&fleet.enroll(&bed, &token, RESOURCE).await.ok()).unwrap();
+    let enrolled: Value =
+        serde_json::from_str(&fleet.enroll(&bed, &token, RESOURCE).await.ok()).unwrap();
     assert_eq!(enrolled["agent_id"], RESOURCE);
     let again = fleet.enroll(&bed, &token, RESOURCE).await;
     assert_eq!(again.code, 1);

@@ -70,16 +70,17 @@ impl Stream {
     ) -> Result<Self, Status> {
         let pem = std::fs::read(files.join("agent.pem")).unwrap();
         let tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(fleet.authorities.current().trust_pem(SystemTime::now())))
+            .ca_certificate(Certificate::from_pem(
+                fleet.authorities.current().trust_pem(SystemTime::now()),
+            ))
             .identity(Identity::from_pem(&pem, &pem));
         let endpoint = Endpoint::from_shared(fleet.gateway.endpoint()).unwrap();
         let channel = endpoint.tls_config(tls).unwrap().connect().await.unwrap();
         let (out, frames) = mpsc::channel(8);
         let mut request = Request::new(ReceiverStream::new(frames));
-        for (name, value) in [
-            ("agent-communication-resource-id", metadata),
-            ("agent-communication-channel-id", "c"),
-        ] {
+        for (name, value) in
+            [("agent-communication-resource-id", metadata), ("agent-communication-channel-id", "c")]
+        {
             request.metadata_mut().insert(name, value.parse().unwrap());
         }
         let mut client = AgentCommunicationClient::new(channel);
@@ -96,8 +97,7 @@ impl Stream {
     }
 
     async fn send(&self, what: stream_agent_messages_request::Type) {
-        let frame =
-            StreamAgentMessagesRequest { message_id: "1".to_owned(), r#type: Some(what) };
+        let frame = StreamAgentMessagesRequest { message_id: "1".to_owned(), r#type: Some(what) };
         self.out.send(frame).await.unwrap();
     }
 
@@ -250,7 +250,8 @@ async fn an_agent_goes_through_a_rotation_of_the_authority_with_both_in_its_bund
     bed.stop_agent().await;
     bed.start_agent().await;
     bed.until("the former certificate connects no more", async || {
-        let opened = tokio::task::spawn(try_former(fleet.gateway.endpoint(), former.clone(), trust.clone()));
+        let opened =
+            tokio::task::spawn(try_former(fleet.gateway.endpoint(), former.clone(), trust.clone()));
         opened.await.unwrap().is_err().then_some(())
     })
     .await;

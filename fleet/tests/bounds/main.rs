@@ -46,10 +46,10 @@ fn every_bound_has_a_test_that_exists() {
 
 #[test]
 fn values_are_read_as_the_sources_have_them() {
-    let source = "const A: usize = 4 << 20;\npub(super) const B_C: Duration = Duration::from_secs(7 * 24 * 60 * 60);\n\
+    let source = "const A_BYTES: usize = 4 << 20;\npub(super) const B_C: Duration = Duration::from_secs(7 * 24 * 60 * 60);\n\
         const D: usize = bounds::BATCH - 3;\n    Self { agents: 100_000, send: Duration::from_millis(1500), rate: Rate { per_second: 500.0, burst: 2000.0 } }\n";
     for (name, shown) in [
-        ("A", "4 MiB"),
+        ("A_BYTES", "4 MiB"),
         ("B_C", "7 days"),
         ("agents", "100,000"),
         ("send", "1.5 s"),

@@ -22,7 +22,8 @@ pub(crate) fn page(value: impl Fn(&Bound) -> Result<String, String>) -> String {
         for bound in *bounds {
             let value = value(bound).unwrap_or_else(|error| panic!("{}: {error}", bound.file));
             let Bound { what, beyond, test: (_, test), .. } = bound;
-            writeln!(page, "| {what} | {value} | {beyond} | `{test}` |").expect("a string has room");
+            writeln!(page, "| {what} | {value} | {beyond} | `{test}` |")
+                .expect("a string has room");
         }
     }
     page

@@ -13,8 +13,9 @@ pub(crate) fn is_test(source: &str, name: &str) -> bool {
     source.find(&function).is_some_and(|at| {
         let before = &source[..at];
         let is_law = before.ends_with("pub async ") && source.contains("SharedLedger");
-        let lines: Vec<&str> = before.lines().rev().skip(1).take(2).collect();
-        is_law || lines.iter().any(|line| line.contains("#[test]") || line.contains("#[tokio::test"))
+        let lines: Vec<&str> = before.lines().rev().take(3).collect();
+        is_law
+            || lines.iter().any(|line| line.contains("#[test]") || line.contains("#[tokio::test"))
     })
 }
 
@@ -102,7 +103,11 @@ fn time(millis: u64) -> String {
             return format!("{} {unit}", grouped(millis / length));
         }
     }
-    if millis >= 1000 { format!("{}.{} s", millis / 1000, millis % 1000 / 100) } else { format!("{millis} ms") }
+    if millis >= 1000 {
+        format!("{}.{} s", millis / 1000, millis % 1000 / 100)
+    } else {
+        format!("{millis} ms")
+    }
 }
 
 fn grouped(number: u64) -> String {

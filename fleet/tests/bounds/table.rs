@@ -31,7 +31,6 @@ const REGISTRATION: &str = "fleet/tests/gateway/registration.rs";
 const HOSTILE: &str = "fleet/tests/gateway/hostile.rs";
 const OBSERVED: &str = "fleet/src/gateway/orders/observed.rs";
 const RECORDED: &str = "fleet/src/gateway/orders/agent/recorded.rs";
-const JOURNAL: &str = "fleet/src/gateway/orders/agent/journal.rs";
 const LISTENER: &str = "fleet/src/gateway/server/listener.rs";
 const GATEWAY: &str = "fleet/src/gateway/server.rs";
 const ADMISSION: &str = "fleet/src/gateway/admission/tests.rs";
@@ -63,7 +62,8 @@ const OF_A_REPORT: (&str, &str) =
 const NO_TOKEN: (&str, &str) = (TOKEN_TESTS, "a_token_that_none_can_be_is_refused");
 const SLOW: (&str, &str) = (ENROLMENT_TESTS, "slow_and_large_requests_are_ended");
 
-/// All bounds, by what they are of.
+/// All bounds, by what they are of. A row stays a line.
+#[rustfmt::skip]
 pub(crate) const AREAS: &[(&str, &[Bound])] = &[
     (
         "The ledger",
@@ -88,7 +88,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("Connections over TLS, of one address", GATEWAY, "rate_per_address", "closed before TLS; other addresses come in", (BUCKETS, "a_flood_from_one_address_keeps_nobody_else_out")),
             bound("Connections at one time", GATEWAY, "connections", "closed at once", (ENROLMENT_TESTS, "connections_that_say_nothing_have_a_bound_and_an_end")),
             bound("A TLS handshake", GATEWAY, "handshake", "the connection is closed", (ENROLMENT_TESTS, "connections_that_say_nothing_have_a_bound_and_an_end")),
-            bound("Addresses that are counted", BUCKETS, "ADDRESSES", "the ones that were quiet longest are forgotten", (BUCKETS, "addresses_without_number_are_counted_in_bounded_memory")),
+            bound("Addresses that are counted", BUCKETS, "ADDRESSES", "further ones share the room of one", (BUCKETS, "addresses_without_number_are_counted_in_bounded_memory")),
             bound("Streams of one connection", LISTENER, "STREAMS_PER_CONNECTION", "further ones wait until one ends", (REGISTRATION, "streams_of_one_connection_beyond_the_bound_wait_until_one_ends")),
             bound("The headers of a request", LISTENER, "HEADER_BYTES", "the request or the connection ends", FOE),
             bound("An id of an agent, or a channel", "fleet/src/gateway/session/registration.rs", "MAX_ID_BYTES", "INVALID_ARGUMENT", FOE),
@@ -136,7 +136,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("The body of a request, in time", ENROLMENT, "body", "408", SLOW),
             bound("A request for a certificate", "fleet/src/enroll/csr.rs", "MAX_BYTES", "refused with its size", ("fleet/src/enroll/csr.rs", "garbage_is_refused")),
             bound("An id of an agent", "fleet/src/enroll/id.rs", "MAX_BYTES", "refused with its size", ("fleet/src/enroll/id.rs", "what_could_be_read_in_two_ways_is_no_id")),
-            bound("Certificates of one agent", "fleet/src/enroll/agents.rs", "CERTIFICATES", "the ones that ended go, then the oldest", ("fleet/src/enroll/agents/tests.rs", "the_list_of_certificates_is_bounded")),
+            bound("Certificates of one agent", "fleet/src/enroll/agents.rs", "CERTIFICATES", "the oldest are forgotten", ("fleet/src/enroll/agents/tests.rs", "the_list_of_certificates_is_bounded")),
             bound("Tokens of a fleet", TOKEN, "TOKENS", "no further one is made", (TOKEN_TESTS, "a_fleet_has_so_many_tokens_and_one_that_ended_long_ago_makes_room")),
             bound("Uses of a token", TOKEN, "USES", "refused", NO_TOKEN),
             bound("Life of a token", TOKEN, "LIFE", "refused", NO_TOKEN),

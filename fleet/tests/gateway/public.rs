@@ -154,9 +154,7 @@ impl Machine {
         let begun = self.event(begins, &revision, "");
         match habit {
             Habit::RestartsFirst => (false, Vec::new(), Stream::Breaks),
-            Habit::ForgetsAcknowledged | Habit::ForgetsAlways => {
-                (true, Vec::new(), Stream::Breaks)
-            }
+            Habit::ForgetsAcknowledged | Habit::ForgetsAlways => (true, Vec::new(), Stream::Breaks),
             Habit::ForgetsBegun => (true, vec![begun], Stream::Breaks),
             Habit::DoesUnheard => {
                 self.revision = wanted;
@@ -266,8 +264,9 @@ async fn all_have(machines: &[Arc<Mutex<Machine>>], step: &str, revision: Option
             .filter_map(|machine| {
                 let machine = machine.lock().unwrap();
                 let is_there = machine.revision.as_deref() == revision;
-                (!is_there && machine.habit != Habit::ForgetsAlways)
-                    .then(|| format!("{:?} {:?} {:?}", machine.habit, machine.revision, machine.orders))
+                (!is_there && machine.habit != Habit::ForgetsAlways).then(|| {
+                    format!("{:?} {:?} {:?}", machine.habit, machine.revision, machine.orders)
+                })
             })
             .collect();
         if waiting.is_empty() {

@@ -160,15 +160,8 @@ fn an_agent_without_generations_is_given_the_order_again_when_it_did_not_take() 
     assert_eq!(found, Next::Repeat);
     let mut tired = entry.clone();
     tired.order.as_mut().expect("an order").repeats = REPEATS;
-    let found = next(
-        &one,
-        &DIGEST,
-        &tired,
-        Some(&forgot),
-        IGNORED,
-        Some(NOW.plus(10)),
-        NOW.plus(70),
-    );
+    let found =
+        next(&one, &DIGEST, &tired, Some(&forgot), IGNORED, Some(NOW.plus(10)), NOW.plus(70));
     assert_eq!(found, waiting);
 }
 

@@ -29,8 +29,12 @@ fn quoted(length: usize) -> String {
 
 #[test]
 fn every_bound_of_a_release_is_kept() {
-    let list = |count: usize, length: usize| format!("[{}]", vec![quoted(length); count].join(", "));
-    let url = format!("{{ any = {{ sha256 = \"{DIGEST}\", url = \"https://e/{}\" }} }}", "x".repeat(16 << 10));
+    let list =
+        |count: usize, length: usize| format!("[{}]", vec![quoted(length); count].join(", "));
+    let url = format!(
+        "{{ any = {{ sha256 = \"{DIGEST}\", url = \"https://e/{}\" }} }}",
+        "x".repeat(16 << 10)
+    );
     let deep = format!("{{ a = {}1{} }}", "[".repeat(24), "]".repeat(24));
     for (key, value) in [
         ("plugin", quoted(64)),
@@ -51,9 +55,24 @@ fn every_bound_of_a_release_is_kept() {
 #[test]
 fn every_bound_of_an_assignment_and_a_hold_is_kept() {
     for (key, text) in [
-        ("assignment.name", format!("[[assignment]]\nname = {}\nplugin = \"p\"\nrevision = \"1\"\nselect = \"all\"", quoted(64))),
-        ("assignment.select", format!("[[assignment]]\nname = \"a\"\nplugin = \"p\"\nrevision = \"1\"\nselect = {}", quoted(4097))),
-        ("hold.reason", format!("[[hold]]\nname = \"h\"\nselect = \"all\"\nreason = {}", quoted(1025))),
+        (
+            "assignment.name",
+            format!(
+                "[[assignment]]\nname = {}\nplugin = \"p\"\nrevision = \"1\"\nselect = \"all\"",
+                quoted(64)
+            ),
+        ),
+        (
+            "assignment.select",
+            format!(
+                "[[assignment]]\nname = \"a\"\nplugin = \"p\"\nrevision = \"1\"\nselect = {}",
+                quoted(4097)
+            ),
+        ),
+        (
+            "hold.reason",
+            format!("[[hold]]\nname = \"h\"\nselect = \"all\"\nreason = {}", quoted(1025)),
+        ),
     ] {
         let problems = parsed(Format::Toml, &text).expect_err("it is refused").0;
         assert_eq!(problems[0].key, key, "{problems:?}");

@@ -282,7 +282,11 @@ impl AgentTask {
         let agent = self.session.resource.clone();
         if let Some(reason) = recorded::refused(&agent, id, &event) {
             let code = Code::InvalidArgument.into();
-            return Err(Refused::Message(rpc::Status { code, message: reason, details: Vec::new() }));
+            return Err(Refused::Message(rpc::Status {
+                code,
+                message: reason,
+                details: Vec::new(),
+            }));
         }
         recorded::cut(&mut event);
         let (plugin, now) = (event.plugin_name.clone(), self.shared.settings.environment.wall());
@@ -307,7 +311,10 @@ impl AgentTask {
         let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
         self.told.outdated(&event.plugin_name);
         let Some(told) = told(&event, &details) else { return Ok(()) };
-        self.journal.change(|journal| journal.told(&plugin, &told, now)).await.map_err(Refused::from)
+        self.journal
+            .change(|journal| journal.told(&plugin, &told, now))
+            .await
+            .map_err(Refused::from)
     }
 
     /// Keeps what the agent told, if it is something new.

@@ -207,9 +207,8 @@ fn fits_digest(plugin: &PluginReport) -> bool {
 /// A list without what is more than any agent has, and without what decides nothing.
 pub(super) fn bounded_list(states: CurrentPluginStates) -> CurrentPluginStates {
     let fits = |texts: [&str; 3]| texts.iter().all(|text| text.len() <= TEXT_BYTES);
-    let status = |status: Option<Status>| {
-        status.map(|it| Status { status: it.status, ..Status::default() })
-    };
+    let status =
+        |status: Option<Status>| status.map(|it| Status { status: it.status, ..Status::default() });
     let daemons = states.daemon_plugin_states.into_iter();
     let daemons = daemons
         .filter(|it| fits([&it.name, &it.current_revision_id, &it.pending_revision_id]))

@@ -113,7 +113,10 @@ pub(super) async fn change(
 pub(super) fn refused(agent: &str, id: &str, event: &PluginEventMessage) -> Option<String> {
     let most = bounds::KEY_BYTES;
     if id.len() > most {
-        return Some(format!("the message id has {} bytes, and at most {most} are taken", id.len()));
+        return Some(format!(
+            "the message id has {} bytes, and at most {most} are taken",
+            id.len()
+        ));
     }
     let subject = subject(agent, &event.plugin_name).len();
     (subject > most).then(|| {
