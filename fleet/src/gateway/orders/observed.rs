@@ -22,6 +22,10 @@ const REPORT_GRACE: Duration = Duration::from_secs(2);
 /// Most plugins of one agent that are looked at.
 pub(super) const PLUGINS: usize = 1000;
 
+/// Most plugins of one report: those that are there, and as many that are gone, with the generations
+/// that the agent keeps of them.
+const REPORTED: usize = 2000;
+
 /// Longest text of a report or a list that is looked at, in bytes; plugins with a longer name or
 /// revision are left out, other texts are cut.
 pub(super) const TEXT_BYTES: usize = 512;
@@ -176,7 +180,7 @@ pub(super) fn bounded(mut report: AgentReport) -> AgentReport {
     report.plugins.retain(|it| {
         fits(&it.name) && fits(&it.revision) && fits(&it.pending_revision) && fits_digest(it)
     });
-    report.plugins.truncate(PLUGINS);
+    report.plugins.truncate(REPORTED);
     report.plugins.shrink_to_fit();
     for hold in report.plugins.iter_mut().filter_map(|it| it.hold.as_mut()) {
         cut(&mut hold.by);
@@ -342,7 +346,7 @@ mod tests {
             hold: Some(Hold { by: long(), reason: long(), until: None }),
             ..PluginReport::default()
         };
-        let names = (0..=PLUGINS).map(|number| format!("p{number}"));
+        let names = (0..=REPORTED).map(|number| format!("p{number}"));
         let report = bounded(AgentReport {
             plugins: std::iter::once(long()).chain(names).map(plugin).collect(),
             capabilities: vec![GENERATIONS.to_owned(); 1000],
@@ -351,9 +355,9 @@ mod tests {
             boot_id: long(),
             ..AgentReport::default()
         });
-        assert_eq!(report.plugins.len(), PLUGINS);
+        assert_eq!(report.plugins.len(), REPORTED);
         assert_eq!(report.plugins[0].name, "p0", "a name that is cut would be another one");
-        assert!(report.encoded_len() < PLUGINS * 2 * (TEXT_BYTES + 16));
+        assert!(report.encoded_len() < REPORTED * 2 * (TEXT_BYTES + 16));
         assert_eq!((report.capabilities.len(), report.labels.len()), (CAPABILITIES, LABELS));
         assert!(report.hostname.len() <= TEXT_BYTES && report.boot_id.len() <= TEXT_BYTES);
     }
