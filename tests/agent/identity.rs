@@ -14,7 +14,9 @@ use guest_agent_proto::fleet::AgentReport;
 use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::{self, Verb};
 use guest_fleet::enroll::Authority;
+use guest_fleet::ledger::Bucket;
 use guest_fleet::messages;
+use guest_fleet::records::{self, agent::AgentRecord};
 use guest_fleet::zones::IanaZones;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -140,8 +142,9 @@ async fn a_cloned_disk_puts_the_agent_into_quarantine_until_a_person_releases_it
     let mut bed = fleet.agent(RESOURCE).await;
     bed.start_agent().await;
     bed.until("its boot is recorded", async || {
-        let shown = ask(&fleet, &["agent", RESOURCE]).await;
-        (!shown.contains("never")).then_some(())
+        let found = fleet.ledger.get(Bucket::Agents, RESOURCE).await.unwrap()?;
+        let record: AgentRecord = records::decode(RESOURCE, &found.value).unwrap();
+        (!record.boots.is_empty()).then_some(())
     })
     .await;
     let files = bed.dir().join("state/fleet");
