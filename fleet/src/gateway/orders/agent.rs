@@ -143,9 +143,9 @@ impl AgentTask {
             shared,
             session,
             inputs,
+            told: Told::by(&record),
             record,
             journal,
-            told: Told::default(),
             last_events: HashMap::new(),
             flights: Arc::default(),
             kept: None,
@@ -330,7 +330,8 @@ impl AgentTask {
     async fn observe_list(&mut self, now: Instant) -> Result<(), SaveError> {
         let listed_at = self.told.listed_at();
         let is_known = self.told.known_at().is_some_and(|at| at <= now);
-        if is_known && self.observed_at != listed_at {
+        let is_new = is_known && self.observed_at != listed_at;
+        if is_new && self.told.plugins(now).is_some() {
             self.observe().await?;
             self.observed_at = listed_at;
         }

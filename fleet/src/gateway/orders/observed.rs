@@ -19,6 +19,9 @@ use crate::records::agent::AgentRecord;
 /// How long a report is awaited after a list, before the agent counts as one that sends none.
 const REPORT_GRACE: Duration = Duration::from_secs(2);
 
+/// The same for an agent that sent reports before: it is slow, and a list says less than a report.
+const LATE_REPORT_GRACE: Duration = Duration::from_secs(30);
+
 /// Most plugins of one agent that are looked at.
 pub(super) const PLUGINS: usize = 1000;
 
@@ -43,6 +46,8 @@ const GENERATIONS: &str = "generations";
 #[derive(Debug, Default)]
 pub(super) struct Told {
     report: Option<AgentReport>,
+    /// The agent sent reports on earlier streams.
+    has_reported: bool,
     listed: Option<(CurrentPluginStates, Instant)>,
     info: Option<AgentInfo>,
     /// Id of the last request for a list.
@@ -56,6 +61,16 @@ pub(super) struct Told {
 // === impl Told ===
 
 impl Told {
+    /// Nothing yet, of the agent of this record.
+    pub(super) fn by(record: &AgentRecord) -> Self {
+        // A boot is recorded of a report alone.
+        Self { has_reported: !record.boots.is_empty(), ..Self::default() }
+    }
+
+    fn grace(&self) -> Duration {
+        if self.has_reported { LATE_REPORT_GRACE } else { REPORT_GRACE }
+    }
+
     /// Takes a report that is [bounded].
     pub(super) fn report(&mut self, report: AgentReport) {
         self.report = Some(report);
@@ -100,7 +115,7 @@ impl Told {
     /// When more is known without that the agent tells anything, if it is not yet.
     pub(super) fn known_at(&self) -> Option<Instant> {
         match (&self.report, &self.listed) {
-            (None, Some((_, at))) => Some(*at + REPORT_GRACE),
+            (None, Some((_, at))) => Some(*at + self.grace()),
             _ => None,
         }
     }
@@ -145,7 +160,7 @@ impl Told {
         }
         let (states, at) = self.listed.as_ref()?;
         // The architecture is asked for together with the list.
-        if now < *at + REPORT_GRACE || self.info.is_none() {
+        if now < *at + self.grace() || self.info.is_none() {
             return None;
         }
         Some(listed(states).map(|it| (it.name.to_owned(), it.observed())).collect())
@@ -384,6 +399,21 @@ mod tests {
         }
         told.outdated(&long());
         assert_eq!(told.outdated.len(), PLUGINS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_sent_reports_is_given_time_for_its_next_one() {
+        let boot = crate::records::agent::Boot { id: "b".to_owned(), seen: None };
+        let silent = AgentRecord::new("a");
+        let reporting = AgentRecord { boots: vec![boot], ..silent.clone() };
+        for (record, grace) in [(silent, REPORT_GRACE), (reporting, LATE_REPORT_GRACE)] {
+            let (mut told, now) = (Told::by(&record), Instant::now());
+            told.info(AgentInfo::default());
+            told.list(CurrentPluginStates::default(), "", now);
+            assert_eq!(told.known_at(), Some(now + grace));
+            assert_eq!(told.plugins(now + grace - Duration::from_millis(1)), None);
+            assert!(told.plugins(now + grace).is_some());
+        }
     }
 
     #[test]
