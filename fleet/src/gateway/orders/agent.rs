@@ -264,6 +264,10 @@ impl AgentTask {
                 let report = observed::bounded(core::unpack::<AgentReport>(body)?);
                 let (agent, now) = (self.session.resource.clone(), self.shared.now());
                 reported::claimed(&*self.shared.ledger, &agent, &report, now).await;
+                // It may be in quarantine since this very report, and gets no order then.
+                if let Ok(Some(record)) = recorded::load(&*self.shared.ledger, &agent).await {
+                    self.record = record;
+                }
                 self.keep(reported::of_report(&report)).await;
                 self.told.report(report);
                 self.observe().await.map_err(Refused::from)
