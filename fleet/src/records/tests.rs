@@ -138,6 +138,7 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
         session: text("s-1"),
         fenced: 5,
         plugins: BTreeMap::from([(text("monitor"), entry)]),
+        told: BTreeMap::new(),
     };
     check("journal", &journal, fixture("journal"));
     let hold = ReportedHold { by: text("root"), reason: text("busy"), until: AT };

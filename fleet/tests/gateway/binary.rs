@@ -15,7 +15,7 @@ use tonic::transport::Endpoint;
 use crate::client::{Agent, identity, registration, reply};
 use crate::{AGENT, CHANNEL, LONG};
 
-const RELEASE: &str = r#"
+pub(crate) const RELEASE: &str = r#"
 [[release]]
 plugin = "monitor"
 revision = "REVISION"
@@ -50,11 +50,19 @@ impl Served {
         Self { child, lines }
     }
 
-    async fn start(directory: &Path) -> Self {
+    /// Starts it with a gateway on a unix socket and with artifacts.
+    pub(crate) async fn start(directory: &Path) -> Self {
+        Self::start_with(directory, &[]).await
+    }
+
+    /// With further options.
+    pub(crate) async fn start_with(directory: &Path, options: &[&str]) -> Self {
         let listen = format!("unix:{}/cp.sock", directory.display());
         let artifacts = directory.join("artifacts");
         let artifacts = artifacts.to_str().unwrap();
-        let mut served = Self::spawn(directory, &["--listen", &listen, "--artifacts", artifacts]);
+        let usual = ["--listen", &listen, "--artifacts", artifacts];
+        let arguments: Vec<&str> = usual.iter().chain(options).copied().collect();
+        let mut served = Self::spawn(directory, &arguments);
         served.line("listening unix:").await;
         served.line("artifacts http://127.0.0.1:").await;
         served
@@ -71,6 +79,10 @@ impl Served {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
     /// Sends SIGTERM.
     pub(crate) async fn terminate(&self) {
         let pid = self.child.id().unwrap().to_string();
@@ -84,7 +96,7 @@ impl Served {
         assert!(status.success());
     }
 
-    async fn kill(mut self) {
+    pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 }
@@ -104,7 +116,7 @@ pub(crate) async fn ask(directory: &Path, arguments: &[&str]) -> String {
     out
 }
 
-async fn declare(directory: &Path, revision: &str) {
+pub(crate) async fn declare(directory: &Path, revision: &str) {
     let declared = directory.join("declared");
     fs::create_dir_all(&declared).unwrap();
     let release = RELEASE.replace("REVISION", revision);
@@ -114,13 +126,13 @@ async fn declare(directory: &Path, revision: &str) {
 }
 
 /// An agent of the public protocol, with what it has.
-struct Machine {
+pub(crate) struct Machine {
     agent: Agent,
     revision: String,
 }
 
 impl Machine {
-    async fn connect(directory: &Path, revision: &str) -> Self {
+    pub(crate) async fn connect(directory: &Path, revision: &str) -> Self {
         let endpoint = format!("unix:{}/cp.sock", directory.display());
         let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
         let mut agent = Agent::open(channel, &identity()).await.unwrap();
@@ -131,7 +143,7 @@ impl Machine {
     }
 
     /// Answers what it is asked until an order comes; returns its id, its revision and its generation.
-    async fn ordered(&mut self) -> (String, String, u64) {
+    pub(crate) async fn ordered(&mut self) -> (String, String, u64) {
         loop {
             let frame = self.agent.next().await.unwrap().expect("the stream is open");
             // What it sent itself is acknowledged meanwhile.
@@ -164,7 +176,7 @@ impl Machine {
     }
 
     /// Acknowledges an order and does it.
-    async fn does(&mut self, id: &str, revision: &str) {
+    pub(crate) async fn does(&mut self, id: &str, revision: &str) {
         self.agent.answer(id, None).await;
         self.revision = revision.to_owned();
         for kind in [1, 3] {

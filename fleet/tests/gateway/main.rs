@@ -13,6 +13,8 @@ mod events;
 mod faults;
 mod identities;
 mod pressure;
+mod hostile;
+mod public;
 mod registration;
 mod tls;
 

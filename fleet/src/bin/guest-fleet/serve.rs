@@ -28,6 +28,7 @@ use guest_fleet::gateway::housekeeping;
 use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::{Bucket, SharedLedger};
 use guest_fleet::{ControlPlane, Listen};
+use guest_fleet_core::journal::REPEAT_AFTER;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,10 @@ pub(crate) struct Options {
     /// the address of the gateway in answers to machines that enrol, such as `https://fleet.example:7443`.
     #[arg(long, value_name = "URL", requires = "enroll_listen")]
     gateway_url: Option<String>,
+    /// For how many seconds an order may still arrive at an agent that sends no report. So long after
+    /// it came back, it is given again an order that its list does not show.
+    #[arg(long, value_name = "SECONDS", default_value_t = REPEAT_AFTER, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    repeat_after: u64,
     /// Serve artifacts from here: a directory or `s3://bucket/prefix`.
     #[arg(long, value_name = "PLACE")]
     artifacts: Option<Place>,
@@ -91,6 +96,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         OrderSettings {
             artifacts: url.or_else(|| artifacts.as_ref().map(|it| it.endpoint().to_owned())),
             unknown_agents: options.admission.unknown_agents(),
+            late_orders: Duration::from_secs(options.repeat_after),
             ..OrderSettings::default()
         },
     );

@@ -171,3 +171,23 @@ impl SessionHandle {
         self.last_seen.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_find_no_room_in_a_queue_are_refused() {
+        let handle = SessionHandle::new("c".into(), 1);
+        let frame = StreamAgentMessagesResponse::default;
+        let guarded = || Guarded { frame: frame(), guard: Box::new(|| true) };
+        for _ in 0..RAW_QUEUE {
+            assert!(handle.send_raw(frame()));
+        }
+        for _ in 0..GUARDED_QUEUE {
+            assert!(handle.hand_over(guarded()));
+        }
+        assert!(!handle.send_raw(frame()) && !handle.hand_over(guarded()));
+        assert!(handle.next_guarded().is_some() && handle.hand_over(guarded()));
+    }
+}

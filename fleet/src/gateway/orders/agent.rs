@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::compose;
-use super::observed::Told;
+use super::observed::{self, Told};
 use super::shared::{Shared, UnknownAgents, unavailable};
 use super::told::told;
 use super::view::Known;
@@ -33,6 +33,7 @@ use crate::gateway::session::refusal;
 use crate::gateway::{core, messages};
 use crate::lock::lock;
 use crate::records::agent::AgentRecord;
+use crate::records::event::subject;
 use crate::records::report::ReportRecord;
 use journal::{Journal, SaveError};
 use sending::{Sending, carry_out};
@@ -84,6 +85,8 @@ pub(super) struct AgentTask {
     /// What was kept last of what the agent told.
     kept: Option<ReportRecord>,
     asked_at: Option<Instant>,
+    /// When the list came that was taken in last, for agents that send no report.
+    observed_at: Option<Instant>,
     /// When it is recorded again that the agent was seen.
     seen_next: Instant,
 }
@@ -146,13 +149,14 @@ impl AgentTask {
             shared,
             session,
             inputs,
+            told: Told::by(&record),
             record,
             journal,
-            told: Told::default(),
             last_events: HashMap::new(),
             flights: Arc::default(),
             kept: None,
             asked_at: None,
+            observed_at: None,
             seen_next,
         })
     }
@@ -257,25 +261,29 @@ impl AgentTask {
             messages::PLUGIN_EVENT => self.event(id, core::unpack(body)?).await,
             messages::CURRENT_PLUGIN_STATES => {
                 let request = body.labels.get(messages::REQUEST_ID).map_or("", String::as_str);
-                let states = core::unpack::<CurrentPluginStates>(body)?;
+                let states = observed::bounded_list(core::unpack::<CurrentPluginStates>(body)?);
                 if self.told.sends_no_report() {
                     let architecture = self.told.agent(&self.record).architecture;
                     self.keep(reported::of_list(&states, &architecture)).await;
                 }
                 self.told.list(states, request, Instant::now());
-                self.observe().await
+                self.observe().await.map_err(Refused::from)
             }
             messages::AGENT_INFO => {
                 self.told.info(core::unpack::<AgentInfo>(body)?);
                 Ok(())
             }
             messages::AGENT_REPORT => {
-                let report = core::unpack::<AgentReport>(body)?;
+                let report = observed::bounded(core::unpack::<AgentReport>(body)?);
                 let (agent, now) = (self.session.resource.clone(), self.shared.now());
                 reported::claimed(&*self.shared.ledger, &agent, &report, now).await;
+                // It may be in quarantine since this very report, and gets no order then.
+                if let Ok(Some(record)) = recorded::load(&*self.shared.ledger, &agent).await {
+                    self.record = record;
+                }
                 self.keep(reported::of_report(&report)).await;
                 self.told.report(report);
-                self.observe().await
+                self.observe().await.map_err(Refused::from)
             }
             other => {
                 // A newer agent may know more; a refusal would make it send the message for ever.
@@ -287,28 +295,43 @@ impl AgentTask {
 
     /// Takes an event: first into the log, then into the journal. After a crash in between the agent
     /// sends it again, and both recognise it.
-    async fn event(&mut self, id: &str, event: PluginEventMessage) -> Result<(), Refused> {
-        let last = self.last_events.get(&event.plugin_name).cloned();
-        let agent = &*self.session.resource;
-        let appended = recorded::append(&*self.shared.ledger, agent, last, id, &event, self.shared.now())
+    async fn event(&mut self, id: &str, mut event: PluginEventMessage) -> Result<(), Refused> {
+        let agent = self.session.resource.clone();
+        if let Some(reason) = recorded::refused(&agent, id, &event) {
+            let code = Code::InvalidArgument.into();
+            return Err(Refused::Message(rpc::Status {
+                code,
+                message: reason,
+                details: Vec::new(),
+            }));
+        }
+        recorded::cut(&mut event);
+        let (plugin, now) = (event.plugin_name.clone(), self.shared.settings.environment.wall());
+        self.journal.change(|journal| journal.tells(&plugin, now)).await?;
+        // Plugins without a place of their own share that of the one without a name.
+        let place = if self.journal.has_told(&plugin) { plugin.as_str() } else { "" };
+        let last = self.last_events.get(place).cloned();
+        let subject = subject(&agent, place);
+        let appended = recorded::append(&*self.shared.ledger, &subject, last, id, &event, self.shared.now())
             .await
             .map_err(|error| match error {
                 recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
                 recorded::AppendError::Failed(error) => {
-                    tracing::warn!(resource = agent, error = %Chain(&*error), "an event was not recorded");
+                    tracing::warn!(resource = %agent, error = %Chain(&*error), "an event was not recorded");
                     Refused::Message(unavailable("the ledger did not take it"))
                 }
             })?;
-        if self.last_events.len() >= super::observed::PLUGINS {
+        if self.last_events.len() >= observed::PLUGINS {
             self.last_events.clear();
         }
-        self.last_events.insert(event.plugin_name.clone(), appended);
+        self.last_events.insert(place.to_owned(), appended);
         let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
         self.told.outdated(&event.plugin_name);
         let Some(told) = told(&event, &details) else { return Ok(()) };
-        let now = self.shared.settings.environment.wall();
-        let plugin = event.plugin_name.as_str();
-        self.journal.change(|journal| journal.told(plugin, &told, now)).await.map_err(Refused::from)
+        self.journal
+            .change(|journal| journal.told(&plugin, &told, now))
+            .await
+            .map_err(Refused::from)
     }
 
     /// Keeps what the agent told, if it is something new.
@@ -320,8 +343,20 @@ impl AgentTask {
         }
     }
 
+    /// Takes a list in once it is certain that no report follows.
+    async fn observe_list(&mut self, now: Instant) -> Result<(), SaveError> {
+        let listed_at = self.told.listed_at();
+        let is_known = self.told.known_at().is_some_and(|at| at <= now);
+        let is_new = is_known && self.observed_at != listed_at;
+        if is_new && self.told.plugins(now).is_some() {
+            self.observe().await?;
+            self.observed_at = listed_at;
+        }
+        Ok(())
+    }
+
     /// Takes into the journal what a report or a list says of all plugins.
-    async fn observe(&mut self) -> Result<(), Refused> {
+    async fn observe(&mut self) -> Result<(), SaveError> {
         let Some(plugins) = self.told.plugins(Instant::now()) else { return Ok(()) };
         let now = self.shared.settings.environment.wall();
         let told = &self.told;
@@ -335,7 +370,6 @@ impl AgentTask {
                 changed
             })
             .await
-            .map_err(Refused::from)
     }
 
     async fn answered(&mut self, id: &str, status: Option<&rpc::Status>) -> Result<(), Status> {
@@ -374,7 +408,11 @@ impl AgentTask {
         self.look_after(now).await;
         // Without a fresh view nothing leaves; its renewal wakes this task.
         let Some(known) = self.shared.views.fresh() else { return Ok(now + RESEND) };
-        let (sendings, more) = match self.plan(&known, now).await {
+        let planned = match self.observe_list(now).await {
+            Ok(()) => self.plan(&known, now).await,
+            Err(error) => Err(error),
+        };
+        let (sendings, more) = match planned {
             Ok(planned) => planned,
             Err(SaveError::Replaced) => return Err(journal::replaced()),
             Err(SaveError::Failed) => return Ok(now + RESEND),
@@ -385,7 +423,9 @@ impl AgentTask {
                 self.hand_over(sending, &known, now)?;
             }
         }
-        let resend = lock(&self.flights).values().map(|flight| flight.resend_at).min();
+        // What is due and waits for a list is sent when that comes.
+        let resends = |flight: &Flight| (flight.resend_at > now).then_some(flight.resend_at);
+        let resend = lock(&self.flights).values().filter_map(resends).min();
         let known_at = self.told.known_at().filter(|at| *at > now);
         let relist = self.told.needs_list().then(|| self.asked_at.unwrap_or(now) + RELIST);
         let relist = relist.filter(|at| *at > now);
@@ -393,9 +433,14 @@ impl AgentTask {
         Ok(soonest.into_iter().flatten().min().unwrap_or(look))
     }
 
+    /// Whether the agent keeps generations.
+    fn generations(&self) -> Generations {
+        self.told.generations(self.shared.settings.late_orders)
+    }
+
     /// What goes on beside orders: asking again, and saying that the agent was seen.
     async fn look_after(&mut self, now: Instant) {
-        let is_doubtful = self.told.generations() == Generations::Ignored
+        let is_doubtful = self.generations() != Generations::Kept
             && self.journal.is_waiting()
             && self.told.listed_at().is_some_and(|at| now >= at + LIST);
         let pause = match (self.told.needs_list(), is_doubtful) {
@@ -430,7 +475,7 @@ impl AgentTask {
         let wall = settings.environment.wall();
         let decisions = desired(view, &agent, wall, &*settings.zones);
         let plugins = self.told.plugins(now);
-        let generations = self.told.generations();
+        let generations = self.generations();
         let mut journal = self.journal.draft();
         let mut sendings = Vec::new();
         let mut bytes = 0;
@@ -475,10 +520,12 @@ impl AgentTask {
                 continue;
             }
             bytes += if is_new { body.bytes.len() } else { 0 };
+            // What an agent without generations has done already, it must not be sent again.
+            let is_known = generations == Generations::Kept || observed.is_some();
             let is_due = |id: &str| {
                 let flights = lock(&self.flights);
                 let flight = flights.get(plugin).filter(|flight| flight.message_id == id);
-                flight.is_none_or(|flight| now >= flight.resend_at)
+                is_known && flight.is_none_or(|flight| now >= flight.resend_at)
             };
             sendings.extend(carry_out(&mut journal, plugin, decision, body, next, wall, is_due));
         }

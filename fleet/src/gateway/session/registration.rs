@@ -135,7 +135,9 @@ async fn register(
     }
     let message = match first {
         Ok(Ok(Some(message))) => message,
-        Ok(Ok(None) | Err(_)) => return Err(Ending::Closed),
+        Ok(Ok(None)) => return Err(Ending::Closed),
+        // The frame cannot be decoded, or the connection broke and the status reaches nobody.
+        Ok(Err(status)) => return Err(Ending::Status(status)),
         Err(_elapsed) => {
             return Err(Ending::Status(refusal(
                 Code::DeadlineExceeded,

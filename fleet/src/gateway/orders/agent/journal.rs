@@ -12,12 +12,21 @@ use tonic::Status;
 use super::super::environment::Environment;
 use super::super::removed;
 use crate::chain::Chain;
-use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
+use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError, bounds};
 use crate::records::journal::{JournalRecord, OrderRecord};
 use crate::records::{self, RecordError, Versioned};
 
 /// Most plugins of one journal.
 const PLUGINS: usize = super::super::observed::PLUGINS;
+
+/// Most plugins of one agent whose events have a place of their own in the log. Those of further ones
+/// share one, so that an agent with names without number fills nobody's disk.
+const TOLD: usize = PLUGINS;
+
+/// For how many days a plugin that tells nothing keeps its place: its last entry has left the log.
+const TOLD_DAYS: u64 = bounds::ENTRY_AGE.as_secs() / DAY + 1;
+
+const DAY: u64 = 24 * 60 * 60;
 
 /// How often a write is tried again after somebody else's.
 const TRIES: u32 = 3;
@@ -119,6 +128,11 @@ impl Journal {
             environment: self.environment.clone(),
             is_changed: false,
         }
+    }
+
+    /// Whether the events of a plugin have a place of their own in the log.
+    pub(super) fn has_told(&self, plugin: &str) -> bool {
+        self.record.told.contains_key(plugin)
     }
 
     /// The plugin whose newest order this message carries.
@@ -260,6 +274,20 @@ impl Draft {
         Some(order.clone())
     }
 
+    /// Gives the events of a plugin a place of their own in the log, if there is one; whether anything
+    /// changed.
+    pub(super) fn tells(&mut self, plugin: &str, now: Seconds) -> bool {
+        let today = now.0 / DAY;
+        let told = &mut self.record.told;
+        if !told.contains_key(plugin) && told.len() >= TOLD {
+            told.retain(|_, day| today.saturating_sub(*day) <= TOLD_DAYS);
+            if told.len() >= TOLD {
+                return false;
+            }
+        }
+        told.insert(plugin.to_owned(), today) != Some(today)
+    }
+
     /// Takes in what the agent tells of a plugin; whether anything changed.
     pub(super) fn told(&mut self, plugin: &str, told: &Told<'_>, now: Seconds) -> bool {
         let mut entry = self.entry(plugin);
@@ -270,5 +298,34 @@ impl Draft {
             record.set(&entry);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::orders::environment::Machine;
+
+    #[test]
+    fn so_many_plugins_have_a_place_for_their_events_and_one_that_is_silent_makes_room() {
+        let mut draft = Draft {
+            record: JournalRecord::default(),
+            agent: "a".to_owned(),
+            environment: Arc::new(Machine),
+            is_changed: false,
+        };
+        let day = |number: u64| Seconds(DAY * (20_000 + number));
+        for number in 0..TOLD {
+            assert!(draft.tells(&format!("p{number}"), day(0)));
+        }
+        assert!(!draft.tells("one too many", day(0)));
+        assert_eq!(draft.record.told.len(), TOLD);
+        // It tells something every day, and is written once a day.
+        assert!(!draft.tells("p0", day(0)));
+        assert!(draft.tells("p0", day(TOLD_DAYS)));
+        assert!(!draft.tells("one too many", day(TOLD_DAYS)));
+        assert!(draft.tells("one too many", day(TOLD_DAYS + 1)));
+        let names: Vec<&String> = draft.record.told.keys().collect();
+        assert_eq!(names, ["one too many", "p0"]);
     }
 }

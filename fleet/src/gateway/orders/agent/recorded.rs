@@ -9,10 +9,14 @@ use thiserror::Error;
 use crate::chain::Chain;
 use crate::ledger::{
     Appended, Bucket, EngineError, Ledger, Log, ReadError, Record, Revision, Write, WriteError,
+    bounds,
 };
 use crate::records::agent::AgentRecord;
 use crate::records::event::{EventRecord, subject};
 use crate::records::{self, RecordError, Versioned};
+
+/// Most bytes of an event's details that are kept; the rest is cut off.
+pub(super) const DETAIL_BYTES: usize = 64 << 10;
 
 /// How often at most it is recorded that an agent was seen.
 pub(super) const SEEN: Duration = Duration::from_secs(600);
@@ -116,6 +120,35 @@ pub(super) async fn change(
     }
 }
 
+/// Says why an event can never be recorded.
+pub(super) fn refused(agent: &str, id: &str, event: &PluginEventMessage) -> Option<String> {
+    let most = bounds::KEY_BYTES;
+    if id.len() > most {
+        return Some(format!(
+            "the message id has {} bytes, and at most {most} are taken",
+            id.len()
+        ));
+    }
+    let subject = subject(agent, &event.plugin_name).len();
+    (subject > most).then(|| {
+        let name = event.plugin_name.len();
+        format!("the name of the plugin has {name} bytes: with the agent's id, and with what has to be escaped, it takes {subject}, and at most {most} are taken")
+    })
+}
+
+/// Cuts what is kept of an event's details.
+pub(super) fn cut(event: &mut PluginEventMessage) {
+    if let Some(details) = &mut event.event_details {
+        // Text stays text.
+        let whole = |byte: &u8| byte & 0xc0 != 0x80;
+        let end = details.get(DETAIL_BYTES).map_or(details.len(), |next| {
+            let before = details[..DETAIL_BYTES].iter().rposition(whole).unwrap_or(0);
+            if whole(next) { DETAIL_BYTES } else { before }
+        });
+        details.truncate(end);
+    }
+}
+
 /// The last event of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Last {
@@ -123,19 +156,18 @@ pub(super) struct Last {
     pub(super) id: String,
 }
 
-/// Appends an event of an agent, unless it is the last one already. `last` is the event before,
-/// where this session knows it.
+/// Appends an event of an agent to a subject, unless it is the last one already. `last` is the event
+/// before, where this session knows it.
 ///
 /// An agent sends the events of a plugin one at a time, so only the last one can come again.
 pub(super) async fn append(
     ledger: &dyn Ledger,
-    agent: &str,
+    subject: &str,
     last: Option<Last>,
     id: &str,
     event: &PluginEventMessage,
     now: SystemTime,
 ) -> Result<Last, AppendError> {
-    let subject = subject(agent, &event.plugin_name);
     let record = EventRecord {
         version: EventRecord::VERSION,
         received: Some(now.into()),
@@ -147,18 +179,18 @@ pub(super) async fn append(
     for _ in 0..TRIES {
         let before = match known.take() {
             Some(last) => last,
-            None => last_of(ledger, &subject).await?,
+            None => last_of(ledger, subject).await?,
         };
         if before.id == id {
             return Ok(before);
         }
-        let appended = ledger.append(Log::Events, &subject, before.number, id, value.clone()).await;
+        let appended = ledger.append(Log::Events, subject, before.number, id, value.clone()).await;
         match appended {
             Ok(Appended::New(number) | Appended::Already(number)) => {
                 return Ok(Last { number, id: id.to_owned() });
             }
             Err(WriteError::Conflict { .. }) => {
-                let found = last_of(ledger, &subject).await?;
+                let found = last_of(ledger, subject).await?;
                 // Nobody else appends while this session lives.
                 if is_own && found.number > before.number && found.id != id {
                     return Err(AppendError::Stale);
@@ -167,7 +199,7 @@ pub(super) async fn append(
                 known = Some(found);
             }
             Err(error @ WriteError::Ambiguous(_)) => {
-                tracing::debug!(agent, error = %Chain(&error), "an event is appended again");
+                tracing::debug!(subject, error = %Chain(&error), "an event is appended again");
                 known = Some(before);
             }
             Err(error) => return Err(AppendError::Failed(Box::new(error))),
@@ -186,4 +218,44 @@ async fn last_of(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError
 
 fn decode(agent: &str, found: &Record) -> Result<AgentRecord, LoadError> {
     records::decode(agent, &found.value).map_err(LoadError::Record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: String, details: Vec<u8>) -> PluginEventMessage {
+        PluginEventMessage {
+            plugin_name: name,
+            event_details: Some(details),
+            ..PluginEventMessage::default()
+        }
+    }
+
+    #[test]
+    fn details_are_cut_where_a_character_begins() {
+        let kept = |text: &str| {
+            let mut event = event("p".to_owned(), text.as_bytes().to_vec());
+            cut(&mut event);
+            String::from_utf8(event.event_details.expect("details")).expect("text").len()
+        };
+        assert_eq!(kept("short"), 5);
+        assert_eq!(kept(&"x".repeat(DETAIL_BYTES)), DETAIL_BYTES);
+        assert_eq!(kept(&"x".repeat(DETAIL_BYTES + 1)), DETAIL_BYTES);
+        assert_eq!(kept(&"ä".repeat(DETAIL_BYTES)), DETAIL_BYTES);
+        assert_eq!(kept(&format!("x{}", "ä".repeat(DETAIL_BYTES))), DETAIL_BYTES - 1);
+        let mut binary = event("p".to_owned(), vec![0x80; DETAIL_BYTES + 9]);
+        cut(&mut binary);
+        assert!(binary.event_details.expect("details").len() <= DETAIL_BYTES);
+    }
+
+    #[test]
+    fn what_no_key_has_room_for_is_refused_by_name() {
+        let most = bounds::KEY_BYTES;
+        assert_eq!(refused("a", &"i".repeat(most), &event("p".to_owned(), Vec::new())), None);
+        let long = refused("a", &"i".repeat(most + 1), &event("p".to_owned(), Vec::new()));
+        assert!(long.expect("a reason").contains("message id has 513 bytes"));
+        let long = refused("a", "i", &event("p".repeat(most), Vec::new()));
+        assert!(long.expect("a reason").contains("name of the plugin has 512 bytes"));
+    }
 }

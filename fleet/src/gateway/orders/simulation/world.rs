@@ -100,6 +100,7 @@ impl World {
             environment: Arc::new(SimEnvironment(self.clone())),
             zones: Arc::new(UtcOnly),
             unknown_agents: UnknownAgents::TakenIn,
+            ..OrderSettings::default()
         };
         let ledger = Arc::new(CutLedger::new(self.ledger.clone()));
         let orders = Orders::new(ledger.clone(), settings);
