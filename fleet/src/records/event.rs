@@ -18,7 +18,14 @@ pub struct EventRecord {
     /// The encoded `PluginEventMessage`, as it came.
     #[prost(bytes = "vec", tag = "3")]
     pub event: Vec<u8>,
+    /// The ids of the events of this plugin before it, as the first 8 bytes of their SHA-256, the
+    /// newest first and at most [`BEFORE`] of them. Records of earlier gateways have none.
+    #[prost(bytes = "vec", tag = "4")]
+    pub before: Vec<u8>,
 }
+
+/// How many events before it an event remembers, so that they are recognised when they come again.
+pub const BEFORE: usize = 32;
 
 /// The subject of a plugin's events.
 #[must_use]

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use prost::Message;
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::chain::Chain;
@@ -11,7 +12,7 @@ use crate::ledger::{
     Appended, Bucket, EngineError, Ledger, Log, ReadError, Record, Revision, Write, WriteError,
 };
 use crate::records::agent::AgentRecord;
-use crate::records::event::{EventRecord, subject};
+use crate::records::event::{BEFORE, EventRecord, subject};
 use crate::records::{self, RecordError, Versioned};
 
 /// How often it is recorded that an agent was seen.
@@ -106,16 +107,29 @@ pub(super) async fn change(
 }
 
 /// The last event of a plugin.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Last {
-    pub(super) number: u64,
-    pub(super) id: String,
+    number: u64,
+    id: String,
+    /// The ids before it, as its record has them.
+    before: Vec<u8>,
 }
 
-/// Appends an event of an agent, unless it is the last one already. `last` is the event before,
-/// where this session knows it.
+/// Whether an event is new.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Age {
+    /// It is the last one of its plugin now.
+    Last(Last),
+    /// It was recorded before, and so were later ones.
+    Before,
+}
+
+/// Appends an event of an agent, unless it is there already. `last` is the event before, where this
+/// session knows it.
 ///
-/// An agent sends the events of a plugin one at a time, so only the last one can come again.
+/// An agent sends the events of a plugin one at a time. One whose acknowledgement was lost comes
+/// again; an agent that was killed may send several again that were acknowledged, because it notes
+/// that lazily.
 pub(super) async fn append(
     ledger: &dyn Ledger,
     agent: &str,
@@ -123,14 +137,9 @@ pub(super) async fn append(
     id: &str,
     event: &PluginEventMessage,
     now: SystemTime,
-) -> Result<Last, AppendError> {
+) -> Result<Age, AppendError> {
     let subject = subject(agent, &event.plugin_name);
-    let record = EventRecord {
-        version: EventRecord::VERSION,
-        received: Some(now.into()),
-        event: event.encode_to_vec(),
-    };
-    let value: bytes::Bytes = record.encode_to_vec().into();
+    let event = event.encode_to_vec();
     let is_own = last.is_some();
     let mut known = last;
     for _ in 0..TRIES {
@@ -139,12 +148,24 @@ pub(super) async fn append(
             None => last_of(ledger, &subject).await?,
         };
         if before.id == id {
-            return Ok(before);
+            return Ok(Age::Last(before));
         }
-        let appended = ledger.append(Log::Events, &subject, before.number, id, value.clone()).await;
+        if before.is_after(id) {
+            return Ok(Age::Before);
+        }
+        let record = EventRecord {
+            version: EventRecord::VERSION,
+            received: Some(now.into()),
+            event: event.clone(),
+            before: before.with_itself(),
+        };
+        let value = record.encode_to_vec().into();
+        let appended = ledger.append(Log::Events, &subject, before.number, id, value).await;
         match appended {
+            // What was known of those before it was read when it was old.
+            Ok(Appended::Already(number)) if number != before.number.saturating_add(1) => {}
             Ok(Appended::New(number) | Appended::Already(number)) => {
-                return Ok(Last { number, id: id.to_owned() });
+                return Ok(Age::Last(Last { number, id: id.to_owned(), before: record.before }));
             }
             Err(WriteError::Conflict { .. }) => {
                 let found = last_of(ledger, &subject).await?;
@@ -169,8 +190,38 @@ pub(super) async fn append(
 async fn last_of(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError> {
     let last = ledger.last(Log::Events, subject).await;
     let last = last.map_err(|error| AppendError::Failed(Box::new(error)))?;
-    let last = last.map(|entry| Last { number: entry.number, id: entry.id });
-    Ok(last.unwrap_or(Last { number: 0, id: String::new() }))
+    let Some(entry) = last else { return Ok(Last::default()) };
+    // One that cannot be read names none before it.
+    let record = records::decode::<EventRecord>(subject, &entry.value).unwrap_or_default();
+    Ok(Last { number: entry.number, id: entry.id, before: record.before })
+}
+
+/// What is remembered of an id.
+fn shortened(id: &str) -> [u8; 8] {
+    let digest: [u8; 32] = Sha256::digest(id.as_bytes()).into();
+    let [a, b, c, d, e, f, g, h, ..] = digest;
+    [a, b, c, d, e, f, g, h]
+}
+
+// === impl Last ===
+
+impl Last {
+    /// Whether the event with this id is one of those before.
+    fn is_after(&self, id: &str) -> bool {
+        let id = shortened(id);
+        self.before.chunks_exact(id.len()).any(|before| before == id)
+    }
+
+    /// The ids before the next event.
+    fn with_itself(&self) -> Vec<u8> {
+        if self.id.is_empty() {
+            return Vec::new();
+        }
+        let id = shortened(&self.id);
+        let mut before = [&id[..], &self.before].concat();
+        before.truncate(BEFORE * id.len());
+        before
+    }
 }
 
 fn decode(agent: &str, found: &Record) -> Result<AgentRecord, LoadError> {

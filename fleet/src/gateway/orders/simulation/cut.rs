@@ -1,12 +1,15 @@
-//! A way to the ledger that can be cut.
+//! A way to the ledger that can be cut, and that the laws watch.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use super::laws::Laws;
+use crate::gateway::orders::removed::{self, Guard};
 use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
     Write, WriteError,
@@ -16,7 +19,10 @@ use crate::ledger::{
 /// receivers in an order that no seed decides.
 pub(super) struct CutLedger {
     inner: MemoryLedger,
+    laws: Arc<Laws>,
     is_cut: AtomicBool,
+    /// Ids of entries that were made unlike each other.
+    appended: AtomicU64,
     quiet: watch::Sender<u64>,
 }
 
@@ -26,8 +32,9 @@ const TRIED: Duration = Duration::from_millis(300);
 // === impl CutLedger ===
 
 impl CutLedger {
-    pub(super) fn new(inner: MemoryLedger) -> Self {
-        Self { inner, is_cut: AtomicBool::new(false), quiet: watch::Sender::new(0) }
+    pub(super) fn new(inner: MemoryLedger, laws: Arc<Laws>) -> Self {
+        let (is_cut, quiet) = (AtomicBool::new(false), watch::Sender::new(0));
+        Self { inner, laws, is_cut, appended: AtomicU64::new(0), quiet }
     }
 
     pub(super) fn cut(&self, is_cut: bool) {
@@ -55,12 +62,28 @@ impl CutLedger {
 impl Ledger for CutLedger {
     async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Record>, ReadError> {
         self.readable().await?;
-        self.inner.get(bucket, key).await
+        let found = self.inner.get(bucket, key).await;
+        if bucket == Bucket::Journal {
+            self.laws.look_at_journal(key);
+        }
+        found
     }
 
     async fn write(&self, bucket: Bucket, batch: Vec<Write>) -> Result<Revision, WriteError> {
+        let journals: Vec<String> = if bucket == Bucket::Journal {
+            batch.iter().map(|write| write.key.clone()).collect()
+        } else {
+            Vec::new()
+        };
+        for write in batch.iter().filter(|_| !journals.is_empty()) {
+            self.laws.recording(&write.key, write.value.as_deref().unwrap_or_default());
+        }
         self.writable().await?;
-        self.inner.write(bucket, batch).await
+        let written = self.inner.write(bucket, batch).await;
+        for agent in &journals {
+            self.laws.look_at_journal(agent);
+        }
+        written
     }
 
     async fn scan(
@@ -93,7 +116,14 @@ impl Ledger for CutLedger {
         value: Bytes,
     ) -> Result<Appended, WriteError> {
         self.writable().await?;
-        self.inner.append(log, subject, last, id, value).await
+        if removed::is(Guard::SameId) {
+            // No two entries have the same id, so that none is recognised.
+            let id = format!("{id}#{}", self.appended.fetch_add(1, Ordering::Relaxed));
+            return self.inner.append(log, subject, last, &id, value).await;
+        }
+        let appended = self.inner.append(log, subject, last, id, value).await;
+        self.laws.trace(|| format!("{subject}: {id} after {last}: {appended:?}"));
+        appended
     }
 
     async fn last(&self, log: Log, subject: &str) -> Result<Option<Entry>, ReadError> {
