@@ -22,6 +22,7 @@
 mod cut;
 mod google;
 mod guards;
+mod interleavings;
 mod laws;
 mod line;
 mod link;

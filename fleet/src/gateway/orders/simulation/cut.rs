@@ -1,7 +1,7 @@
 //! A way to the ledger that can be cut, and that the laws watch.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,10 +20,22 @@ use crate::ledger::{
 pub(super) struct CutLedger {
     inner: MemoryLedger,
     laws: Arc<Laws>,
-    is_cut: AtomicBool,
+    cut: AtomicU8,
     /// Ids of entries that were made unlike each other.
     appended: AtomicU64,
     quiet: watch::Sender<u64>,
+}
+
+/// What a gateway does not reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Cut {
+    /// It reaches everything.
+    Nothing,
+    /// Its view grows old, and journals are written as ever: they are in another place.
+    Configuration,
+    /// It reaches nothing.
+    Everything,
 }
 
 /// How long it takes to find out that the ledger cannot be reached.
@@ -33,35 +45,38 @@ const TRIED: Duration = Duration::from_millis(300);
 
 impl CutLedger {
     pub(super) fn new(inner: MemoryLedger, laws: Arc<Laws>) -> Self {
-        let (is_cut, quiet) = (AtomicBool::new(false), watch::Sender::new(0));
-        Self { inner, laws, is_cut, appended: AtomicU64::new(0), quiet }
+        let (cut, quiet) = (AtomicU8::new(Cut::Nothing as u8), watch::Sender::new(0));
+        Self { inner, laws, cut, appended: AtomicU64::new(0), quiet }
     }
 
-    pub(super) fn cut(&self, is_cut: bool) {
-        self.is_cut.store(is_cut, Ordering::Relaxed);
+    pub(super) fn cut(&self, cut: Cut) {
+        self.cut.store(cut as u8, Ordering::Relaxed);
     }
 
-    async fn reach(&self) -> Result<(), &'static str> {
-        if !self.is_cut.load(Ordering::Relaxed) {
+    async fn reach(&self, bucket: Option<Bucket>) -> Result<(), &'static str> {
+        let cut = self.cut.load(Ordering::Relaxed);
+        let is_reached = cut == Cut::Nothing as u8
+            || (cut == Cut::Configuration as u8 && bucket != Some(Bucket::Configuration));
+        if is_reached {
             return Ok(());
         }
         tokio::time::sleep(TRIED).await;
         Err("the ledger cannot be reached")
     }
 
-    async fn readable(&self) -> Result<(), ReadError> {
-        self.reach().await.map_err(|error| ReadError::Unavailable(error.into()))
+    async fn readable(&self, bucket: Option<Bucket>) -> Result<(), ReadError> {
+        self.reach(bucket).await.map_err(|error| ReadError::Unavailable(error.into()))
     }
 
-    async fn writable(&self) -> Result<(), WriteError> {
-        self.reach().await.map_err(|error| WriteError::Refused(error.into()))
+    async fn writable(&self, bucket: Option<Bucket>) -> Result<(), WriteError> {
+        self.reach(bucket).await.map_err(|error| WriteError::Refused(error.into()))
     }
 }
 
 #[async_trait]
 impl Ledger for CutLedger {
     async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Record>, ReadError> {
-        self.readable().await?;
+        self.readable(Some(bucket)).await?;
         let found = self.inner.get(bucket, key).await;
         if bucket == Bucket::Journal {
             self.laws.look_at_journal(key);
@@ -78,7 +93,7 @@ impl Ledger for CutLedger {
         for write in batch.iter().filter(|_| !journals.is_empty()) {
             self.laws.recording(&write.key, write.value.as_deref().unwrap_or_default());
         }
-        self.writable().await?;
+        self.writable(Some(bucket)).await?;
         let written = self.inner.write(bucket, batch).await;
         for agent in &journals {
             self.laws.look_at_journal(agent);
@@ -93,7 +108,7 @@ impl Ledger for CutLedger {
         next: Option<&str>,
         limit: usize,
     ) -> Result<Page, ReadError> {
-        self.readable().await?;
+        self.readable(Some(bucket)).await?;
         self.inner.scan(bucket, prefix, next, limit).await
     }
 
@@ -103,7 +118,7 @@ impl Ledger for CutLedger {
         after: Revision,
         at_least: Revision,
     ) -> Result<Changes, ReadError> {
-        self.readable().await?;
+        self.readable(Some(bucket)).await?;
         self.inner.changes(bucket, after, at_least).await
     }
 
@@ -115,7 +130,7 @@ impl Ledger for CutLedger {
         id: &str,
         value: Bytes,
     ) -> Result<Appended, WriteError> {
-        self.writable().await?;
+        self.writable(None).await?;
         if removed::is(Guard::SameId) {
             // No two entries have the same id, so that none is recognised.
             let id = format!("{id}#{}", self.appended.fetch_add(1, Ordering::Relaxed));
@@ -127,7 +142,7 @@ impl Ledger for CutLedger {
     }
 
     async fn last(&self, log: Log, subject: &str) -> Result<Option<Entry>, ReadError> {
-        self.readable().await?;
+        self.readable(None).await?;
         self.inner.last(log, subject).await
     }
 
@@ -138,7 +153,7 @@ impl Ledger for CutLedger {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Entry>, ReadError> {
-        self.readable().await?;
+        self.readable(None).await?;
         self.inner.read(log, prefix, after, limit).await
     }
 

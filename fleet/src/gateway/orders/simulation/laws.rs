@@ -38,6 +38,8 @@ struct Seen {
     installed: BTreeSet<(String, String)>,
     /// When the newest session of each agent had fenced the one before, and its stream.
     fenced: BTreeMap<String, (u64, Instant)>,
+    /// The newest order of a plugin that was handed to a stream.
+    sent: BTreeMap<(u64, String), u64>,
     /// The newest order that an agent took of a plugin.
     taken: BTreeMap<(String, String), u64>,
     broken: Option<String>,
@@ -56,7 +58,6 @@ struct Recorded {
     plugin: String,
     target: Target,
     generation: u64,
-    session: String,
     at: Instant,
 }
 
@@ -141,7 +142,6 @@ impl Laws {
                 plugin: plugin.clone(),
                 target: target.clone(),
                 generation: order.generation,
-                session: journal.session.clone(),
                 at: Instant::now(),
             };
             let seen = &mut *lock(&self.seen);
@@ -197,12 +197,9 @@ impl Laws {
         self.trace(|| format!("{agent} {plugin} {target:?} leaves as {id} on {stream}"));
         self.wanted(agent, plugin, target, "sent");
         self.look_at_journal(agent);
-        let newest = self.journal(agent).and_then(|journal| {
-            let order = journal.plugins.get(plugin)?.order.as_ref()?;
-            Some(order.message_id.clone())
-        });
-        let newest = newest.and_then(|id| Some((self.order(&id)?, id)));
-        let seen = lock(&self.seen);
+        let mut seen = lock(&self.seen);
+        let sent = seen.sent.entry((stream, plugin.clone())).or_insert(0);
+        let newest = std::mem::replace(sent, order.generation.max(*sent));
         let broken = if order.agent != agent {
             Some(format!("{agent} was sent {id}, an order of {}", order.agent))
         } else if !seen.durable.contains(id) {
@@ -216,12 +213,9 @@ impl Laws {
             && order.at > *at
         {
             Some(format!("{agent} was sent {id}, a new order of a session that was replaced"))
-        } else if let Some((newest, newest_id)) = newest
-            && newest_id != *id
-            && newest.session == order.session
-            && newest.at > order.at
-        {
-            Some(format!("{agent} was sent {id}, which {newest_id} had superseded"))
+        } else if order.generation < newest {
+            let generation = order.generation;
+            Some(format!("{agent} was sent {generation} of {plugin} after {newest}, on one stream"))
         } else {
             None
         };

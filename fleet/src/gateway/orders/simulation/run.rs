@@ -19,8 +19,11 @@ use crate::lock::lock;
 use crate::records::event::subject;
 
 /// How long the faults last, and the calm after them.
-const NOISE: Duration = Duration::from_secs(60);
+const NOISE: Duration = Duration::from_secs(50);
 const CALM: Duration = Duration::from_secs(400);
+
+/// Pauses between looks whether everything came to rest.
+const LOOK: Duration = Duration::from_secs(8);
 
 /// A law that does not hold.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ pub(super) async fn live(seed: u64, faults: Faults) -> Result<(), Broken> {
     // Most come to rest soon; only a run that does not waits for all of it.
     let late = Instant::now() + CALM;
     let checked = loop {
-        tokio::time::sleep(CALM / 20).await;
+        tokio::time::sleep(LOOK).await;
         let checked = check(&world, &agents).await;
         if checked.is_ok() || world.laws.broken().is_some() || Instant::now() >= late {
             break checked;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cut::Cut;
 use super::world::{GATEWAYS, World};
 use crate::ledger::{Bucket, Ledger, Write};
 
@@ -19,6 +20,9 @@ pub(super) async fn happens(world: Arc<World>) {
 async fn kills(world: &Arc<World>) {
     while !world.is_calm() {
         tokio::time::sleep(Duration::from_secs(3) + world.time(Duration::from_secs(20))).await;
+        if world.is_calm() {
+            return;
+        }
         let at = usize::try_from(world.below(GATEWAYS as u64)).unwrap_or(0);
         world.replace(at);
     }
@@ -29,10 +33,11 @@ async fn cuts(world: &Arc<World>) {
     while !world.is_calm() {
         tokio::time::sleep(world.time(Duration::from_secs(10))).await;
         let (at, gateway) = world.any_gateway();
-        world.trace(|| format!("gateway {at} is cut off"));
-        gateway.ledger.cut(true);
+        let cut = if world.below(2) == 0 { Cut::Everything } else { Cut::Configuration };
+        world.trace(|| format!("gateway {at} is cut off from {cut:?}"));
+        gateway.ledger.cut(cut);
         tokio::time::sleep(Duration::from_secs(2) + world.time(Duration::from_secs(15))).await;
-        gateway.ledger.cut(false);
+        gateway.ledger.cut(Cut::Nothing);
     }
 }
 
@@ -42,7 +47,7 @@ async fn losses(world: &Arc<World>) {
     if world.below(3) != 0 {
         return;
     }
-    tokio::time::sleep(Duration::from_secs(20) + world.time(Duration::from_secs(35))).await;
+    tokio::time::sleep(Duration::from_secs(15) + world.time(Duration::from_secs(30))).await;
     world.trace(|| "THE JOURNALS ARE LOST".to_owned());
     for at in 0..GATEWAYS {
         world.stop(at);
