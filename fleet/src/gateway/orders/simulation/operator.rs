@@ -22,9 +22,11 @@ const REVISIONS: [&str; 3] = ["1", "2", "3"];
 pub(super) async fn work(world: Arc<World>) {
     let mut view = View::default();
     world.laws.configures(&view);
+    let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
     let template = ConfigurePlugin {
         plugin: Some(Plugin { entry_point: "bin/plugin".to_owned(), ..Plugin::default() }),
-        manifest: Some(Manifest::default()),
+        // What processes use is not looked at.
+        manifest: Some(Manifest { metrics_interval: seconds(300), ..Manifest::default() }),
         ..ConfigurePlugin::default()
     };
     for plugin in PLUGINS {

@@ -33,6 +33,9 @@ use crate::lock::lock;
 /// How long a new revision is on trial.
 const PROBATION: Duration = Duration::from_secs(6);
 
+/// How often processes are asked how they are: seldom, because they are always well.
+const HEALTH: Duration = Duration::from_secs(300);
+
 /// Longest pause of an owner.
 const OWNER: Duration = Duration::from_secs(20);
 
@@ -70,6 +73,7 @@ impl Ours {
     pub(super) fn start(world: &Arc<World>, id: &str) -> Self {
         let mut harness = Harness::asleep();
         harness.settings.policy.probation = PROBATION;
+        harness.settings.health.interval = HEALTH;
         let witness = Arc::new(Witness {
             world: world.clone(),
             agent: id.to_owned(),

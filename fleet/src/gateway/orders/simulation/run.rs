@@ -19,7 +19,7 @@ use crate::lock::lock;
 use crate::records::event::subject;
 
 /// How long the faults last, and the calm after them.
-const NOISE: Duration = Duration::from_secs(50);
+const NOISE: Duration = Duration::from_secs(45);
 const CALM: Duration = Duration::from_secs(400);
 
 /// Pauses between looks whether everything came to rest.
@@ -48,7 +48,10 @@ pub(super) async fn live(seed: u64, faults: Faults) -> Result<(), Broken> {
     let world = World::new(seed, faults);
     let [public, ours @ ..] = AGENTS;
     let google = Google::start(&world, public);
-    let ours = ours.iter().map(|id| Ours::start(&world, id)).collect();
+    // A second one costs as much as everything else, and finds what the first one finds in another
+    // seed: but for what gateways make of two.
+    let number = if seed.is_multiple_of(5) { ours.len() } else { 1 };
+    let ours = ours.iter().take(number).map(|id| Ours::start(&world, id)).collect();
     let agents = Agents { google, ours };
     let operator = tokio::spawn(operator::work(world.clone()));
     let trouble = tokio::spawn(trouble::happens(world.clone()));
