@@ -16,7 +16,7 @@ use guest_agent_proto::agent_controlplane::{
 use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
 use guest_fleet_core::desired::desired;
-use guest_fleet_core::journal::{self as core_journal, Generations, Next, Observed};
+use guest_fleet_core::journal::{self as core_journal, Generations, Next};
 use guest_fleet_core::view::Target;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -279,19 +279,18 @@ impl AgentTask {
     async fn event(&mut self, id: &str, event: PluginEventMessage) -> Result<(), Refused> {
         let last = self.last_events.get(&event.plugin_name).cloned();
         let agent = &*self.session.resource;
-        let appended =
-            recorded::append(&*self.shared.ledger, agent, last, id, &event, self.shared.now())
-                .await;
+        let ledger = &*self.shared.ledger;
+        let appended = recorded::append(ledger, agent, last, id, &event, self.shared.now()).await;
         if appended.is_err() && removed::is(Guard::EventRecorded) {
             return Ok(());
         }
         let appended = appended.map_err(|error| match error {
-                recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
-                recorded::AppendError::Failed(error) => {
-                    tracing::warn!(resource = agent, error = %Chain(&*error), "an event was not recorded");
-                    Refused::Message(unavailable("the ledger did not take it"))
-                }
-            })?;
+            recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
+            recorded::AppendError::Failed(error) => {
+                tracing::warn!(resource = agent, error = %Chain(&*error), "an event was not recorded");
+                Refused::Message(unavailable("the ledger did not take it"))
+            }
+        })?;
         let last = match appended {
             recorded::Age::Last(last) => last,
             // The journal took it when it came first.
@@ -458,11 +457,7 @@ impl AgentTask {
             };
             let mut observed = self.told.plugin(plugins.as_ref(), plugin);
             if removed::is(Guard::RemoveWhatIsThere) && decision.target == Target::Absent {
-                observed = Some(Observed {
-                    is_local: false,
-                    pending: Some(String::new()),
-                    ..observed.unwrap_or_default()
-                });
+                observed.get_or_insert_default().pending = Some(String::new());
             }
             let next = core_journal::next(
                 decision,

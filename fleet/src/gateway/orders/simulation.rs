@@ -29,6 +29,7 @@ mod link;
 mod operator;
 mod ours;
 mod run;
+mod trace;
 mod trouble;
 mod world;
 
@@ -97,7 +98,7 @@ fn what_is_wanted_comes_about_through_all_faults() {
     };
     let failed = failed(seeds);
     let Some((seed, _)) = failed.first() else { return };
-    let trace = world::traced(|| run(*seed));
+    let trace = trace::traced(|| run(*seed));
     println!("the trace of seed {seed}:\n{}", trace.join("\n"));
     for (seed, broken) in &failed {
         println!("seed {seed}: {broken}");
@@ -110,7 +111,7 @@ fn what_is_wanted_comes_about_through_all_faults() {
 #[test]
 fn a_seed_gives_the_same_run_twice() {
     for seed in 0..6 {
-        let outcome = |_| world::traced(|| run(seed));
+        let outcome = |_| trace::traced(|| run(seed));
         let [first, second] = [0, 1].map(outcome);
         assert!(first.len() > 30, "{}", first.len());
         assert_eq!(first, second, "seed {seed}");

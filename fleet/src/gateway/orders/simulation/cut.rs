@@ -21,6 +21,9 @@ pub(super) struct CutLedger {
     inner: MemoryLedger,
     laws: Arc<Laws>,
     cut: AtomicU8,
+    /// How long the answer to a write of a journal takes beyond the ledger's own time, in
+    /// milliseconds.
+    slow: AtomicU64,
     /// Ids of entries that were made unlike each other.
     appended: AtomicU64,
     quiet: watch::Sender<u64>,
@@ -46,7 +49,13 @@ const TRIED: Duration = Duration::from_millis(300);
 impl CutLedger {
     pub(super) fn new(inner: MemoryLedger, laws: Arc<Laws>) -> Self {
         let (cut, quiet) = (AtomicU8::new(Cut::Nothing as u8), watch::Sender::new(0));
-        Self { inner, laws, cut, appended: AtomicU64::new(0), quiet }
+        let (slow, appended) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { inner, laws, cut, slow, appended, quiet }
+    }
+
+    /// How long the answers to writes of journals take from now on, beyond the ledger's own time.
+    pub(super) fn slow_down(&self, by: Duration) {
+        self.slow.store(u64::try_from(by.as_millis()).unwrap_or(0), Ordering::Relaxed);
     }
 
     pub(super) fn cut(&self, cut: Cut) {
@@ -97,6 +106,10 @@ impl Ledger for CutLedger {
         let written = self.inner.write(bucket, batch).await;
         for agent in &journals {
             self.laws.look_at_journal(agent);
+        }
+        let slow = self.slow.load(Ordering::Relaxed);
+        if slow > 0 && !journals.is_empty() {
+            tokio::time::sleep(Duration::from_millis(slow)).await;
         }
         written
     }

@@ -12,7 +12,7 @@ use guest_fleet_core::view::{Target, View};
 use prost::Message;
 use tokio::time::Instant;
 
-use super::world::trace;
+use super::trace::trace;
 use crate::gateway::messages;
 use crate::gateway::orders::AGE_MAX;
 use crate::ledger::{Bucket, MemoryLedger};

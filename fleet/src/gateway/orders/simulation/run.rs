@@ -19,7 +19,7 @@ use crate::lock::lock;
 use crate::records::event::subject;
 
 /// How long the faults last, and the calm after them.
-const NOISE: Duration = Duration::from_secs(45);
+const NOISE: Duration = Duration::from_secs(40);
 const CALM: Duration = Duration::from_secs(400);
 
 /// Pauses between looks whether everything came to rest.

@@ -1,5 +1,5 @@
 //! What goes wrong with gateways and the ledger: processes that are killed, a ledger that a gateway
-//! does not reach, journals that are lost.
+//! does not reach or that is slow, journals that are lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,9 @@ use crate::ledger::{Bucket, Ledger, Write};
 
 /// How far clocks are set back where the journals are lost: further than a run is long.
 const SET_BACK: Duration = Duration::from_secs(3600);
+
+/// Longest that a slow ledger makes a session wait for its journal: a view grows old meanwhile.
+const SLOW: Duration = Duration::from_secs(6);
 
 /// Lets things go wrong until it is calm.
 pub(super) async fn happens(world: Arc<World>) {
@@ -36,8 +39,10 @@ async fn cuts(world: &Arc<World>) {
         let cut = if world.below(2) == 0 { Cut::Everything } else { Cut::Configuration };
         world.trace(|| format!("gateway {at} is cut off from {cut:?}"));
         gateway.ledger.cut(cut);
+        gateway.ledger.slow_down(world.time(SLOW));
         tokio::time::sleep(Duration::from_secs(2) + world.time(Duration::from_secs(15))).await;
         gateway.ledger.cut(Cut::Nothing);
+        gateway.ledger.slow_down(Duration::ZERO);
     }
 }
 

@@ -1,6 +1,5 @@
 //! What the tasks of one run share: the ledger, the gateways, chance, and the laws.
 
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cut::CutLedger;
 use super::laws::Laws;
+use super::trace::trace;
 use crate::gateway::orders::{Environment, OrderSettings, Orders, UnknownAgents};
 use crate::ledger::{Bucket, Faults, MemoryLedger};
 use crate::lock::lock;
@@ -39,7 +39,8 @@ pub(super) struct World {
     begun: Instant,
 }
 
-/// A gateway, and its way to the ledger.
+/// A process of the fleet: a gateway, and its way to the ledger. What else a process does, such as
+/// folding the index, belongs here and dies with it.
 #[derive(Clone)]
 pub(super) struct Gateway {
     pub(super) orders: Arc<Orders>,
@@ -49,26 +50,6 @@ pub(super) struct Gateway {
 }
 
 struct SimEnvironment(Arc<World>);
-
-thread_local! {
-    static TRACE: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
-}
-
-/// What happens in a run, for comparing two and for explaining one.
-pub(super) fn traced<T>(run: impl FnOnce() -> T) -> Vec<String> {
-    TRACE.set(Some(Vec::new()));
-    run();
-    TRACE.take().unwrap_or_default()
-}
-
-/// Notes what happens, if somebody wants to know.
-pub(super) fn trace(begun: Instant, what: impl FnOnce() -> String) {
-    TRACE.with_borrow_mut(|trace| {
-        if let Some(trace) = trace {
-            trace.push(format!("{:?} {}", begun.elapsed(), what()));
-        }
-    });
-}
 
 // === impl World ===
 
