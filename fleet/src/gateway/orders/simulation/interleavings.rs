@@ -261,7 +261,7 @@ async fn an_order_of_a_process_that_was_stopped_before_it_sent_it_does_not_leave
     // With a view that is younger it is sent, as it was recorded.
     pass(5).await;
     let again = stream.sent();
-    assert!(again.iter().any(|frame| *frame == order.frame), "{again:?}");
+    assert!(again.contains(&order.frame), "{again:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,7 +303,7 @@ async fn an_agent_that_returns_after_a_withdrawal_is_not_given_the_order() {
     assign(&ledger).await;
     pass(5).await;
     let sent = returned.sent();
-    assert!(sent.iter().any(|frame| *frame == order.frame), "{sent:?}");
+    assert!(sent.contains(&order.frame), "{sent:?}");
 }
 
 #[async_trait]

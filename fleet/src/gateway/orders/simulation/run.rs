@@ -35,10 +35,13 @@ struct Agents {
     ours: Vec<Ours>,
 }
 
+/// Whether an agent has what is wanted of a plugin.
+type Has<'a> = Box<dyn Fn(&str, &Target) -> bool + 'a>;
+
 /// What is looked at of an agent in the end.
 struct Agent<'a> {
     id: &'a str,
-    has: Box<dyn Fn(&str, &Target) -> bool + 'a>,
+    has: Has<'a>,
     shown: String,
     events: Vec<(String, String)>,
 }
