@@ -17,12 +17,14 @@ use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
 use guest_fleet_core::desired::desired;
 use guest_fleet_core::journal::{self as core_journal, Generations, Next};
+use guest_fleet_core::view::Target;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::compose;
 use super::observed::{self, Told};
+use super::removed::{self, Guard};
 use super::shared::{Shared, UnknownAgents, unavailable};
 use super::told::told;
 use super::view::Known;
@@ -312,15 +314,18 @@ impl AgentTask {
         let place = if self.journal.has_told(&plugin) { plugin.as_str() } else { "" };
         let last = self.last_events.get(place).cloned();
         let subject = subject(&agent, place);
-        let appended = recorded::append(&*self.shared.ledger, &subject, last, id, &event, self.shared.now())
-            .await
-            .map_err(|error| match error {
-                recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
-                recorded::AppendError::Failed(error) => {
-                    tracing::warn!(resource = %agent, error = %Chain(&*error), "an event was not recorded");
-                    Refused::Message(unavailable("the ledger did not take it"))
-                }
-            })?;
+        let ledger = &*self.shared.ledger;
+        let appended = recorded::append(ledger, &subject, last, id, &event, self.shared.now()).await;
+        if appended.is_err() && removed::is(Guard::EventRecorded) {
+            return Ok(());
+        }
+        let appended = appended.map_err(|error| match error {
+            recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
+            recorded::AppendError::Failed(error) => {
+                tracing::warn!(resource = %agent, error = %Chain(&*error), "an event was not recorded");
+                Refused::Message(unavailable("the ledger did not take it"))
+            }
+        })?;
         if self.last_events.len() >= observed::PLUGINS {
             self.last_events.clear();
         }
@@ -418,7 +423,9 @@ impl AgentTask {
             Err(SaveError::Failed) => return Ok(now + RESEND),
         };
         // The journal took time.
-        if known.as_of.is_some_and(|as_of| self.shared.views.is_fresh(as_of)) {
+        if known.as_of.is_some_and(|as_of| self.shared.views.is_fresh(as_of))
+            || removed::is(Guard::ViewAgeAfterJournal)
+        {
             for sending in sendings {
                 self.hand_over(sending, &known, now)?;
             }
@@ -482,7 +489,8 @@ impl AgentTask {
         let mut more = false;
         // What may not be handed over any more, or was settled by an event, is not waited for either.
         lock(&self.flights).retain(|plugin, flight| {
-            decisions.get(plugin).is_some_and(|decision| decision.permission.is_go())
+            (decisions.get(plugin).is_some_and(|decision| decision.permission.is_go())
+                || removed::is(Guard::Supersede))
                 && journal.is_unanswered(plugin, &flight.message_id)
         });
         for (plugin, decision) in &decisions {
@@ -500,7 +508,10 @@ impl AgentTask {
                     continue;
                 }
             };
-            let observed = self.told.plugin(plugins.as_ref(), plugin);
+            let mut observed = self.told.plugin(plugins.as_ref(), plugin);
+            if removed::is(Guard::RemoveWhatIsThere) && decision.target == Target::Absent {
+                observed.get_or_insert_default().pending = Some(String::new());
+            }
             let next = core_journal::next(
                 decision,
                 &body.digest,
@@ -529,6 +540,16 @@ impl AgentTask {
             };
             sendings.extend(carry_out(&mut journal, plugin, decision, body, next, wall, is_due));
         }
+        if removed::is(Guard::Supersede) {
+            sendings.extend(
+                journal.names().iter().filter_map(|plugin| sending::again(&journal, plugin)),
+            );
+        }
+        if removed::is(Guard::JournalFirst) {
+            for sending in sendings.drain(..) {
+                drop(self.hand_over(sending, known, now));
+            }
+        }
         self.journal.save(journal).await?;
         Ok((sendings, more))
     }
@@ -551,10 +572,13 @@ impl AgentTask {
         let (guarded, views) = (self.flights.clone(), self.shared.views.clone());
         let as_of = known.as_of.unwrap_or_default();
         let (guarded_plugin, guarded_id) = (plugin.clone(), message_id.clone());
+        // Asked here, because another thread may ask the guard.
+        let is_unguarded = removed::is(Guard::ViewAgeAtHandOver);
         let guard = Box::new(move || {
             let flights = lock(&guarded);
             let flight = flights.get(&guarded_plugin);
-            views.is_fresh(as_of) && flight.is_some_and(|flight| flight.message_id == guarded_id)
+            (views.is_fresh(as_of) || is_unguarded)
+                && flight.is_some_and(|flight| flight.message_id == guarded_id)
         });
         let frame = compose::frame(&message_id, generation, body);
         let is_queued = self.session.hand_over(frame, guard);

@@ -14,6 +14,7 @@ use guest_fleet_core::journal::{Generations, Observed};
 use guest_fleet_core::time::Seconds;
 use tokio::time::Instant;
 
+use super::removed;
 use crate::records::agent::AgentRecord;
 
 /// How long a report is awaited after a list, before the agent counts as one that sends none.
@@ -328,7 +329,7 @@ fn reported(plugin: &PluginReport) -> (String, Observed) {
         revision: some(&plugin.revision),
         pending: some(&plugin.pending_revision),
         digest: plugin.order_digest.as_slice().try_into().ok(),
-        generation: plugin.generation,
+        generation: if removed::is(removed::Guard::AboveReported) { 0 } else { plugin.generation },
         is_local: plugin.installation() == Installation::Local,
         is_listed: false,
     };

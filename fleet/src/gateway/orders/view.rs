@@ -99,16 +99,14 @@ impl Views {
     /// The newest view, if it is new enough to order on.
     pub(crate) fn fresh(&self) -> Option<Known> {
         let known = lock(&self.known).clone();
-        self.is_fresh(known.as_of?).then_some(known)
+        let is_unguarded = removed::is(removed::Guard::ViewAgeBeforeJournal);
+        (self.is_fresh(known.as_of?) || is_unguarded).then_some(known)
     }
 
     /// Whether a view from that moment is still new enough.
     pub(crate) fn is_fresh(&self, as_of: Duration) -> bool {
         if self.is_closed.load(Ordering::SeqCst) {
             return false;
-        }
-        if removed::is(removed::Guard::ViewAge) {
-            return true;
         }
         // A clock that went back would make an old view young: then it is not trusted.
         self.environment.since_boot().checked_sub(as_of).is_some_and(|age| age <= AGE_MAX)
