@@ -22,6 +22,8 @@ mod removed;
 mod shared;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod tests;
 mod told;
 mod view;
 

@@ -34,6 +34,7 @@ use crate::lock::lock;
 use crate::records::agent::AgentRecord;
 use crate::records::report::ReportRecord;
 use journal::{Journal, SaveError};
+use recorded::AppendError;
 use sending::{Sending, carry_out};
 
 /// How long an acknowledgement is awaited before an order is sent again.
@@ -275,17 +276,7 @@ impl AgentTask {
     /// Takes an event: first into the log, then into the journal. After a crash in between the agent
     /// sends it again, and both recognise it.
     async fn event(&mut self, id: &str, event: PluginEventMessage) -> Result<(), Refused> {
-        let last = self.last_events.get(&event.plugin_name).cloned();
-        let agent = &*self.session.resource;
-        let appended = recorded::append(&*self.shared.ledger, agent, last, id, &event, self.shared.now())
-            .await
-            .map_err(|error| match error {
-                recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
-                recorded::AppendError::Failed(error) => {
-                    tracing::warn!(resource = agent, error = %Chain(&*error), "an event was not recorded");
-                    Refused::Message(unavailable("the ledger did not take it"))
-                }
-            })?;
+        let Some(appended) = self.append(id, &event).await? else { return Ok(()) };
         if self.last_events.len() >= super::observed::PLUGINS {
             self.last_events.clear();
         }
@@ -296,6 +287,53 @@ impl AgentTask {
         let now = self.shared.settings.environment.wall();
         let plugin = event.plugin_name.as_str();
         self.journal.change(|journal| journal.told(plugin, &told, now)).await.map_err(Refused::from)
+    }
+
+    /// Appends an event to the log. `None` where it was not the last event and is there already: an
+    /// agent that was killed may have lost what it knew of several acknowledgements.
+    ///
+    /// Only a session that knows the last event of the plugin appends: its own, or one that it read
+    /// before it found that no other session took over. Otherwise a gateway that stood still would
+    /// append once more what came to the next one meanwhile.
+    async fn append(
+        &mut self,
+        id: &str,
+        event: &PluginEventMessage,
+    ) -> Result<Option<recorded::Last>, Refused> {
+        let ledger = self.shared.ledger.clone();
+        let agent = self.session.resource.clone();
+        let failed = |error: AppendError| {
+            tracing::warn!(resource = %agent, error = %Chain(&error), "an event was not recorded");
+            Refused::Message(unavailable("the ledger did not take it"))
+        };
+        let mut known = self.last_events.get(&event.plugin_name).cloned();
+        for _ in 0..recorded::TRIES {
+            let last = match known.take() {
+                Some(last) => last,
+                None => {
+                    let read = recorded::last(&*ledger, &agent, &event.plugin_name).await;
+                    let last = read.map_err(failed)?;
+                    if last.id == id {
+                        return Ok(Some(last));
+                    }
+                    let plugin = &event.plugin_name;
+                    if recorded::is_there(&*ledger, &agent, plugin, id).await.map_err(failed)? {
+                        return Ok(None);
+                    }
+                    self.journal.hold().await?;
+                    last
+                }
+            };
+            let now = self.shared.now();
+            match recorded::append(&*ledger, &agent, last, id, event, now).await {
+                Ok(appended) => return Ok(Some(appended)),
+                // What was known is old, or went with its age, or another session took over: the
+                // journal says which.
+                Err(AppendError::Stale) => {}
+                Err(error @ AppendError::Failed(_)) => return Err(failed(error)),
+            }
+        }
+        Err(failed(AppendError::Stale))
     }
 
     /// Keeps what the agent told, if it is something new.
