@@ -49,6 +49,9 @@ const ORDERS_AT_ONCE: usize = 32;
 /// Most bytes of orders that one write of the journal adds.
 const BYTES_AT_ONCE: usize = 2 << 20;
 
+/// How soon it is looked again whether the view is from after the fence.
+const VIEW_PAUSE: Duration = Duration::from_millis(200);
+
 /// How often everything is looked at where nothing changed: holds end, windows open.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -89,6 +92,9 @@ pub(super) struct AgentTask {
     flights: Arc<Mutex<BTreeMap<String, Flight>>>,
     /// What was kept last of what the agent told.
     kept: Option<ReportRecord>,
+    /// Since when the former session of the agent gives no orders any more, on the clock since boot;
+    /// zero where there was none.
+    fenced_at: Duration,
     asked_at: Option<Instant>,
     seen_at: Instant,
 }
@@ -137,6 +143,9 @@ impl AgentTask {
         )
         .await
         .map_err(|error| unreadable(&error))?;
+        let had_former = journal.draft().fenced().is_some();
+        let since_boot = shared.settings.environment.since_boot();
+        let fenced_at = if had_former { since_boot } else { Duration::ZERO };
         Ok(Self {
             shared,
             session,
@@ -147,6 +156,7 @@ impl AgentTask {
             last_events: HashMap::new(),
             flights: Arc::default(),
             kept: None,
+            fenced_at,
             asked_at: None,
             seen_at: Instant::now(),
         })
@@ -400,6 +410,12 @@ impl AgentTask {
         self.look_after(now).await;
         // Without a fresh view nothing leaves; its renewal wakes this task.
         let Some(known) = self.shared.views.fresh() else { return Ok(now + RESEND) };
+        // The former session may have ordered on a newer view than this one, and its order must not be
+        // taken back by an older wish.
+        if known.as_of.is_none_or(|as_of| as_of < self.fenced_at) {
+            self.shared.views.want();
+            return Ok(now + VIEW_PAUSE);
+        }
         let (sendings, more) = match self.plan(&known, now).await {
             Ok(planned) => planned,
             Err(SaveError::Replaced) => return Err(journal::replaced()),
