@@ -132,6 +132,8 @@ pub(crate) fn last(directory: &Path) -> Last {
 }
 
 fn run(spec: Spec) {
+    // A test that is killed leaves nothing behind.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     tracing_subscriber::fmt()
         .with_env_filter(std::env::var("FLEET_LOG").unwrap_or_else(|_| "warn".to_owned()))
         .with_writer(std::io::stderr)
@@ -157,12 +159,7 @@ fn run(spec: Spec) {
 }
 
 /// The life of one agent, from what an earlier process left of it.
-async fn live(
-    seat: Seat,
-    endpoint: String,
-    opening: Arc<Semaphore>,
-    ending: CancellationToken,
-) {
+async fn live(seat: Seat, endpoint: String, opening: Arc<Semaphore>, ending: CancellationToken) {
     let deeds = Arc::new(deeds::Deeds::open(&seat.directory));
     let lock = StateLock::acquire(&seat.directory).unwrap();
     let turn = opening.acquire().await.unwrap();
@@ -247,10 +244,7 @@ fn ports(
 
 fn settings() -> Settings {
     Settings {
-        policy: Policy {
-            restart: RestartPolicy::default(),
-            probation: Duration::from_millis(600),
-        },
+        policy: Policy { restart: RestartPolicy::default(), probation: Duration::from_millis(600) },
         health: HealthPolicy {
             interval: Duration::from_secs(30),
             timeout: Duration::from_secs(30),

@@ -2,7 +2,7 @@
 //! hands it back whole.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -40,7 +40,38 @@ pub(crate) struct Changed {
     pub(crate) wishes: Wishes,
     /// Numbers of the audit entries of all changes.
     pub(crate) audit: Vec<u64>,
+    pub(crate) holds: Vec<Held>,
     pub(crate) dice: StdRng,
+}
+
+/// A time in which a plugin was certainly held, in seconds since the Unix epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) plugin: &'static str,
+    pub(crate) from: u64,
+    /// `None` while it lasts.
+    pub(crate) until: Option<u64>,
+}
+
+// === impl Changed ===
+
+impl Changed {
+    pub(crate) fn new(wishes: Wishes, dice: StdRng) -> Self {
+        Self { wishes, audit: Vec::new(), holds: Vec::new(), dice }
+    }
+
+    /// The wishes became the fleet's, between these times.
+    fn applied(&mut self, begun: u64, done: u64) {
+        let held = self.wishes.held();
+        let lasting = self.holds.last_mut().filter(|hold| hold.until.is_none());
+        if lasting.as_ref().map(|hold| hold.plugin) == held {
+            return;
+        }
+        if let Some(hold) = lasting {
+            hold.until = Some(begun);
+        }
+        self.holds.extend(held.map(|plugin| Held { plugin, from: done, until: None }));
+    }
 }
 
 // === impl Dice ===
@@ -54,6 +85,10 @@ impl Dice {
         self.given += 1;
         StdRng::seed_from_u64(self.seed.wrapping_mul(1_000_003).wrapping_add(self.given))
     }
+}
+
+fn seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
 fn between(dice: &mut StdRng, (from, to): (f64, f64)) -> Duration {
@@ -182,11 +217,13 @@ pub(crate) async fn apply(control: &Control, archive: &Archive, changed: &mut Ch
     let file = control.declarations();
     std::fs::write(&file, changed.wishes.declarations(archive)).unwrap();
     let arguments = ["apply", "-f", file.to_str().unwrap(), "--prune", "--yes"];
+    let begun = seconds();
     let deadline = Instant::now() + PATIENCE;
     loop {
         match control.ask(&arguments).await {
             Ok(document) => {
                 changed.audit.extend(document["audit"].as_u64());
+                changed.applied(begun, seconds());
                 return;
             }
             Err(why) => {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guest_fleet::ledger::{Bucket, Ledger, Log, bounds};
+use guest_fleet::ledger::{Bucket, Ledger, Log, ReadError, bounds};
 use guest_fleet::records;
 use guest_fleet::records::agent::AgentRecord;
 use guest_fleet::records::event::subject;
@@ -12,6 +12,7 @@ use guest_fleet_core::journal::OrderState;
 use guest_fleet_core::view::Target;
 
 use crate::agents::{Deed, Last, Told};
+use crate::chaos::Held;
 use crate::control::Control;
 use crate::crowd::Member;
 use crate::wishes::{PLUGINS, Wishes};
@@ -30,18 +31,20 @@ pub(crate) struct Ended {
 }
 
 /// The journals of all agents.
-pub(crate) async fn journals(ledger: &dyn Ledger) -> BTreeMap<String, JournalRecord> {
+pub(crate) async fn journals(
+    ledger: &dyn Ledger,
+) -> Result<BTreeMap<String, JournalRecord>, ReadError> {
     let mut journals = BTreeMap::new();
     let mut next = None;
     loop {
-        let page = ledger.scan(Bucket::Journal, "", next.as_deref(), bounds::PAGE).await.unwrap();
+        let page = ledger.scan(Bucket::Journal, "", next.as_deref(), bounds::PAGE).await?;
         for record in page.records {
             let journal = records::decode(&record.key, &record.value).unwrap();
             journals.insert(record.key, journal);
         }
         next = page.next;
         if next.is_none() {
-            return journals;
+            return Ok(journals);
         }
     }
 }
@@ -89,7 +92,8 @@ pub(crate) fn as_wished(
             let wished = wishes.of(member.site, plugin).unwrap();
             let runs = running.get(plugin).cloned();
             if runs != wished {
-                problems.push(format!("{} {plugin}: {wished:?} is wished, {runs:?} runs", member.id));
+                problems
+                    .push(format!("{} {plugin}: {wished:?} is wished, {runs:?} runs", member.id));
             }
             let entry = &journals[&member.id].plugins[plugin];
             let kept = last.generations.get(plugin).copied().unwrap_or_default();
@@ -138,6 +142,26 @@ pub(crate) fn in_order(ended: &[Ended]) -> Vec<String> {
     problems
 }
 
+/// No order was made while its plugin was held. A generation is the second in which an order was made.
+pub(crate) fn held(ended: &[Ended], holds: &[Held]) -> Vec<String> {
+    // The oldest view on which orders leave, and orders of one second that count up from it.
+    const SLACK: u64 = 5 + 3;
+
+    let mut problems = Vec::new();
+    for Ended { member, deeds, .. } in ended {
+        for deed in deeds {
+            let Deed::Taken { plugin, generation } = deed else { continue };
+            let of_it = holds.iter().filter(|hold| hold.plugin == plugin);
+            let broken = of_it.filter(|hold| {
+                *generation > hold.from + SLACK
+                    && hold.until.is_none_or(|until| *generation < until)
+            });
+            problems.extend(broken.map(|hold| format!("{}: {deed:?} in {hold:?}", member.id)));
+        }
+    }
+    problems
+}
+
 /// No event was lost, none came twice, and all came in order.
 pub(crate) async fn events(ended: &[Ended], ledger: &dyn Ledger) -> Vec<String> {
     let mut problems = Vec::new();
@@ -161,8 +185,10 @@ pub(crate) async fn events(ended: &[Ended], ledger: &dyn Ledger) -> Vec<String> 
             let ids = told[told.len() - kept..].iter().map(|event| event.id.as_str());
             if !is_whole || !ids.eq(entries.iter().map(|entry| entry.1.as_str())) {
                 let told: Vec<&str> = told.iter().map(|event| short(&event.id)).collect();
-                let entries: Vec<_> = entries.iter().map(|entry| (entry.0, short(&entry.1))).collect();
-                problems.push(format!("{id} told of {plugin} {told:?}, and the log has {entries:?}"));
+                let entries: Vec<_> =
+                    entries.iter().map(|entry| (entry.0, short(&entry.1))).collect();
+                problems
+                    .push(format!("{id} told of {plugin} {told:?}, and the log has {entries:?}"));
             }
         }
     }
@@ -215,7 +241,11 @@ pub(crate) async fn audit(control: &Control, changes: &[u64]) -> Vec<String> {
 }
 
 /// Every agent is known with the label of its site, and none is taken for a copy of another.
-pub(crate) async fn known(control: &Control, members: &[&Member], ledger: &dyn Ledger) -> Vec<String> {
+pub(crate) async fn known(
+    control: &Control,
+    members: &[&Member],
+    ledger: &dyn Ledger,
+) -> Vec<String> {
     let mut problems = Vec::new();
     let listed = control.ask(&["agents", "--limit", "100000"]).await.unwrap();
     let agents = listed["agents"].as_array().unwrap();
@@ -242,7 +272,11 @@ pub(crate) async fn known(control: &Control, members: &[&Member], ledger: &dyn L
 }
 
 /// What `explain` says of some agents is what their journals say.
-pub(crate) async fn explained(control: &Control, members: &[&Member], wishes: &Wishes) -> Vec<String> {
+pub(crate) async fn explained(
+    control: &Control,
+    members: &[&Member],
+    wishes: &Wishes,
+) -> Vec<String> {
     let mut problems = Vec::new();
     for member in members {
         for plugin in PLUGINS {

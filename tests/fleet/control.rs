@@ -99,7 +99,8 @@ fn free_address() -> SocketAddr {
 impl Control {
     /// A fleet with an authority of its own.
     pub(crate) async fn start(directory: &Path, engine: Engine) -> Arc<Self> {
-        let control = Arc::new(Self { program: program(), engine, directory: directory.to_owned() });
+        let control =
+            Arc::new(Self { program: program(), engine, directory: directory.to_owned() });
         let ca = control.ca();
         control.ask(&["ca", "init", "--dir", ca.to_str().unwrap()]).await.unwrap();
         control
@@ -155,7 +156,9 @@ impl Control {
     pub(crate) async fn ledger(&self) -> SharedLedger {
         match &self.engine {
             Engine::Sqlite(file) => SqliteLedger::open(file).unwrap(),
-            Engine::Nats(address) => JetstreamLedger::open(&address.parse().unwrap()).await.unwrap(),
+            Engine::Nats(address) => {
+                JetstreamLedger::open(&address.parse().unwrap()).await.unwrap()
+            }
         }
     }
 }

@@ -96,7 +96,12 @@ pub(crate) async fn enrol(control: &Control, server: &str, members: &[Member]) {
 
 impl Agents {
     /// A process with all of these.
-    pub(crate) fn many(directory: &Path, group: usize, endpoint: &str, members: Vec<Member>) -> Self {
+    pub(crate) fn many(
+        directory: &Path,
+        group: usize,
+        endpoint: &str,
+        members: Vec<Member>,
+    ) -> Self {
         let seats = members
             .iter()
             .map(|member| Seat { id: member.id.clone(), directory: member.directory.clone() });

@@ -27,8 +27,7 @@ static MACHINE: Mutex<()> = Mutex::const_new(());
 const REST: Duration = Duration::from_secs(300);
 
 /// How the servers of the ledger are damaged.
-const NODES: Pace =
-    Pace { pause: (4.0, 10.0), away: (0.5, 5.0), frozen: (1.0, 6.0), kills: 0.5 };
+const NODES: Pace = Pace { pause: (4.0, 10.0), away: (0.5, 5.0), frozen: (1.0, 6.0), kills: 0.5 };
 
 /// What a run is made of.
 struct Plan {
@@ -68,12 +67,7 @@ async fn on_sqlite_a_fleet_comes_to_rest_after_kills_of_its_one_server() {
         processes: 4,
         each: 75,
         real: 5,
-        gateway_pace: Pace {
-            pause: (1.0, 4.0),
-            away: (0.0, 1.5),
-            frozen: (0.5, 6.0),
-            kills: 0.8,
-        },
+        gateway_pace: Pace { pause: (1.0, 4.0), away: (0.0, 1.5), frozen: (0.5, 6.0), kills: 0.8 },
         agent_pace: Pace { pause: (4.0, 12.0), away: (0.1, 2.0), frozen: (1.0, 5.0), kills: 0.5 },
     };
     run(&places, Engine::Sqlite(file), None, plan).await;
@@ -94,12 +88,7 @@ async fn on_nats_a_fleet_comes_to_rest_after_kills_of_gateways_and_servers() {
         processes: 4,
         each: 75,
         real: 5,
-        gateway_pace: Pace {
-            pause: (4.0, 15.0),
-            away: (0.1, 4.0),
-            frozen: (1.0, 8.0),
-            kills: 0.5,
-        },
+        gateway_pace: Pace { pause: (4.0, 15.0), away: (0.1, 4.0), frozen: (1.0, 8.0), kills: 0.5 },
         agent_pace: Pace { pause: (6.0, 20.0), away: (0.1, 3.0), frozen: (1.0, 6.0), kills: 0.5 },
     };
     run(&places, engine, Some(cluster), plan).await;
@@ -136,8 +125,7 @@ async fn run(places: &Places, engine: Engine, cluster: Option<NatsCluster>, plan
     drop(rustls::crypto::ring::default_provider().install_default());
     let mut dice = Dice::new(seed);
     let mut fleet = Fleet::start(places, engine, cluster, &plan).await;
-    let (wishes, audit) = (Wishes::first(), Vec::new());
-    let mut changed = Changed { wishes, audit, dice: dice.next() };
+    let mut changed = Changed::new(Wishes::first(), dice.next());
     chaos::apply(&fleet.control, &fleet.archive, &mut changed).await;
     fleet.rests(&changed.wishes).await;
 
@@ -146,6 +134,13 @@ async fn run(places: &Places, engine: Engine, cluster: Option<NatsCluster>, plan
     changed = fleet.rage(&plan, changed, &mut dice, until).await;
 
     say("it is calm");
+    if let Some(cluster) = fleet.cluster.take() {
+        let healthy = tokio::task::spawn_blocking(|| {
+            cluster.wait_healthy();
+            cluster
+        });
+        fleet.cluster = Some(healthy.await.unwrap());
+    }
     // The waits between their attempts to connect begin anew.
     for agents in &mut fleet.agents {
         agents.kill().await;
@@ -222,8 +217,11 @@ impl Fleet {
         let mut before = usize::MAX;
         loop {
             self.agents.iter_mut().for_each(Agents::check);
-            let journals = checker::journals(&*self.ledger).await;
-            let undone = checker::undone(&self.members, wishes, &journals);
+            // The servers of a ledger may have elections yet.
+            let undone = match checker::journals(&*self.ledger).await {
+                Ok(journals) => checker::undone(&self.members, wishes, &journals),
+                Err(error) => vec![format!("the journals cannot be read: {error:?}")],
+            };
             if undone.is_empty() {
                 say("all orders are done");
                 return;
@@ -249,8 +247,7 @@ impl Fleet {
     ) -> Changed {
         let (groups, gateways) = (self.agents.len(), self.gateways.len());
         let ways = chaos::ways(self.proxy.clone(), groups, gateways, dice.next(), until);
-        let operator =
-            chaos::operator(self.control.clone(), self.archive.clone(), changed, until);
+        let operator = chaos::operator(self.control.clone(), self.archive.clone(), changed, until);
         let gateways = std::mem::take(&mut self.gateways).into_iter();
         let gateways: Vec<_> = gateways
             .map(|gateway| chaos::gateway(gateway, plan.gateway_pace, dice.next(), until))
@@ -261,9 +258,7 @@ impl Fleet {
             .collect();
         let node_dice = dice.next();
         let cluster = self.cluster.take();
-        let nodes = async {
-            Some(chaos::nodes(cluster?, NODES, node_dice, until).await)
-        };
+        let nodes = async { Some(chaos::nodes(cluster?, NODES, node_dice, until).await) };
         let (gateways, agents, (), changed, cluster) =
             tokio::join!(join_all(gateways), join_all(agents), ways, operator, nodes);
         (self.gateways, self.agents, self.cluster) = (gateways, agents, cluster);
@@ -272,7 +267,7 @@ impl Fleet {
 
     /// Ends everything, and compares what is left.
     async fn check(self, changed: Changed) {
-        let Changed { wishes, audit, .. } = changed;
+        let Changed { wishes, audit, holds, .. } = changed;
         let ends = join_all(self.agents.into_iter().map(Agents::end)).await;
         let ended = ends.into_iter().flatten().map(|(member, last, running)| {
             let deeds = read_deeds(&member.directory);
@@ -285,10 +280,11 @@ impl Fleet {
         let some: Vec<&Member> = members.iter().rev().step_by(20).take(10).copied().collect();
         let mut problems = checker::known(control, &members, ledger).await;
         problems.extend(checker::explained(control, &some, &wishes).await);
-        let journals = checker::journals(ledger).await;
+        let journals = checker::journals(ledger).await.unwrap();
         problems.extend(checker::undone(&self.members, &wishes, &journals));
         problems.extend(checker::as_wished(&ended, &wishes, &journals));
         problems.extend(checker::in_order(&ended));
+        problems.extend(checker::held(&ended, &holds));
         problems.extend(checker::events(&ended, ledger).await);
         problems.extend(checker::audit(control, &audit).await);
         join_all(self.gateways.into_iter().map(Gateway::end)).await;

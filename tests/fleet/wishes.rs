@@ -109,6 +109,11 @@ impl Wishes {
         format!("hold: {:?}", self.hold)
     }
 
+    /// The plugin of which no change may happen.
+    pub(crate) fn held(&self) -> Option<&'static str> {
+        self.hold
+    }
+
     /// The last change: nothing is held, and for every plugin there is something new to do.
     pub(crate) fn settle(&mut self, dice: &mut StdRng) {
         self.hold = None;
