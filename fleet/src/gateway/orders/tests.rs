@@ -6,9 +6,7 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::fleet::AgentReport;
 use guest_fleet_core::selector::{OwnLabels, Selector};
-use guest_fleet_core::view::{
-    ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target,
-};
+use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
 use prost::Message;
 
 use super::{OrderSettings, Orders, UnknownAgents};
