@@ -6,7 +6,6 @@
 //!   time, zones ────────────────────┘                 │
 //!   what the agent has ───────────────► journal::next ◄┘  ─► the order to give, or why nothing is ordered
 //!   what the agent tells ─────────────► journal::Order::told
-//!   what a rollout's agents tell ─────► gate ─► rollout::step ─► whose turn it is
 //! ```
 //!
 //! No clock, no file, no socket, no dependency: the caller brings the time and the records.
@@ -16,10 +15,8 @@
 
 pub mod archive;
 pub mod desired;
-pub mod gate;
 pub mod journal;
 pub mod labels;
-pub mod rollout;
 pub mod selector;
 pub mod time;
 pub mod view;

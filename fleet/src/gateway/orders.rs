@@ -11,7 +11,8 @@
 //! One task per stream owns what is known of its agent. It fences the former session of the agent
 //! by writing its own id into the journal: a session that finds another id there ends. An order leaves only
 //! on a view that is at most [`AGE_MAX`] old, which is asked before the journal is written, after it,
-//! and when the transport has room for the frame.
+//! and when the transport has room for the frame. After a former session only views from after its
+//! fence count: it may have ordered on a newer one than the gateway that the agent came to.
 
 mod agent;
 mod compose;
@@ -22,6 +23,8 @@ mod removed;
 mod shared;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod tests;
 mod told;
 mod view;
 

@@ -1,5 +1,6 @@
 //! One stream of one agent: its task, which alone writes the agent's journal while it lives.
 
+mod events;
 mod journal;
 mod recorded;
 mod reported;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use guest_agent_proto::agent_communication::{ErrorReason, MessageBody};
 use guest_agent_proto::agent_controlplane::{
-    AgentInfo, CurrentPluginStates, GetAgentInfo, ListPluginStates, PluginEventMessage,
+    AgentInfo, CurrentPluginStates, GetAgentInfo, ListPluginStates,
 };
 use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
@@ -26,7 +27,6 @@ use super::compose;
 use super::observed::{self, Told};
 use super::removed::{self, Guard};
 use super::shared::{Shared, UnknownAgents, unavailable};
-use super::told::told;
 use super::view::Known;
 use crate::chain::Chain;
 use crate::gateway::desk::OpenSession;
@@ -35,7 +35,6 @@ use crate::gateway::session::refusal;
 use crate::gateway::{core, messages};
 use crate::lock::lock;
 use crate::records::agent::AgentRecord;
-use crate::records::event::subject;
 use crate::records::report::ReportRecord;
 use journal::{Journal, SaveError};
 use sending::{Sending, carry_out};
@@ -51,6 +50,9 @@ const ORDERS_AT_ONCE: usize = 32;
 
 /// Most bytes of orders that one write of the journal adds.
 const BYTES_AT_ONCE: usize = 2 << 20;
+
+/// How soon it is looked again whether the view is from after the fence.
+const VIEW_PAUSE: Duration = Duration::from_millis(200);
 
 /// How often everything is looked at where nothing changed: holds end, windows open.
 const LOOK: Duration = Duration::from_secs(10);
@@ -86,6 +88,9 @@ pub(super) struct AgentTask {
     flights: Arc<Mutex<BTreeMap<String, Flight>>>,
     /// What was kept last of what the agent told.
     kept: Option<ReportRecord>,
+    /// Since when the former session of the agent gives no orders any more, on the clock since boot;
+    /// zero where there was none.
+    fenced_at: Duration,
     asked_at: Option<Instant>,
     /// When the list came that was taken in last, for agents that send no report.
     observed_at: Option<Instant>,
@@ -147,6 +152,9 @@ impl AgentTask {
         let seen_next = Instant::now()
             + recorded::SEEN
             + shared.settings.environment.jittered(recorded::SEEN_SPREAD);
+        let had_former = journal.draft().fenced().is_some();
+        let since_boot = shared.settings.environment.since_boot();
+        let fenced_at = if had_former { since_boot } else { Duration::ZERO };
         Ok(Self {
             shared,
             session,
@@ -157,6 +165,7 @@ impl AgentTask {
             last_events: HashMap::new(),
             flights: Arc::default(),
             kept: None,
+            fenced_at,
             asked_at: None,
             observed_at: None,
             seen_next,
@@ -295,50 +304,6 @@ impl AgentTask {
         }
     }
 
-    /// Takes an event: first into the log, then into the journal. After a crash in between the agent
-    /// sends it again, and both recognise it.
-    async fn event(&mut self, id: &str, mut event: PluginEventMessage) -> Result<(), Refused> {
-        let agent = self.session.resource.clone();
-        if let Some(reason) = recorded::refused(&agent, id, &event) {
-            let code = Code::InvalidArgument.into();
-            return Err(Refused::Message(rpc::Status {
-                code,
-                message: reason,
-                details: Vec::new(),
-            }));
-        }
-        recorded::cut(&mut event);
-        let (plugin, now) = (event.plugin_name.clone(), self.shared.settings.environment.wall());
-        self.journal.change(|journal| journal.tells(&plugin, now)).await?;
-        // Plugins without a place of their own share that of the one without a name.
-        let place = if self.journal.has_told(&plugin) { plugin.as_str() } else { "" };
-        let last = self.last_events.get(place).cloned();
-        let subject = subject(&agent, place);
-        let ledger = &*self.shared.ledger;
-        let appended = recorded::append(ledger, &subject, last, id, &event, self.shared.now()).await;
-        if appended.is_err() && removed::is(Guard::EventRecorded) {
-            return Ok(());
-        }
-        let appended = appended.map_err(|error| match error {
-            recorded::AppendError::Stale => Refused::Stream(journal::replaced()),
-            recorded::AppendError::Failed(error) => {
-                tracing::warn!(resource = %agent, error = %Chain(&*error), "an event was not recorded");
-                Refused::Message(unavailable("the ledger did not take it"))
-            }
-        })?;
-        if self.last_events.len() >= observed::PLUGINS {
-            self.last_events.clear();
-        }
-        self.last_events.insert(place.to_owned(), appended);
-        let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
-        self.told.outdated(&event.plugin_name);
-        let Some(told) = told(&event, &details) else { return Ok(()) };
-        self.journal
-            .change(|journal| journal.told(&plugin, &told, now))
-            .await
-            .map_err(Refused::from)
-    }
-
     /// Keeps what the agent told, if it is something new.
     async fn keep(&mut self, report: ReportRecord) {
         if self.kept.as_ref() != Some(&report) {
@@ -413,6 +378,12 @@ impl AgentTask {
         self.look_after(now).await;
         // Without a fresh view nothing leaves; its renewal wakes this task.
         let Some(known) = self.shared.views.fresh() else { return Ok(now + RESEND) };
+        // The former session may have ordered on a newer view than this one, and its order must not be
+        // taken back by an older wish.
+        if known.as_of.is_none_or(|as_of| as_of < self.fenced_at) {
+            self.shared.views.want();
+            return Ok(now + VIEW_PAUSE);
+        }
         let planned = match self.observe_list(now).await {
             Ok(()) => self.plan(&known, now).await,
             Err(error) => Err(error),

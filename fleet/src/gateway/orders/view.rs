@@ -44,6 +44,7 @@ pub(crate) struct Views {
     key: String,
     known: Mutex<Known>,
     changed: Notify,
+    wanted: Notify,
     heartbeat: tokio::sync::Mutex<Heartbeat>,
     counted: Mutex<GatewayRecord>,
     /// No order leaves any more, however new the view is.
@@ -90,6 +91,7 @@ impl Views {
             key: format!("{GATEWAY}{id}"),
             known: Mutex::default(),
             changed: Notify::new(),
+            wanted: Notify::new(),
             heartbeat: tokio::sync::Mutex::default(),
             counted: Mutex::new(record),
             is_closed: AtomicBool::new(false),
@@ -110,6 +112,11 @@ impl Views {
         }
         // A clock that went back would make an old view young: then it is not trusted.
         self.environment.since_boot().checked_sub(as_of).is_some_and(|age| age <= AGE_MAX)
+    }
+
+    /// Has the view renewed soon.
+    pub(crate) fn want(&self) {
+        self.wanted.notify_one();
     }
 
     /// Completes when the view changes after this call.
@@ -164,7 +171,13 @@ impl Views {
                 () = ending.cancelled() => break,
                 () = tokio::time::sleep(pause) => {}
                 // Every heartbeat is a change as well: not more often than this.
-                () = async { changed.await; tokio::time::sleep(INTERVAL / 10).await } => {}
+                () = async {
+                    tokio::select! {
+                        () = changed => {}
+                        () = self.wanted.notified() => {}
+                    }
+                    tokio::time::sleep(INTERVAL / 10).await;
+                } => {}
             }
         }
         self.take_back().await;

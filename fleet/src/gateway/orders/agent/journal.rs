@@ -162,6 +162,21 @@ impl Journal {
         self.save(draft).await
     }
 
+    /// Writes the journal as it is: where that succeeds, no other session has taken over before.
+    pub(super) async fn hold(&mut self) -> Result<(), SaveError> {
+        let unchanged = Draft { is_changed: false, ..self.draft() };
+        for _ in 0..TRIES {
+            if self.write(unchanged.record.clone()).await.is_ok() {
+                return Ok(());
+            }
+            // Only a write that was made after this call began says so: that it is there already
+            // does not.
+            self.is_written(&unchanged).await?;
+            tokio::time::sleep(self.environment.jittered(PAUSE)).await;
+        }
+        Err(SaveError::Failed)
+    }
+
     /// Writes a draft, if it is changed. Only this session writes: another writer took over, or it
     /// was an earlier write of this session whose answer was lost. Nothing of such a write was
     /// sent, so the draft may replace it.

@@ -149,67 +149,69 @@ pub(super) fn cut(event: &mut PluginEventMessage) {
     }
 }
 
-/// The last event of a plugin.
+/// The last event of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Last {
     pub(super) number: u64,
     pub(super) id: String,
 }
 
-/// Appends an event of an agent to a subject, unless it is the last one already. `last` is the event
-/// before, where this session knows it.
+/// Appends an event to a subject after the one that is the last, unless it is that one.
 ///
-/// An agent sends the events of a plugin one at a time, so only the last one can come again.
+/// # Errors
+/// [`AppendError::Stale`] where another event is the last one.
 pub(super) async fn append(
     ledger: &dyn Ledger,
     subject: &str,
-    last: Option<Last>,
+    last: Last,
     id: &str,
     event: &PluginEventMessage,
     now: SystemTime,
 ) -> Result<Last, AppendError> {
+    if last.id == id {
+        return Ok(last);
+    }
     let record = EventRecord {
         version: EventRecord::VERSION,
         received: Some(now.into()),
         event: event.encode_to_vec(),
     };
     let value: bytes::Bytes = record.encode_to_vec().into();
-    let is_own = last.is_some();
-    let mut known = last;
     for _ in 0..TRIES {
-        let before = match known.take() {
-            Some(last) => last,
-            None => last_of(ledger, subject).await?,
-        };
-        if before.id == id {
-            return Ok(before);
-        }
-        let appended = ledger.append(Log::Events, subject, before.number, id, value.clone()).await;
-        match appended {
+        match ledger.append(Log::Events, subject, last.number, id, value.clone()).await {
             Ok(Appended::New(number) | Appended::Already(number)) => {
                 return Ok(Last { number, id: id.to_owned() });
             }
-            Err(WriteError::Conflict { .. }) => {
-                let found = last_of(ledger, subject).await?;
-                // Nobody else appends while this session lives.
-                if is_own && found.number > before.number && found.id != id {
-                    return Err(AppendError::Stale);
-                }
-                // What was known was read when it was old, or went with its age.
-                known = Some(found);
-            }
+            Err(WriteError::Conflict { .. }) => return Err(AppendError::Stale),
             Err(error @ WriteError::Ambiguous(_)) => {
                 tracing::debug!(subject, error = %Chain(&error), "an event is appended again");
-                known = Some(before);
             }
             Err(error) => return Err(AppendError::Failed(Box::new(error))),
         }
     }
-    // As a failure it is sent again; a session that really is stale ends with its journal.
-    Err(AppendError::Failed("the log changes all the time".into()))
+    Err(AppendError::Failed("it is not known whether the log took it".into()))
 }
 
-async fn last_of(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError> {
+/// Whether an event is among those that the log keeps of a subject.
+pub(super) async fn is_there(
+    ledger: &dyn Ledger,
+    subject: &str,
+    id: &str,
+) -> Result<bool, AppendError> {
+    let mut after = 0;
+    loop {
+        let page = ledger.read(Log::Events, subject, after, bounds::PAGE).await;
+        let page = page.map_err(|error| AppendError::Failed(Box::new(error)))?;
+        if page.iter().any(|entry| entry.id == id && entry.subject == subject) {
+            return Ok(true);
+        }
+        let Some(last) = page.last() else { return Ok(false) };
+        after = last.position;
+    }
+}
+
+/// The last event of a subject, as it is read.
+pub(super) async fn last(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError> {
     let last = ledger.last(Log::Events, subject).await;
     let last = last.map_err(|error| AppendError::Failed(Box::new(error)))?;
     let last = last.map(|entry| Last { number: entry.number, id: entry.id });

@@ -108,6 +108,7 @@ impl Gateway {
             environment: Arc::new(clock.clone()),
             zones: Arc::new(UtcOnly),
             unknown_agents: UnknownAgents::TakenIn,
+            ..OrderSettings::default()
         };
         let orders = Orders::new(ledger, settings);
         tokio::spawn(orders.clone().run());

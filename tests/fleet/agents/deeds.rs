@@ -1,0 +1,62 @@
+//! What an agent did, one line each, in a file that survives the kill of its process: a line is
+//! written with one call, before what it tells of is seen from outside.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+const FILE: &str = "deeds";
+
+/// The file of one agent.
+pub(super) struct Deeds(File);
+
+/// What an agent did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Deed {
+    /// It took an order: the order and its generation are durable.
+    Taken { plugin: String, generation: u64 },
+    /// It began to install a revision.
+    Installing { plugin: String, revision: String },
+    /// It started a process.
+    Launched { plugin: String, revision: String },
+    /// It ended the process of a plugin.
+    Stopped { plugin: String },
+    /// It deleted the files of a plugin.
+    Removed { plugin: String },
+    /// Its store was not what it had been.
+    StoreLost(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    /// Milliseconds since the Unix epoch.
+    at: u64,
+    deed: Deed,
+}
+
+// === impl Deeds ===
+
+impl Deeds {
+    pub(super) fn open(directory: &Path) -> Self {
+        let file = File::options().create(true).append(true).open(directory.join(FILE));
+        Self(file.unwrap())
+    }
+
+    pub(super) fn note(&self, deed: &Deed) {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+        let line = Line { at: u64::try_from(at).unwrap(), deed: deed.clone() };
+        let text = serde_json::to_string(&line).unwrap() + "\n";
+        (&self.0).write_all(text.as_bytes()).unwrap();
+    }
+}
+
+/// What an agent did in all its lives, in order.
+pub(crate) fn read(directory: &Path) -> Vec<Deed> {
+    let text = std::fs::read_to_string(directory.join(FILE)).unwrap_or_default();
+    let lines = text.lines().map(|line| serde_json::from_str::<Line>(line).unwrap().deed);
+    lines.collect()
+}
