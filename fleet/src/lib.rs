@@ -32,8 +32,11 @@ mod hex;
 pub mod ledger;
 mod lock;
 pub mod metadata;
+pub mod observe;
+pub mod outbound;
 pub mod records;
 pub mod tls;
+pub mod webhooks;
 pub mod zones;
 
 pub use artifacts::ArtifactServer;

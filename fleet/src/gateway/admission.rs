@@ -16,6 +16,7 @@
 mod agent_tokens;
 mod bearer;
 mod either;
+mod counted;
 mod jwt;
 mod local;
 mod mutual;
@@ -37,6 +38,7 @@ use crate::gateway::session::refusal;
 pub use agent_tokens::{AgentTokens, AgentTokensError};
 pub use bearer::Bearer;
 pub use either::Either;
+pub(crate) use counted::Counted;
 pub use jwt::{GOOGLE_AUDIENCE, Jwt, JwtSettings, JwtSetupError, KeySource};
 pub use local::{Anyone, Local};
 pub use mutual::Mutual;

@@ -119,6 +119,12 @@ impl Orders {
         self.shared.ending.cancel();
     }
 
+    /// Age of what is known of the configuration; `None` before it was read.
+    #[must_use]
+    pub fn view_age(&self) -> Option<Duration> {
+        self.shared.views.age()
+    }
+
     /// Has the streams of an agent on this gateway look at its record again.
     fn agent_changed(&self, agent: &str) {
         for running in lock(&self.sessions).values().filter(|running| *running.resource == *agent) {
@@ -132,8 +138,9 @@ impl Orders {
     }
 
     fn count(&self) {
-        let agents = lock(&self.sessions).len();
-        self.shared.views.count(u64::try_from(agents).unwrap_or(u64::MAX));
+        let agents = u64::try_from(lock(&self.sessions).len()).unwrap_or(u64::MAX);
+        self.shared.views.count(agents);
+        self.shared.settings.figures.streams(agents);
     }
 }
 
@@ -141,7 +148,11 @@ impl Orders {
 impl Desk for Orders {
     async fn opened(&self, session: Arc<OpenSession>) -> Result<(), Status> {
         let (inputs, queue) = mpsc::channel(INPUTS);
-        let task = AgentTask::begin(self.shared.clone(), session.clone(), queue).await?;
+        let figures = &self.shared.settings.figures;
+        let task = AgentTask::begin(self.shared.clone(), session.clone(), queue)
+            .await
+            .inspect_err(|status| figures.refused(status.code()))?;
+        figures.stream_opened();
         let running = Running { resource: session.resource.clone(), inputs };
         lock(&self.sessions).insert(session.stream, running);
         self.count();

@@ -15,6 +15,7 @@ mod identities;
 mod pressure;
 mod hostile;
 mod public;
+mod observe;
 mod registration;
 mod tls;
 

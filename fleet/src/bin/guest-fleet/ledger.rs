@@ -9,6 +9,7 @@ use guest_fleet::cli::failure::{Exit, Failure};
 use guest_fleet::ledger::{
     AddressError, Existing, JetstreamLedger, NatsAddress, SharedLedger, SqliteLedger, restore,
 };
+use tokio_util::sync::CancellationToken;
 
 /// Where a ledger is.
 #[derive(Clone, Debug)]
@@ -92,6 +93,14 @@ impl Opened {
         }
     }
 
+    /// The name of its engine, as metrics have it.
+    pub(crate) fn engine(&self) -> &'static str {
+        match self {
+            Self::File(_) => "sqlite",
+            Self::Nats(_) => "jetstream",
+        }
+    }
+
     /// Copies the ledger into a file, which is a ledger of this machine.
     pub(crate) async fn backup(&self, to: &std::path::Path) -> Result<(), Failure> {
         match self {
@@ -107,9 +116,17 @@ impl Opened {
     /// Returns when the ledger failed so that the process has to end. On NATS the servers have what
     /// was written, and a process has nothing that could differ from it.
     pub(crate) async fn failed(&self) {
+        match self.failed_token() {
+            Some(failed) => failed.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What says that the ledger failed, where an engine can.
+    pub(crate) fn failed_token(&self) -> Option<CancellationToken> {
         match self {
-            Self::File(ledger) => ledger.failed().cancelled().await,
-            Self::Nats(_) => std::future::pending().await,
+            Self::File(ledger) => Some(ledger.failed()),
+            Self::Nats(_) => None,
         }
     }
 

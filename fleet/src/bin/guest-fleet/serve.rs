@@ -4,6 +4,8 @@ mod admission;
 mod drain;
 mod ends;
 mod limits;
+mod observe;
+mod webhooks;
 
 use std::fs;
 use std::io::Write;
@@ -27,11 +29,15 @@ use guest_fleet::enroll::{Authorities, Enrolment, Revocations, Server, Settings,
 use guest_fleet::gateway::housekeeping;
 use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::{Bucket, SharedLedger};
+use guest_fleet::observe::artifacts::ObservedStore;
+use guest_fleet::observe::health::Stage;
 use guest_fleet::{ControlPlane, Listen};
 use guest_fleet_core::journal::REPEAT_AFTER;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use observe::{Observed, Shown};
 
 /// How often the releases are looked at where nothing reports a change.
 const LOOK: Duration = Duration::from_secs(5);
@@ -79,17 +85,25 @@ pub(crate) struct Options {
     limits: limits::LimitOptions,
     #[command(flatten)]
     drain: drain::DrainOptions,
+    #[command(flatten)]
+    observe: observe::Options,
+    #[command(flatten)]
+    webhooks: webhooks::Options,
+    #[command(flatten)]
+    pub(crate) log: crate::log::Options,
 }
 
 /// Serves until SIGTERM or SIGINT, or until the ledger fails.
 pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> {
-    let ledger = opened.shared();
+    let webhooks = options.webhooks.read()?;
+    let observed = Observed::new(opened.shared(), opened.engine());
+    let ledger = observed.ledger.clone();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ending = CancellationToken::new();
     let mut tasks = JoinSet::new();
 
-    let artifacts = start_artifacts(&options, &ledger, &ending, &mut tasks).await?;
+    let artifacts = start_artifacts(&options, &observed, &ending, &mut tasks).await?;
     let url = options.artifacts_url.clone();
     let orders = Orders::new(
         ledger.clone(),
@@ -97,6 +111,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
             artifacts: url.or_else(|| artifacts.as_ref().map(|it| it.endpoint().to_owned())),
             unknown_agents: options.admission.unknown_agents(),
             late_orders: Duration::from_secs(options.repeat_after),
+            figures: observed.figures.clone(),
             ..OrderSettings::default()
         },
     );
@@ -105,10 +120,20 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         Some(directory) => Some(Authorities::open(directory).await?),
         None => None,
     };
+    let shown = Shown {
+        orders: &orders,
+        authorities: authorities.as_ref(),
+        certificates: [
+            ("gateway", options.admission.tls_cert.as_ref()),
+            ("artifacts", options.artifacts_cert.as_ref()),
+        ],
+        failed: opened.failed_token(),
+    };
+    let http = observed.listen(&options.observe, shown).await?;
     let mut certificates = ends::Certificates::default();
     let control_plane = start_gateway(
         &options,
-        &ledger,
+        &observed,
         &orders,
         authorities.as_ref(),
         &mut certificates,
@@ -121,7 +146,9 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     }
     tasks.spawn(certificates.ends().watch(ending.clone()));
     tasks.spawn(housekeeping::run(ledger.clone(), orders.key().to_owned(), ending.clone()));
-    let enrolment = start_enrolment(&options, &ledger, authorities).await?;
+    let enrolment = start_enrolment(&options, &observed, authorities).await?;
+    options.webhooks.start(webhooks, &observed, &ending, &mut tasks);
+    observed.is(Stage::Serving);
 
     for endpoint in control_plane.endpoints() {
         say(format_args!("listening {endpoint}"));
@@ -132,6 +159,9 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     if let Some(enrolment) = &enrolment {
         say(format_args!("enrolment https://{}", enrolment.address()));
     }
+    if let Some(http) = &http {
+        say(format_args!("http {}", http.endpoint()));
+    }
 
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
@@ -141,6 +171,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         )),
     };
     say(format_args!("stopping"));
+    observed.is(Stage::Stopping);
     if ended.is_ok() {
         let drained = options.drain.drain(&control_plane, &orders, &*ledger);
         tokio::select! {
@@ -162,28 +193,34 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     }
     // The gateway takes its heartbeat back.
     drop(tokio::time::timeout(LOOK, tasks.join_all()).await);
+    if let Some(http) = http {
+        http.shutdown().await;
+    }
     opened.close().await;
     ended
 }
 
 async fn start_gateway(
     options: &Options,
-    ledger: &SharedLedger,
+    observed: &Observed,
     orders: &Arc<Orders>,
     authorities: Option<&Authorities>,
     certificates: &mut ends::Certificates,
     ending: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<ControlPlane> {
-    let mut builder = ControlPlane::builder().announces_fleet(true).desk(orders.clone());
-    builder = builder.rate_limits(options.limits.rates());
+    let mut builder = ControlPlane::builder()
+        .announces_fleet(true)
+        .desk(orders.clone())
+        .figures(observed.figures.clone())
+        .rate_limits(options.limits.rates());
     for address in &options.listen {
         builder = builder.listen(address.clone());
     }
     let revocations = Revocations::default();
-    let shared: SharedLedger = ledger.clone();
-    let admitting = options.admission.open(authorities, revocations.clone(), &shared).await?;
-    tasks.spawn(revocations.follow(shared, ending.clone()));
+    let admitting =
+        options.admission.open(authorities, revocations.clone(), &observed.ledger).await?;
+    tasks.spawn(revocations.follow(observed.ledger.clone(), ending.clone()));
     builder = builder.admission(admitting.admission);
     if let Some(authorities) = authorities {
         let (names, admits) = (options.names.clone(), options.admission.admits());
@@ -202,27 +239,28 @@ async fn start_gateway(
 
 async fn start_enrolment(
     options: &Options,
-    ledger: &SharedLedger,
+    observed: &Observed,
     authorities: Option<Authorities>,
 ) -> anyhow::Result<Option<Server>> {
     let (Some(address), Some(authorities)) = (options.enroll_listen, authorities) else {
         return Ok(None);
     };
     let settings = Settings { gateway: options.gateway_url.clone(), ..Settings::default() };
-    let enrolment = Enrolment::new(authorities, ledger.clone(), settings);
+    let enrolment = Enrolment::new(authorities, observed.ledger.clone(), settings)
+        .counting(observed.figures.clone());
     let names = options.names.clone();
     Ok(Some(Server::start(address, names, enrolment, server::Limits::default()).await?))
 }
 
 async fn start_artifacts(
     options: &Options,
-    ledger: &SharedLedger,
+    observed: &Observed,
     ending: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<ArtifactListener>> {
     let Some(place) = &options.artifacts else { return Ok(None) };
     let named = Arc::new(Mutex::new(Arc::new(Named::default())));
-    tasks.spawn(follow_releases(ledger.clone(), named.clone(), ending.clone()));
+    tasks.spawn(follow_releases(observed.ledger.clone(), named.clone(), ending.clone()));
     let known = move |plugin: &str, digest: &Digest| {
         let named = named.lock().unwrap_or_else(PoisonError::into_inner).clone();
         named.releases(digest).any(|release| release.plugin == plugin)
@@ -236,7 +274,7 @@ async fn start_artifacts(
     let listener = ArtifactListener::start(ListenerOptions {
         listen: options.artifacts_listen.clone(),
         tls,
-        store: place.open(Bounds::default()).await?,
+        store: ObservedStore::new(place.open(Bounds::default()).await?, observed.figures.clone()),
         known: Arc::new(known),
         upload_tokens: options.upload_token_file.clone(),
         delivery: Delivery::default(),

@@ -9,7 +9,6 @@
 //! could be shown here by anybody who got it; so the one that clouds give out by default is refused
 //! unless an operator enables it.
 
-mod fetch;
 mod keys;
 mod source;
 mod template;

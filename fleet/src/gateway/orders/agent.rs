@@ -5,6 +5,7 @@ mod journal;
 mod recorded;
 mod reported;
 mod sending;
+mod steps;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -144,6 +145,7 @@ impl AgentTask {
         let journal = Journal::open(
             shared.ledger.clone(),
             shared.settings.environment.clone(),
+            shared.settings.figures.clone(),
             &session.resource,
             now,
         )
@@ -545,11 +547,16 @@ impl AgentTask {
         let (guarded_plugin, guarded_id) = (plugin.clone(), message_id.clone());
         // Asked here, because another thread may ask the guard.
         let is_unguarded = removed::is(Guard::ViewAgeAtHandOver);
+        let figures = self.shared.settings.figures.clone();
         let guard = Box::new(move || {
             let flights = lock(&guarded);
             let flight = flights.get(&guarded_plugin);
-            (views.is_fresh(as_of) || is_unguarded)
-                && flight.is_some_and(|flight| flight.message_id == guarded_id)
+            let leaves = (views.is_fresh(as_of) || is_unguarded)
+                && flight.is_some_and(|flight| flight.message_id == guarded_id);
+            if leaves {
+                figures.order_frame();
+            }
+            leaves
         });
         let frame = compose::frame(&message_id, generation, body);
         let is_queued = self.session.hand_over(frame, guard);

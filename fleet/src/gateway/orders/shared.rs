@@ -12,6 +12,7 @@ use tonic::Code;
 use super::environment::{Environment, Machine};
 use super::view::Views;
 use crate::ledger::SharedLedger;
+use crate::observe::figures::Figures;
 use crate::zones::IanaZones;
 
 /// What a gateway orders by.
@@ -30,6 +31,8 @@ pub struct OrderSettings {
     /// after its former session was fenced it is given an order again that did not take. Counts in
     /// whole seconds.
     pub late_orders: Duration,
+    /// Counts what happens.
+    pub figures: Arc<Figures>,
 }
 
 /// What becomes of agents that were never enrolled.
@@ -59,6 +62,7 @@ impl Default for OrderSettings {
             zones: Arc::new(IanaZones),
             unknown_agents: UnknownAgents::TakenIn,
             late_orders: Duration::from_secs(REPEAT_AFTER),
+            figures: Arc::default(),
         }
     }
 }

@@ -119,6 +119,12 @@ impl Views {
         self.wanted.notify_one();
     }
 
+    /// Age of the view; `None` before the first.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let as_of = lock(&self.known).as_of?;
+        Some(self.environment.since_boot().saturating_sub(as_of))
+    }
+
     /// Completes when the view changes after this call.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()

@@ -25,6 +25,7 @@ use crate::front::{Connection, Front, FrontLimits, Rate};
 use crate::gateway::admission::Admission;
 use crate::gateway::core::Core;
 use crate::gateway::service::Service;
+use crate::observe::figures::{Figures, Listener as Door};
 use crate::tls::{self, Clients, Secured, TlsError};
 
 /// Pause after a failed accept, which is mostly a lack of descriptors and does not pass at once.
@@ -157,6 +158,7 @@ impl Listener {
         core: Arc<Core>,
         admission: Arc<dyn Admission>,
         front: FrontLimits,
+        figures: Arc<Figures>,
     ) -> JoinHandle<()> {
         let (shutdown, draining) = (core.shutdown.clone(), core.draining.clone());
         let router = router(core, admission);
@@ -172,7 +174,8 @@ impl Listener {
                     Some(_) => front,
                     None => FrontLimits { rate: Rate::ANY, rate_per_address: None, ..front },
                 };
-                let connections = Front::new(limits).serve(listener, secured, draining);
+                let front = Front::new(limits).counting(figures, Door::Gateway);
+                let connections = front.serve(listener, secured, draining);
                 tokio::spawn(async move {
                     let accepted = and_nothing_after(ReceiverStream::new(connections));
                     let shutdown = shutdown.cancelled_owned();

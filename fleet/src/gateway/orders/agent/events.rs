@@ -76,17 +76,18 @@ impl AgentTask {
                 None => {
                     let last = recorded::last(&*ledger, &subject).await.map_err(failed)?;
                     if last.id == id {
+                        self.shared.settings.figures.event(false);
                         return Ok(Some(last));
                     }
                     if recorded::is_there(&*ledger, &subject, id).await.map_err(failed)? {
+                        self.shared.settings.figures.event(false);
                         return Ok(None);
                     }
                     self.journal.hold().await?;
                     last
                 }
             };
-            let now = self.shared.now();
-            match recorded::append(&*ledger, &subject, last, id, event, now).await {
+            match recorded::append(&self.shared, &subject, last, id, event).await {
                 Ok(appended) => return Ok(Some(appended)),
                 // What was known is old, or went with its age, or another session took over: the
                 // journal says which.

@@ -11,8 +11,10 @@ use tonic::Status;
 
 use super::super::environment::Environment;
 use super::super::removed;
+use super::steps;
 use crate::chain::Chain;
 use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError, bounds};
+use crate::observe::figures::Figures;
 use crate::records::journal::{JournalRecord, OrderRecord};
 use crate::records::{self, RecordError, Versioned};
 
@@ -38,6 +40,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Journal {
     ledger: SharedLedger,
     environment: Arc<dyn Environment>,
+    figures: Arc<Figures>,
     agent: String,
     record: JournalRecord,
     revision: Revision,
@@ -83,6 +86,7 @@ impl Journal {
     pub(super) async fn open(
         ledger: SharedLedger,
         environment: Arc<dyn Environment>,
+        figures: Arc<Figures>,
         agent: &str,
         now: Seconds,
     ) -> Result<Self, OpenError> {
@@ -105,6 +109,7 @@ impl Journal {
             let mut journal = Self {
                 ledger: ledger.clone(),
                 environment: environment.clone(),
+                figures: figures.clone(),
                 agent: agent.to_owned(),
                 record,
                 revision,
@@ -184,11 +189,33 @@ impl Journal {
         if !draft.is_changed {
             return Ok(());
         }
+        let changes = steps::between(&self.agent, &self.record, &draft.record);
+        let saved = self.try_save(&draft).await;
+        match saved {
+            Ok(()) => {
+                for change in changes {
+                    change.log(&self.agent);
+                    self.figures.order(change.step);
+                    if let Some(took) = change.took() {
+                        self.figures.settled(change.step, took);
+                    }
+                }
+            }
+            Err(SaveError::Replaced) => self.figures.session_replaced(),
+            Err(SaveError::Failed) => {}
+        }
+        saved
+    }
+
+    async fn try_save(&mut self, draft: &Draft) -> Result<(), SaveError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let Err(error) = self.write(draft.record.clone()).await else { return Ok(()) };
-            if self.is_written(&draft).await? {
+            if matches!(error, WriteError::Conflict { .. }) {
+                self.figures.journal_conflict();
+            }
+            if self.is_written(draft).await? {
                 return Ok(());
             }
             if tries >= TRIES {

@@ -7,6 +7,7 @@ use prost::Message;
 use thiserror::Error;
 
 use crate::chain::Chain;
+use crate::gateway::orders::shared::Shared;
 use crate::ledger::{
     Appended, Bucket, EngineError, Ledger, Log, ReadError, Record, Revision, Write, WriteError,
     bounds,
@@ -161,25 +162,27 @@ pub(super) struct Last {
 /// # Errors
 /// [`AppendError::Stale`] where another event is the last one.
 pub(super) async fn append(
-    ledger: &dyn Ledger,
+    shared: &Shared,
     subject: &str,
     last: Last,
     id: &str,
     event: &PluginEventMessage,
-    now: SystemTime,
 ) -> Result<Last, AppendError> {
+    let (ledger, figures) = (&*shared.ledger, &shared.settings.figures);
     if last.id == id {
+        figures.event(false);
         return Ok(last);
     }
     let record = EventRecord {
         version: EventRecord::VERSION,
-        received: Some(now.into()),
+        received: Some(shared.now().into()),
         event: event.encode_to_vec(),
     };
     let value: bytes::Bytes = record.encode_to_vec().into();
     for _ in 0..TRIES {
         match ledger.append(Log::Events, subject, last.number, id, value.clone()).await {
-            Ok(Appended::New(number) | Appended::Already(number)) => {
+            Ok(appended @ (Appended::New(number) | Appended::Already(number))) => {
+                figures.event(matches!(appended, Appended::New(_)));
                 return Ok(Last { number, id: id.to_owned() });
             }
             Err(WriteError::Conflict { .. }) => return Err(AppendError::Stale),
