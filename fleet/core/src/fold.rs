@@ -24,6 +24,7 @@ mod standing;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod word;
 
 use std::collections::BTreeMap;
 
@@ -35,12 +36,13 @@ pub use facts::{
     AgentFacts, LABELS, LastEvent, OrderFacts, PLUGINS, ReportFacts, ReportedFacts, SEEN_STEP,
     Step, TEXT_BYTES, bounded, bounded_labels,
 };
-pub use gates::{Barrier, Declared, Doors, Gates, Wanted};
-pub use standing::{
-    ARCHIVED_AFTER, AWAY_AFTER, EPHEMERAL_ARCHIVED_AFTER, Mark, PROBATION, Presence, Standing,
-    Word, archived_after, probation_until, silent_after,
-};
+pub use gates::{Barrier, Declared, Doors, Gates, Mark, Wanted};
+pub use standing::Standing;
 pub use tally::{Tally, Timeline};
+pub use word::{
+    ARCHIVED_AFTER, AWAY_AFTER, EPHEMERAL_ARCHIVED_AFTER, PROBATION, Presence, Word,
+    archived_after, probation_until, silent_after,
+};
 
 /// What the ledger shows of one agent.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -148,7 +150,7 @@ impl Fold {
         if !row.take(input) {
             return Effect::Nothing;
         }
-        row.wanted = declared.wanted(id, &row);
+        row.wanted = row.wanted_by(id, declared);
         self.replace(id, row, declared)
     }
 
@@ -157,10 +159,14 @@ impl Fold {
         let mut changed = Vec::new();
         let mut rows = std::mem::take(&mut self.rows);
         for (id, row) in &mut rows {
-            let wanted = declared.wanted(id, row);
+            let wanted = row.wanted_by(id, declared);
             // What is counted of a report depends on the releases that are declared.
             let is_new = wanted != row.wanted;
-            if !is_new && before.releases_of(row).eq(declared.releases_of(row)) {
+            if !is_new
+                && before
+                    .releases_of(row.report.as_ref())
+                    .eq(declared.releases_of(row.report.as_ref()))
+            {
                 continue;
             }
             for timeline in row.timelines(before) {
@@ -201,6 +207,15 @@ impl Fold {
         }
         Effect::Row
     }
+}
+
+/// The shard of an agent, below their number: FNV-1a of its id. It never changes.
+#[must_use]
+pub fn shard_of(id: &str, shards: u32) -> u32 {
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    u32::try_from(hash % u64::from(shards.max(1))).unwrap_or(0)
 }
 
 /// The counts over rows, from nothing.
@@ -266,6 +281,13 @@ impl Row {
         }
     }
 
+    fn wanted_by(&self, id: &str, declared: &Declared) -> BTreeMap<String, Wanted> {
+        if self.agent.is_none() {
+            return BTreeMap::new();
+        }
+        declared.wanted(&self.decided_on(id))
+    }
+
     /// Where the agent stands with a plugin, whether or not it is archived.
     #[must_use]
     pub fn standing(&self, plugin: &str) -> Standing {
@@ -301,7 +323,7 @@ impl Row {
                 mark: mark.clone(),
             }));
         }
-        for release in declared.releases_of(self) {
+        for release in declared.releases_of(self.report.as_ref()) {
             let having = |archived| Cell::Having { release: release.clone(), archived };
             let archived = agent.archived_after();
             all.push(Timeline::new(having(false)).then(archived, having(true)));

@@ -2,6 +2,7 @@
 
 mod agents;
 mod documents;
+mod indexed;
 mod standing;
 mod tokens;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::standing::{AWAY_AFTER, Presence, archived_after, rounded};
 use super::tally::Timeline;
+use super::word::{AWAY_AFTER, Presence, archived_after, rounded};
 use crate::labels::Labels;
 use crate::time::Seconds;
 use crate::view::Target;

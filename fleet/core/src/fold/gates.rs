@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::PLUGINS;
-use super::standing::{Mark, Word};
-use super::{Row, bounded};
+use super::facts::{PLUGINS, ReportFacts, bounded};
+use super::word::Word;
 use crate::desired::{Agent, Permission, decide};
 use crate::time::{Seconds, UtcOnly, Zones};
 use crate::view::{Hold, Release, ReleaseName, Target, View, Window};
 use crate::window::{Opening, Weekly};
 
 /// Most holds, and most windows, that are kept of one agent and plugin. Those with the first names stay.
-const GATES: usize = 16;
+const GATES: usize = 8;
 
 /// What an agent should have of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +54,15 @@ pub struct Gates {
     pub windows: BTreeSet<String>,
 }
 
+/// What a standing is called between two moments.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mark {
+    /// This.
+    Word(Word),
+    /// What holds and windows say.
+    Gates(Gates),
+}
+
 /// When holds end and windows open, by name.
 #[derive(Clone, Copy)]
 pub struct Doors<'a> {
@@ -67,7 +75,7 @@ pub struct Doors<'a> {
 }
 
 /// The declarations as the fold needs them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declared {
     /// Assignments and releases alone, so that a decision does not depend on the time.
     timeless: View,
@@ -119,15 +127,11 @@ impl Declared {
     }
 
     /// What an agent should have, by plugin.
-    pub(super) fn wanted(&self, id: &str, row: &Row) -> BTreeMap<String, Wanted> {
-        if row.agent.is_none() {
-            return BTreeMap::new();
-        }
-        let agent = row.decided_on(id);
+    pub(super) fn wanted(&self, agent: &Agent) -> BTreeMap<String, Wanted> {
         let all = self
             .plugins
             .iter()
-            .filter_map(|plugin| Some((plugin.clone(), self.wanted_of(&agent, plugin)?)));
+            .filter_map(|plugin| Some((plugin.clone(), self.wanted_of(agent, plugin)?)));
         all.take(PLUGINS).collect()
     }
 
@@ -171,8 +175,11 @@ impl Declared {
     }
 
     /// The declared releases that an agent reported as what it has.
-    pub(super) fn releases_of<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a ReleaseName> {
-        let reported = row.report.iter().flat_map(|report| &report.plugins);
+    pub(super) fn releases_of<'a>(
+        &'a self,
+        report: Option<&'a ReportFacts>,
+    ) -> impl Iterator<Item = &'a ReleaseName> {
+        let reported = report.into_iter().flat_map(|report| &report.plugins);
         reported.filter_map(|(plugin, reported)| {
             let revision = reported.revision.clone()?;
             let name = ReleaseName { plugin: plugin.clone(), revision };
@@ -232,6 +239,19 @@ impl Gates {
             Word::Waits
         } else {
             Word::OutsideWindow
+        }
+    }
+}
+
+// === impl Mark ===
+
+impl Mark {
+    /// The word at a time.
+    #[must_use]
+    pub fn word(&self, now: Seconds, doors: &Doors<'_>) -> Word {
+        match self {
+            Self::Word(word) => *word,
+            Self::Gates(gates) => gates.word(now, doors),
         }
     }
 }

@@ -449,10 +449,7 @@ fn an_agent_is_present_then_away_then_archived_and_comes_back() {
     let archived =
         |fold: &Fold| fold.counts().now().map(|(cell, _)| cell.clone()).collect::<Vec<_>>();
     assert!(archived(&fold).contains(&Cell::Agents(Presence::Archived)));
-    let back = AgentFacts {
-        archived: Some(Seconds(START + 30 * DAY)),
-        ..AgentFacts::default().seen_at(Some(Seconds(START + 31 * DAY)))
-    };
+    let back = AgentFacts::default().seen_at(Some(Seconds(START + 31 * DAY)));
     assert_eq!(fold.apply("a-1", Input::Agent(Some(back)), &declared(1)), Effect::Row);
     assert_eq!(presence(&fold, 31 * DAY), Some(Presence::Present));
     assert!(archived(&fold).contains(&Cell::Agents(Presence::Present)));

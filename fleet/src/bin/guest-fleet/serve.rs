@@ -1,5 +1,7 @@
 //! The verb `serve`: opens the ledger, starts everything on it, stops on a signal.
 
+mod folding;
+
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -101,6 +103,7 @@ pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::
         },
     );
     tasks.spawn(orders.clone().run());
+    folding::start(ledger.clone(), &ending, &mut tasks);
     let authorities = match &options.ca {
         Some(directory) => Some(Authorities::open(directory).await?),
         None => None,
