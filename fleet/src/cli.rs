@@ -30,12 +30,15 @@ pub mod failure;
 pub mod gateways;
 pub mod hold;
 pub mod identity;
+pub mod index;
 pub mod label;
 pub mod lists;
+mod pages;
 pub mod retry;
 pub mod schemas;
 mod sources;
 pub mod standing;
+pub mod status;
 mod text;
 pub mod token;
 
@@ -81,6 +84,9 @@ pub enum Verb {
     /// Have an assignment's orders that failed or were taken back given again.
     #[command(after_help = examples::RETRY)]
     Retry(retry::Options),
+    /// Count the agents by where they stand.
+    #[command(after_help = examples::STATUS)]
+    Status,
     /// List the agents.
     #[command(after_help = examples::AGENTS)]
     Agents(agents::Options),
@@ -155,6 +161,7 @@ async fn dispatch(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failur
         Verb::Hold(options) => hold::hold(options, context).await,
         Verb::Release(options) => hold::release(options, context).await,
         Verb::Retry(options) => retry::run(options, context).await,
+        Verb::Status => status::run(context).await,
         Verb::Agents(options) => agents::list(options, context).await,
         Verb::Agent(AgentOptions { verb: Some(AgentVerb::Label(options)), .. }) => {
             label::run(options, context).await

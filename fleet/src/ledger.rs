@@ -91,6 +91,8 @@ pub enum Bucket {
     Journal,
     /// What each agent reported last.
     Reports,
+    /// What folds keep of all agents, so that pages and counts read few records. Made from the others.
+    Index,
 }
 
 /// Where entries are.
@@ -307,7 +309,8 @@ pub type SharedLedger = Arc<dyn Ledger>;
 
 impl Bucket {
     /// Every bucket.
-    pub const ALL: [Self; 4] = [Self::Configuration, Self::Agents, Self::Journal, Self::Reports];
+    pub const ALL: [Self; 5] =
+        [Self::Configuration, Self::Agents, Self::Journal, Self::Reports, Self::Index];
 }
 
 // === impl Log ===

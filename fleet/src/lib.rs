@@ -26,6 +26,7 @@ pub mod cli;
 pub mod configuration;
 pub mod declarations;
 pub mod enroll;
+pub mod fold;
 pub mod front;
 pub mod gateway;
 mod hex;

@@ -9,6 +9,7 @@ pub mod audit;
 pub mod configuration;
 pub mod event;
 pub mod gateway;
+pub mod index;
 pub mod journal;
 pub mod report;
 

@@ -6,6 +6,7 @@
 //!   time, zones ────────────────────┘                 │
 //!   what the agent has ───────────────► journal::next ◄┘  ─► the order to give, or why nothing is ordered
 //!   what the agent tells ─────────────► journal::Order::told
+//!   what the ledger shows of all agents ─► fold ─► a row per agent, and counts
 //! ```
 //!
 //! No clock, no file, no socket, no dependency: the caller brings the time and the records.
@@ -15,6 +16,7 @@
 
 pub mod archive;
 pub mod desired;
+pub mod fold;
 pub mod journal;
 pub mod labels;
 pub mod selector;

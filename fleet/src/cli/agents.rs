@@ -5,16 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 use guest_fleet_core::desired::desired;
 use guest_fleet_core::selector::{OwnLabels, Selector};
+use guest_fleet_core::time::Seconds;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::context::Context;
 use super::document::Time;
 use super::explain::{ExplanationJson, explanation};
-use super::facts::Facts;
+use super::facts::{Facts, archived};
 use super::failure::{Exit, Failure};
+use super::index::{self, IndexJson};
 use super::lists::{load, selector};
+use super::pages;
+use super::standing::State;
 use super::text::{counted, one_line, or_hyphen, table, time};
+use crate::configuration::words;
 use crate::ledger::{Bucket, bounds};
 use crate::records;
 use crate::records::agent::AgentRecord;
@@ -32,6 +37,18 @@ pub struct Options {
     /// With agents that were silent for so long that no count includes them.
     #[arg(long)]
     pub archived: bool,
+    /// Only agents that have, should have or were ordered this plugin.
+    #[arg(long, value_name = "NAME", conflicts_with = "scan")]
+    pub plugin: Option<String>,
+    /// Only agents that stand so with a plugin, or with that of --plugin.
+    #[arg(long, value_name = "STATE", conflicts_with = "scan")]
+    pub state: Option<State>,
+    /// Begin after this id: the `next` of the page before.
+    #[arg(long, value_name = "ID", conflicts_with = "scan")]
+    pub after: Option<String>,
+    /// Read every agent's own record, not the index.
+    #[arg(long)]
+    pub scan: bool,
     /// At most so many.
     #[arg(long, value_name = "NUMBER", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -42,9 +59,38 @@ pub struct Options {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct AgentsJson {
     /// Those that were selected, by id.
-    pub agents: Vec<AgentJson>,
-    /// How many more were selected than there was room for.
+    pub agents: Vec<AgentRowJson>,
+    /// How old the index is from which they were read; null where their own records were read.
+    pub index: Option<IndexJson>,
+    /// How many more were selected than there was room for, where their own records were read.
     pub more: usize,
+    /// What `--after` takes to go on; null at the end, and where their own records were read.
+    pub next: Option<String>,
+}
+
+/// An agent in a list.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AgentRowJson {
+    /// Who it is.
+    #[serde(flatten)]
+    pub agent: AgentJson,
+    /// Where it stands with its plugins; null where the agents' own records were read.
+    pub plugins: Option<Vec<PluginJson>>,
+}
+
+/// Where an agent in a list stands with a plugin.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct PluginJson {
+    /// The revision that it reported as what it has.
+    pub has: Option<String>,
+    /// Name of the plugin.
+    pub plugin: String,
+    /// Why the newest order failed or was taken back.
+    pub reason: Option<String>,
+    /// The revision that it should have; null where it should have none, or nothing is assigned.
+    pub revision: Option<String>,
+    /// Where it stands.
+    pub state: State,
 }
 
 /// An agent.
@@ -115,6 +161,42 @@ pub struct CertificateJson {
 /// # Errors
 /// The ledger cannot be read.
 pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let index = if options.scan { None } else { index::open(context).await? };
+    let document = match index {
+        Some((mut index, age)) => {
+            let (agents, next) = pages::read(&mut index, options, context).await?;
+            AgentsJson { agents, index: Some(age), more: 0, next }
+        }
+        None if options.plugin.is_some() || options.state.is_some() || options.after.is_some() => {
+            return Err(Failure::failed(format_args!(
+                "--plugin, --state and --after need the index, and there is none yet"
+            ))
+            .hint("`guest-fleet serve` makes it"));
+        }
+        None => scan(options, context).await?,
+    };
+    let rows: Vec<Vec<String>> = document.agents.iter().map(|one| row(&one.agent)).collect();
+    if rows.is_empty() {
+        context.remark(format_args!("there is no such agent"))?;
+    } else {
+        for line in table(&["AGENT", "STATE", "SEEN", "VERSION", "ARCH", "LABELS"], &rows) {
+            context.say(format_args!("{line}"))?;
+        }
+    }
+    if document.more > 0 {
+        let more = counted(document.more, "more agent");
+        context.remark(format_args!("{more}: see --limit, or select fewer"))?;
+    }
+    if let Some(next) = &document.next {
+        context.remark(format_args!("there may be more: `--after {}`", one_line(next)))?;
+    }
+    context.document(&document)?;
+    Ok(Exit::Done)
+}
+
+/// Reads the agents' own records, all of them.
+async fn scan(options: &Options, context: &mut Context<'_>) -> Result<AgentsJson, Failure> {
+    let now = context.seconds();
     let wanted = options.selector.as_ref().or(options.select.as_ref());
     let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
     // A sorted set of bounded size: the greatest id goes when there is one too many.
@@ -134,7 +216,7 @@ pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, 
             let is_wanted = wanted.is_none_or(|selector| {
                 selector.selects(&agent.id, &agent.labels(), OwnLabels::Trusted)
             });
-            if is_wanted && (options.archived || agent.archived.is_none()) {
+            if is_wanted && (options.archived || archived(&agent, now).is_none()) {
                 found.insert(record.key, agent);
             }
             if found.len() > limit {
@@ -151,23 +233,10 @@ pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, 
     for (id, record) in &found {
         let report = context.ledger.get(Bucket::Reports, id).await?;
         let report = report.and_then(|found| records::decode(id, &found.value).ok());
-        agents.push(agent_json(record, report.as_ref()));
+        agents
+            .push(AgentRowJson { agent: agent_json(record, report.as_ref(), now), plugins: None });
     }
-    let document = AgentsJson { agents, more: beyond };
-    let rows: Vec<Vec<String>> = document.agents.iter().map(row).collect();
-    if rows.is_empty() {
-        context.remark(format_args!("there is no such agent"))?;
-    } else {
-        for line in table(&["AGENT", "STATE", "SEEN", "VERSION", "ARCH", "LABELS"], &rows) {
-            context.say(format_args!("{line}"))?;
-        }
-    }
-    if document.more > 0 {
-        let more = counted(document.more, "more agent");
-        context.remark(format_args!("{more}: see --limit, or select fewer"))?;
-    }
-    context.document(&document)?;
-    Ok(Exit::Done)
+    Ok(AgentsJson { agents, index: None, more: beyond, next: None })
 }
 
 /// Shows one agent.
@@ -188,7 +257,7 @@ pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> 
     let record = &facts.record;
     let report = facts.report.as_ref();
     let document = WholeAgentJson {
-        agent: agent_json(record, report),
+        agent: agent_json(record, report, context.seconds()),
         capabilities: report.map(|report| report.capabilities.clone()).unwrap_or_default(),
         certificates: record
             .certificates
@@ -259,7 +328,7 @@ fn print(context: &mut Context<'_>, found: &WholeAgentJson) -> Result<(), Failur
     Ok(())
 }
 
-fn agent_json(record: &AgentRecord, report: Option<&ReportRecord>) -> AgentJson {
+fn agent_json(record: &AgentRecord, report: Option<&ReportRecord>, now: Seconds) -> AgentJson {
     let mut labels = record.token_labels.clone();
     labels.extend(record.operator_labels.clone());
     let text = |text: fn(&ReportRecord) -> &String| {
@@ -268,7 +337,7 @@ fn agent_json(record: &AgentRecord, report: Option<&ReportRecord>) -> AgentJson 
     AgentJson {
         agent_version: text(|report| &report.agent_version),
         architecture: text(|report| &report.architecture),
-        archived: time(record.archived.as_ref()),
+        archived: archived(record, now).map(words::time),
         hostname: text(|report| &report.hostname),
         id: record.id.clone(),
         labels,

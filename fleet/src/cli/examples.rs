@@ -37,7 +37,13 @@ pub(super) const RETRY: &str = "Examples:\n\
 pub(super) const AGENTS: &str = "Examples:\n\
     \x20 guest-fleet agents\n\
     \x20 guest-fleet agents env=prod --json\n\
-    \x20 guest-fleet agents --archived";
+    \x20 guest-fleet agents --archived\n\
+    \x20 guest-fleet agents --plugin monitor --state failed\n\
+    \x20 guest-fleet agents --scan";
+
+pub(super) const STATUS: &str = "Examples:\n\
+    \x20 guest-fleet status\n\
+    \x20 guest-fleet status --json";
 
 pub(super) const AGENT: &str = "Examples:\n\
     \x20 guest-fleet agent a-1\n\

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::document::Time;
-use super::facts::{Facts, seconds};
+use super::facts::{Facts, archived};
 use super::failure::{Exit, Failure};
 use super::lists::load;
 use super::standing::{Standing, State, standing};
@@ -143,7 +143,7 @@ pub(crate) fn explanation(
     let now = context.seconds();
     let decision = decide(view, &agent, plugin, now, context.zones);
     let entry = facts.journal.get(plugin);
-    let archived = facts.record.archived.as_ref().map(seconds);
+    let archived = archived(&facts.record, now);
     let Standing { state, sentence, next } =
         standing(view, plugin, archived, decision.as_ref(), entry, now);
     let deciding = decision.as_ref().map(|decision| decision.assignment.as_str());

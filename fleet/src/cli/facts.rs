@@ -88,6 +88,11 @@ pub(crate) fn seconds(at: &Timestamp) -> Seconds {
     Seconds(u64::try_from(at.seconds).unwrap_or(0))
 }
 
+/// Since when an agent is archived, by its record or by its silence; `None` where it is not.
+pub(crate) fn archived(record: &AgentRecord, now: Seconds) -> Option<Seconds> {
+    crate::fold::inputs::agent(record).archived_after().filter(|at| *at <= now)
+}
+
 /// There is no such agent.
 pub(crate) fn unknown(id: &str) -> Failure {
     Failure::failed(format_args!("there is no agent {}", super::text::one_line(id)))

@@ -10,12 +10,16 @@ use std::collections::BTreeMap;
 use super::context::Context;
 use super::document::Time;
 use super::failure::{Exit, Failure};
+use super::index::{self, IndexJson, StandingsJson};
 use super::text::table;
 use crate::configuration::{Configuration, words};
+use crate::fold::reader::Counts;
 
 /// The releases.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ReleasesJson {
+    /// How old the counts are; null where nobody counted yet.
+    pub index: Option<IndexJson>,
     /// All of them, by plugin and revision.
     pub releases: Vec<ReleaseJson>,
 }
@@ -27,6 +31,10 @@ pub struct ReleaseJson {
     pub archives: BTreeMap<String, ArchiveJson>,
     /// Names of the assignments that want it.
     pub assignments: Vec<String>,
+    /// How many agents should have it, and stand where; null where nobody counted yet.
+    pub counts: Option<StandingsJson>,
+    /// How many agents reported it as what they have; null where nobody counted yet.
+    pub having: Option<u64>,
     /// Name of the plugin.
     pub plugin: String,
     /// Revision of the plugin.
@@ -47,6 +55,8 @@ pub struct ArchiveJson {
 pub struct AssignmentsJson {
     /// All of them, by name.
     pub assignments: Vec<AssignmentJson>,
+    /// How old the counts are; null where nobody counted yet.
+    pub index: Option<IndexJson>,
 }
 
 /// An assignment.
@@ -56,6 +66,8 @@ pub struct AssignmentJson {
     pub absent: bool,
     /// How often an operator wanted it tried again.
     pub attempt: u32,
+    /// How many agents it decides for, and stand where; null where nobody counted yet.
+    pub counts: Option<StandingsJson>,
     /// Its name.
     pub name: String,
     /// Whether labels that machines claim themselves may select.
@@ -144,6 +156,8 @@ pub struct WindowJson {
 pub async fn releases(context: &mut Context<'_>) -> Result<Exit, Failure> {
     let ledger = load(context).await?;
     let view = ledger.view();
+    let (counts, index) = counts(context).await?;
+    let counts = counts.as_ref();
     let releases = view.releases.iter().map(|(name, release)| ReleaseJson {
         archives: release
             .archives
@@ -162,22 +176,32 @@ pub async fn releases(context: &mut Context<'_>) -> Result<Exit, Failure> {
             })
             .map(|(name, _)| name.clone())
             .collect(),
+        counts: counts.map(|counts| {
+            let key = (name.plugin.clone(), Some(name.revision.clone()));
+            counts.wanted.get(&key).map(StandingsJson::from).unwrap_or_default()
+        }),
+        having: counts.map(|counts| counts.having.get(name).copied().unwrap_or(0)),
         plugin: name.plugin.clone(),
         revision: name.revision.clone(),
     });
-    let document = ReleasesJson { releases: releases.collect() };
+    let document = ReleasesJson { releases: releases.collect(), index };
     let rows = document.releases.iter().map(|release| {
         let archives = release.archives.iter().map(|(architecture, archive)| {
             format!("{architecture} {}", words::short(&archive.sha256))
         });
-        vec![
+        let mut row = vec![
             release.plugin.clone(),
             release.revision.clone(),
             super::text::or_hyphen(release.assignments.join(" ")),
             archives.collect::<Vec<_>>().join(", "),
-        ]
+        ];
+        row.extend(release.having.map(|having| having.to_string()));
+        row.extend(release.counts.as_ref().map(stand));
+        row
     });
-    print(context, &["PLUGIN", "REVISION", "ASSIGNMENTS", "ARCHIVES"], rows.collect(), &document)
+    let heads = ["PLUGIN", "REVISION", "ASSIGNMENTS", "ARCHIVES", "HAVE", "STAND"];
+    let heads = if document.index.is_some() { &heads[..] } else { &heads[..4] };
+    print(context, heads, rows.collect(), &document)
 }
 
 /// Lists the assignments.
@@ -186,9 +210,14 @@ pub async fn releases(context: &mut Context<'_>) -> Result<Exit, Failure> {
 /// The ledger cannot be read.
 pub async fn assignments(context: &mut Context<'_>) -> Result<Exit, Failure> {
     let ledger = load(context).await?;
+    let (counts, index) = counts(context).await?;
+    let counts = counts.as_ref();
     let assignments = ledger.view().assignments.iter().map(|(name, assignment)| AssignmentJson {
         absent: assignment.target == Target::Absent,
         attempt: assignment.attempt,
+        counts: counts.map(|counts| {
+            counts.assignments.get(name).map(StandingsJson::from).unwrap_or_default()
+        }),
         name: name.clone(),
         own_labels: assignment.own_labels == OwnLabels::Trusted,
         plugin: assignment.plugin.clone(),
@@ -199,19 +228,22 @@ pub async fn assignments(context: &mut Context<'_>) -> Result<Exit, Failure> {
         },
         select: assignment.selector.to_string(),
     });
-    let document = AssignmentsJson { assignments: assignments.collect() };
+    let document = AssignmentsJson { assignments: assignments.collect(), index };
     let rows = document.assignments.iter().map(|assignment| {
-        vec![
+        let mut row = vec![
             assignment.name.clone(),
             assignment.plugin.clone(),
             assignment.revision.clone().unwrap_or_else(|| "absent".to_owned()),
             assignment.priority.to_string(),
             assignment.attempt.to_string(),
             assignment.select.clone(),
-        ]
+        ];
+        row.extend(assignment.counts.as_ref().map(stand));
+        row
     });
-    let heads = ["NAME", "PLUGIN", "REVISION", "PRIORITY", "ATTEMPT", "SELECT"];
-    print(context, &heads, rows.collect(), &document)
+    let heads = ["NAME", "PLUGIN", "REVISION", "PRIORITY", "ATTEMPT", "SELECT", "STAND"];
+    let heads = if document.index.is_some() { &heads[..] } else { &heads[..6] };
+    print(context, heads, rows.collect(), &document)
 }
 
 /// Lists the holds.
@@ -297,6 +329,16 @@ pub async fn windows(context: &mut Context<'_>) -> Result<Exit, Failure> {
     });
     let heads = ["NAME", "PLUGINS", "DAYS", "HOURS", "ZONE", "STATE", "SELECT"];
     print(context, &heads, rows.collect(), &document)
+}
+
+/// The counts, and how old they are; nothing where nobody counted yet.
+async fn counts(context: &mut Context<'_>) -> Result<(Option<Counts>, Option<IndexJson>), Failure> {
+    let Some((index, age)) = index::open(context).await? else { return Ok((None, None)) };
+    Ok((Some(index.counts(context.seconds(), context.zones)), Some(age)))
+}
+
+fn stand(standings: &StandingsJson) -> String {
+    super::text::or_hyphen(index::sentence(standings))
 }
 
 /// Loads the configuration, and remarks on records that cannot be read.

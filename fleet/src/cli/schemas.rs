@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use super::{agents, audit, document, explain, export, gateways, lists, token};
+use super::{agents, audit, document, explain, export, gateways, lists, status, token};
 
 /// A kind of JSON document.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +82,12 @@ const DOCUMENTS: &[Document] = &[
         commands: &["windows"],
         about: "When changes may happen",
         schema: printed::<lists::WindowsJson>,
+    },
+    Document {
+        name: "status",
+        commands: &["status"],
+        about: "How many agents stand where",
+        schema: printed::<status::StatusJson>,
     },
     Document {
         name: "agents",

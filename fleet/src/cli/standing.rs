@@ -1,29 +1,19 @@
 //! Where an agent stands with a plugin, in words that do not lie: derived from the declarations, the
 //! order journal and the time; nobody has to clear a flag.
 
-use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePlugin, Manifest};
 use guest_fleet_core::desired::{Decision, OwnersHold, Permission};
+use guest_fleet_core::fold::{Word, probation_until, silent_after};
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::{ReleaseName, Target, View};
-use prost::Message;
-use prost_types::Duration;
+use guest_fleet_core::view::{Target, View};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::configuration::words;
-
-/// How long a plugin that was started is on probation at the agent, in seconds.
-const PROBATION: u64 = 30;
-/// What an order takes beside the steps that the manifest bounds, in seconds.
-const SLACK: u64 = 120;
-/// What agents take where the manifest says nothing: seconds of one try, and tries.
-const DOWNLOAD: (u64, u64) = (60, 5);
-const START: (u64, u64) = (30, 3);
-const STOP: u64 = 30;
+use crate::fold::patience::patience;
 
 /// Where an agent stands with a plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// No assignment gives the agent the plugin.
@@ -52,6 +42,8 @@ pub enum State {
     Acknowledged,
     /// The agent began with it.
     Installing,
+    /// It was installed a moment ago, and the agent may still go back.
+    OnProbation,
     /// It is as was ordered.
     Done,
     /// The agent could not do it.
@@ -71,6 +63,59 @@ pub struct Standing {
     pub sentence: String,
     /// What a person can do about it; `None` where nothing is to be done.
     pub next: Option<String>,
+}
+
+// === impl State ===
+
+impl State {
+    /// The word for people.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NotAssigned => "not assigned",
+            Self::Archived => "archived",
+            Self::Quarantined => "quarantined",
+            Self::Conflict => "in conflict",
+            Self::NoRelease => "without a release",
+            Self::NoArchive => "without an archive",
+            Self::Held => "held",
+            Self::HeldByOwner => "held by owner",
+            Self::OutsideWindow => "outside its window",
+            Self::Waits => "waits",
+            Self::Ordered => "ordered",
+            Self::Acknowledged => "acknowledged",
+            Self::Installing => "installing",
+            Self::OnProbation => "on probation",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::TakenBack => "taken back",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+impl From<Word> for State {
+    fn from(word: Word) -> Self {
+        match word {
+            Word::NotAssigned => Self::NotAssigned,
+            Word::Archived => Self::Archived,
+            Word::Quarantined => Self::Quarantined,
+            Word::Conflict => Self::Conflict,
+            Word::NoRelease => Self::NoRelease,
+            Word::NoArchive => Self::NoArchive,
+            Word::Held => Self::Held,
+            Word::HeldByOwner => Self::HeldByOwner,
+            Word::OutsideWindow => Self::OutsideWindow,
+            Word::Waits => Self::Waits,
+            Word::Ordered => Self::Ordered,
+            Word::Acknowledged => Self::Acknowledged,
+            Word::Installing => Self::Installing,
+            Word::OnProbation => Self::OnProbation,
+            Word::Done => Self::Done,
+            Word::Failed => Self::Failed,
+            Word::TakenBack => Self::TakenBack,
+            Word::Silent => Self::Silent,
+        }
+    }
 }
 
 /// Says where an agent stands with a plugin.
@@ -123,7 +168,7 @@ fn ordered(
 ) -> Standing {
     let what = target(plugin, &order.target);
     let since = words::time(order.since);
-    let is_late = now.since(order.since) > patience(view, plugin, &order.target);
+    let is_late = now >= silent_after(order.since, patience(view, plugin, &order.target));
     if !order.state.is_settled() && is_late {
         return Standing {
             state: State::Silent,
@@ -142,6 +187,11 @@ fn ordered(
         OrderState::Sent => (State::Ordered, None),
         OrderState::Acknowledged => (State::Acknowledged, None),
         OrderState::Begun => (State::Installing, None),
+        OrderState::Done { adopted: false }
+            if order.target != Target::Absent && now < probation_until(order.since) =>
+        {
+            (State::OnProbation, None)
+        }
         OrderState::Done { .. } => (State::Done, None),
         OrderState::Failed { .. } => (State::Failed, retry()),
         OrderState::TakenBack { .. } => (State::TakenBack, retry()),
@@ -223,23 +273,4 @@ fn target(plugin: &str, target: &Target) -> String {
         Target::Revision(revision) => format!("{plugin} {revision}"),
         Target::Absent => format!("the removal of {plugin}"),
     }
-}
-
-/// How long an order may take, in seconds: what the agent itself gives the steps.
-fn patience(view: &View, plugin: &str, target: &Target) -> u64 {
-    let Target::Revision(revision) = target else { return STOP + SLACK };
-    let name = ReleaseName { plugin: plugin.to_owned(), revision: revision.clone() };
-    let order = view.releases.get(&name).map(|release| release.order.as_slice());
-    let order = ConfigurePlugin::decode(order.unwrap_or_default()).unwrap_or_default();
-    let manifest = order.manifest.unwrap_or_default();
-    let Manifest { download_attempt_count, start_attempt_count, .. } = manifest;
-    let steps = |timeout: Option<Duration>, count: i32, default: (u64, u64)| {
-        let timeout = timeout.and_then(|timeout| u64::try_from(timeout.seconds).ok());
-        let timeout = timeout.filter(|seconds| *seconds > 0).unwrap_or(default.0);
-        let count = u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(default.1);
-        timeout.saturating_mul(count)
-    };
-    steps(manifest.download_timeout, download_attempt_count, DOWNLOAD)
-        .saturating_add(steps(manifest.start_timeout, start_attempt_count, START))
-        .saturating_add(PROBATION + STOP + SLACK)
 }

@@ -3,6 +3,7 @@
 mod agents;
 mod documents;
 mod gateways;
+mod indexed;
 mod standing;
 mod tokens;
 

@@ -15,8 +15,8 @@
 
 mod agent_tokens;
 mod bearer;
-mod either;
 mod counted;
+mod either;
 mod jwt;
 mod local;
 mod mutual;
@@ -37,8 +37,8 @@ use crate::gateway::session::refusal;
 
 pub use agent_tokens::{AgentTokens, AgentTokensError};
 pub use bearer::Bearer;
-pub use either::Either;
 pub(crate) use counted::Counted;
+pub use either::Either;
 pub use jwt::{GOOGLE_AUDIENCE, Jwt, JwtSettings, JwtSetupError, KeySource};
 pub use local::{Anyone, Local};
 pub use mutual::Mutual;

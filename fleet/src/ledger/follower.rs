@@ -40,6 +40,19 @@ impl Follower {
         Self { bucket, through: Revision::ABSENT, forgotten: None }
     }
 
+    /// A follower that goes on where one was whose user kept what its updates said: [`Follower::through`]
+    /// and [`Follower::forgotten`] of that moment.
+    #[must_use]
+    pub fn resumed(bucket: Bucket, through: Revision, forgotten: Revision) -> Self {
+        Self { bucket, through, forgotten: Some(forgotten) }
+    }
+
+    /// What the ledger had forgotten at the last update; `None` before the first.
+    #[must_use]
+    pub fn forgotten(&self) -> Option<Revision> {
+        self.forgotten
+    }
+
     /// Everything up to this revision was handed out.
     #[must_use]
     pub fn through(&self) -> Revision {

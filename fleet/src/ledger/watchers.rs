@@ -44,6 +44,7 @@ impl Watchers {
             Bucket::Agents => 1,
             Bucket::Journal => 2,
             Bucket::Reports => 3,
+            Bucket::Index => 4,
         };
         &self.senders[at]
     }

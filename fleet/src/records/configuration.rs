@@ -165,6 +165,24 @@ pub fn escaped(part: &str) -> String {
     escaped
 }
 
+/// The name that [`escaped`] made a part of a key of; `None` where it made none such.
+#[must_use]
+pub fn unescaped(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                let value = digit(rest.next())? * 16 + digit(rest.next())?;
+                u8::try_from(value).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
 fn hex_digits(byte: u8) -> [char; 2] {
     [byte >> 4, byte & 15].map(|digit| {
         char::from_digit(digit.into(), 16).map_or('0', |digit| digit.to_ascii_uppercase())

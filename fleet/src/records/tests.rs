@@ -12,6 +12,11 @@ use super::audit::{AuditChange, AuditHead, AuditRecord};
 use super::configuration::{
     ArchiveRecord, AssignmentRecord, HoldRecord, ReleaseRecord, WindowRecord,
 };
+use super::index::{
+    AgentPart, CellRecord, CheckpointRecord, CursorRecord, DirectoryRecord, EventPart, GatesRecord,
+    HoldEnd, LeafEntry, LeafRecord, LeaseRecord, MoveRecord, OrderPart, PluginPart, ReportPart,
+    ReportedPart, RowRecord, ShapeRecord, WantedPart, WindowHours,
+};
 use super::journal::{EntryRecord, JournalRecord, OrderRecord};
 use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
 use super::webhook::WebhookRecord;
@@ -192,4 +197,108 @@ fn the_cursor_of_a_webhook_of_schema_1_is_readable() {
     let cursor =
         WebhookRecord { version: 1, holder: text("a1"), position: 42, since: AT, delivered: AT };
     check("webhook", &cursor, fixture("webhook"));
+}
+
+fn gates() -> GatesRecord {
+    GatesRecord { holds: vec![text("freeze")], by_owner: true, windows: vec![text("night")] }
+}
+
+#[test]
+fn every_record_of_the_index_of_schema_1_is_readable() {
+    check("index-shape", &ShapeRecord { version: 1, shards: 4 }, fixture("index-shape"));
+    let lease = LeaseRecord {
+        version: 1,
+        owner: text("o-1"),
+        host: text("ops"),
+        pid: 7,
+        as_of: 1_767_225_600,
+    };
+    check("index-lease", &lease, fixture("index-lease"));
+    let cursor = Some(CursorRecord { through: 9, forgotten: 3 });
+    let counted = CellRecord {
+        count: 6,
+        kind: 2,
+        word: 0,
+        assignment: text("monitor-prod"),
+        plugin: text("monitor"),
+        revision: text("1.2"),
+        gates: Some(gates()),
+    };
+    let checkpoint = CheckpointRecord {
+        version: 1,
+        agents: cursor,
+        journal: cursor,
+        reports: cursor,
+        events: 11,
+        configuration: 12,
+        at: 1_767_225_600,
+        cells: vec![CellRecord { count: 5, kind: 1, word: 2, ..CellRecord::default() }, counted],
+        moves: vec![MoveRecord { at: 1_767_225_700, from: 0, to: 1, count: 2 }],
+        holds: vec![HoldEnd { name: text("freeze"), until: Some(1_767_225_800) }],
+        windows: vec![WindowHours {
+            name: text("night"),
+            days: vec![0, 6],
+            opens: 120,
+            minutes: 90,
+            zone: text("UTC"),
+        }],
+        left_out: 1,
+    };
+    check("index-checkpoint", &checkpoint, fixture("index-checkpoint"));
+    let leaves = vec![LeafEntry { number: 2, first: text("a-1") }];
+    let directory = DirectoryRecord { version: 1, next: 3, leaves };
+    check("index-directory", &directory, fixture("index-directory"));
+}
+
+#[test]
+fn every_row_of_schema_1_is_readable() {
+    let plugin = PluginPart {
+        name: text("monitor"),
+        order: Some(OrderPart {
+            revision: text("1.2"),
+            attempt: 2,
+            state: 6,
+            since: 9,
+            reason: text("no space"),
+        }),
+        reported: Some(ReportedPart {
+            revision: Some(text("1.1")),
+            pending: Some(text("1.2")),
+            is_held: true,
+        }),
+        event: Some(EventPart { position: 7, number: 8, kind: 3, at: 9, missed: 1 }),
+        wanted: Some(WantedPart {
+            revision: text("1.2"),
+            assignment: text("monitor-prod"),
+            attempt: 2,
+            patience: 600,
+            barrier: 5,
+            gates: Some(gates()),
+        }),
+    };
+    let row = RowRecord {
+        id: text("a-1"),
+        agent: Some(AgentPart {
+            operator_labels: map("env", "prod"),
+            token_labels: map("env", "prod"),
+            own_labels: map("env", "prod"),
+            quarantine: Some(text("two machines")),
+            archived: Some(3),
+            is_ephemeral: true,
+            since: Some(1),
+            seen: Some(2),
+            is_revoked: true,
+        }),
+        report: Some(ReportPart {
+            architecture: text("amd64"),
+            os: text("Debian 13"),
+            hostname: text("db-1"),
+            version: text("0.1.0"),
+            left_out: 1,
+        }),
+        plugins: vec![plugin],
+    };
+    let leaf =
+        LeafRecord { version: 1, first: text("a-0"), until: Some(text("a-9")), rows: vec![row] };
+    check("index-leaf", &leaf, fixture("index-leaf"));
 }

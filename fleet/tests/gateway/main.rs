@@ -11,11 +11,11 @@ mod delivery;
 mod drain;
 mod events;
 mod faults;
-mod identities;
-mod pressure;
 mod hostile;
-mod public;
+mod identities;
 mod observe;
+mod pressure;
+mod public;
 mod registration;
 mod tls;
 

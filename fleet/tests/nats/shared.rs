@@ -26,8 +26,14 @@ static SHARED: LazyLock<Option<Shared>> = LazyLock::new(|| {
 });
 
 /// The names of the streams of a ledger.
-static STREAMS: [&str; 5] =
-    ["records-configuration", "records-agents", "records-journal", "records-reports", "log-events"];
+static STREAMS: [&str; 6] = [
+    "records-configuration",
+    "records-agents",
+    "records-journal",
+    "records-reports",
+    "records-index",
+    "log-events",
+];
 
 /// Removes the streams of a test when it ends, so that the servers have less to do for the others.
 pub(crate) struct Streams(String);

@@ -3,6 +3,7 @@
 mod admission;
 mod drain;
 mod ends;
+mod folding;
 mod limits;
 mod observe;
 mod webhooks;
@@ -116,6 +117,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         },
     );
     tasks.spawn(orders.clone().run());
+    folding::start(ledger.clone(), &ending, &mut tasks);
     let authorities = match &options.admission.ca {
         Some(directory) => Some(Authorities::open(directory).await?),
         None => None,

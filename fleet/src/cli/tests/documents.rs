@@ -19,6 +19,7 @@ fn names(verb: &Verb) -> &'static [&'static str] {
         Verb::Assignments => &["assignments"],
         Verb::Holds => &["holds"],
         Verb::Windows => &["windows"],
+        Verb::Status => &["status"],
         Verb::Agents(_) => &["agents"],
         Verb::Agent(AgentOptions { verb: Some(_), .. }) => &["change"],
         Verb::Gateways => &["gateways"],

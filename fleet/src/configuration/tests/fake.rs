@@ -185,7 +185,7 @@ impl Ledger for FakeLedger {
     }
 
     async fn read(&self, _: Log, _: &str, _: u64, _: usize) -> Result<Vec<Entry>, ReadError> {
-        unimplemented!("the command line reads no log")
+        Ok(Vec::new())
     }
 
     fn wake(&self, _: Bucket) {

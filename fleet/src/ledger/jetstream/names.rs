@@ -80,6 +80,7 @@ pub(super) fn name_of_bucket(bucket: Bucket) -> &'static str {
         Bucket::Agents => "agents",
         Bucket::Journal => "journal",
         Bucket::Reports => "reports",
+        Bucket::Index => "index",
     }
 }
 

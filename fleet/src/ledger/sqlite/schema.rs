@@ -103,6 +103,7 @@ pub(super) fn number_of_bucket(bucket: Bucket) -> i64 {
         Bucket::Agents => 2,
         Bucket::Journal => 3,
         Bucket::Reports => 4,
+        Bucket::Index => 5,
     }
 }
 

@@ -1,0 +1,332 @@
+//! The fold: what the ledger shows of agents as one row per agent, and counts over all of them.
+//!
+//! ```text
+//!   record of an agent ─┐
+//!   its journal ────────┤            ┌─► Row: facts, and what is wanted ─► Standing ─► Word at a time
+//!   its report ─────────┼─► Fold ────┤                                       │
+//!   its events ─────────┤            └─► Tally: how many stand where ◄────────┘
+//!   the declarations ───┘
+//! ```
+//!
+//! A row has facts and nothing that time alone changes. A [`Standing`] is a short list of words with
+//! the moments at which each begins, so a [`Word`] follows from it and a time, and nobody has to
+//! clear a flag. The [`Tally`] counts the same lists: what holds now, and under each later moment how
+//! many go from which word to which. When time passes, whole numbers move, and no row is written. What
+//! a hold or a window keeps back is counted under the names of those ([`Gates`]), because
+//! one opening of a window changes the word of many agents at once.
+//!
+//! The counts always equal those that a recount of the rows gives. The same input twice changes
+//! nothing, and inputs about different agents can be exchanged.
+
+mod facts;
+mod gates;
+mod standing;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod word;
+
+use std::collections::BTreeMap;
+
+use crate::desired;
+use crate::time::Seconds;
+use crate::view::ReleaseName;
+
+pub use facts::{
+    AgentFacts, LABELS, LastEvent, OrderFacts, PLUGINS, ReportFacts, ReportedFacts, SEEN_STEP,
+    Step, TEXT_BYTES, bounded, bounded_labels,
+};
+pub use gates::{Barrier, Declared, Doors, Gates, Mark, Wanted};
+pub use standing::Standing;
+pub use tally::{Tally, Timeline};
+pub use word::{
+    AWAY_AFTER, PROBATION, Presence, Word, archived_after, probation_until, silent_after,
+};
+
+/// What the ledger shows of one agent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// Its record; `None` where there is none. Only agents with a record are counted and shown: what
+    /// else is known waits for the record.
+    pub agent: Option<AgentFacts>,
+    /// The newest order, by plugin.
+    pub orders: BTreeMap<String, OrderFacts>,
+    /// Its last report.
+    pub report: Option<ReportFacts>,
+    /// The last event, by plugin.
+    pub events: BTreeMap<String, LastEvent>,
+    /// What it should have, by plugin. Follows from the facts and the declarations.
+    pub wanted: BTreeMap<String, Wanted>,
+}
+
+/// One thing that the ledger shows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// The record of an agent; `None` when it is not there.
+    Agent(Option<AgentFacts>),
+    /// Its newest orders, by plugin; none when there is no journal.
+    Orders(BTreeMap<String, OrderFacts>),
+    /// Its last report; `None` when there is none.
+    Report(Option<ReportFacts>),
+    /// An event of a plugin.
+    Event {
+        /// Name of the plugin.
+        plugin: String,
+        /// The event.
+        event: LastEvent,
+    },
+}
+
+/// What an input did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Effect {
+    /// Nothing: it was known, or says nothing.
+    Nothing,
+    /// The row of the agent is another one, or went.
+    Row,
+}
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cell {
+    /// Agents, by how present they are.
+    Agents(Presence),
+    /// Agents to which an assignment gives a plugin, by where they stand with it.
+    Assigned {
+        /// Name of the assignment that decides.
+        assignment: String,
+        /// Name of the plugin.
+        plugin: String,
+        /// The revision; `None` where the plugin should be absent.
+        revision: Option<String>,
+        /// Where they stand.
+        mark: Mark,
+    },
+    /// Agents that reported a declared release as what they have.
+    Having {
+        /// The release.
+        release: ReleaseName,
+        /// Whether they are archived, and so leave the count.
+        archived: bool,
+    },
+}
+
+/// All rows of a shard, and the counts over them.
+#[derive(Clone, Debug, Default)]
+pub struct Fold {
+    rows: BTreeMap<String, Row>,
+    counts: Tally<Cell>,
+}
+
+// === impl Fold ===
+
+impl Fold {
+    /// A fold of rows that were kept; the counts are made anew. The rows have to be those of the same
+    /// declarations; see [`Fold::declare`].
+    #[must_use]
+    pub fn of_rows(rows: BTreeMap<String, Row>, declared: &Declared, now: Seconds) -> Self {
+        let counts = count(&rows, declared, now);
+        Self { rows, counts }
+    }
+
+    /// The rows, by id of the agent.
+    #[must_use]
+    pub fn rows(&self) -> &BTreeMap<String, Row> {
+        &self.rows
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn counts(&self) -> &Tally<Cell> {
+        &self.counts
+    }
+
+    /// Takes in what the ledger shows of an agent.
+    pub fn apply(&mut self, id: &str, input: Input, declared: &Declared) -> Effect {
+        let before = self.rows.get(id);
+        let mut row = before.cloned().unwrap_or_default();
+        if !row.take(input) {
+            return Effect::Nothing;
+        }
+        row.wanted = row.wanted_by(id, declared);
+        self.replace(id, row, declared)
+    }
+
+    /// Takes in changed declarations. Returns the ids of agents whose rows changed.
+    pub fn declare(&mut self, before: &Declared, declared: &Declared) -> Vec<String> {
+        let mut changed = Vec::new();
+        let mut rows = std::mem::take(&mut self.rows);
+        for (id, row) in &mut rows {
+            let wanted = row.wanted_by(id, declared);
+            // What is counted of a report depends on the releases that are declared.
+            let is_new = wanted != row.wanted;
+            if !is_new
+                && before
+                    .releases_of(row.report.as_ref())
+                    .eq(declared.releases_of(row.report.as_ref()))
+            {
+                continue;
+            }
+            for timeline in row.timelines(before) {
+                self.counts.remove(&timeline);
+            }
+            row.wanted = wanted;
+            for timeline in row.timelines(declared) {
+                self.counts.add(&timeline);
+            }
+            if is_new {
+                changed.push(id.clone());
+            }
+        }
+        self.rows = rows;
+        changed
+    }
+
+    /// Time passed: what is due is counted under its next word. Time that goes back changes nothing.
+    pub fn advance(&mut self, now: Seconds) {
+        self.counts.advance(now);
+    }
+
+    fn replace(&mut self, id: &str, row: Row, declared: &Declared) -> Effect {
+        let before = if row.is_empty() {
+            self.rows.remove(id)
+        } else {
+            self.rows.insert(id.to_owned(), row)
+        };
+        let after = self.rows.get(id);
+        if before.as_ref() == after {
+            return Effect::Nothing;
+        }
+        for timeline in before.iter().flat_map(|row| row.timelines(declared)) {
+            self.counts.remove(&timeline);
+        }
+        for timeline in after.iter().flat_map(|row| row.timelines(declared)) {
+            self.counts.add(&timeline);
+        }
+        Effect::Row
+    }
+}
+
+/// The shard of an agent, below their number: FNV-1a of its id. It never changes.
+#[must_use]
+pub fn shard_of(id: &str, shards: u32) -> u32 {
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    u32::try_from(hash % u64::from(shards.max(1))).unwrap_or(0)
+}
+
+/// The counts over rows, from nothing.
+#[must_use]
+pub fn count(rows: &BTreeMap<String, Row>, declared: &Declared, now: Seconds) -> Tally<Cell> {
+    let mut counts = Tally::at_time(now);
+    for timeline in rows.values().flat_map(|row| row.timelines(declared)) {
+        counts.add(&timeline);
+    }
+    counts
+}
+
+// === impl Row ===
+
+impl Row {
+    /// Whether nothing is known of the agent. Events alone do not keep a row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.agent.is_none() && self.orders.is_empty() && self.report.is_none()
+    }
+
+    /// Takes in an input; whether it may say something new.
+    fn take(&mut self, input: Input) -> bool {
+        match input {
+            Input::Agent(agent) => std::mem::replace(&mut self.agent, agent) != self.agent,
+            Input::Orders(orders) => std::mem::replace(&mut self.orders, orders) != self.orders,
+            Input::Report(report) => std::mem::replace(&mut self.report, report) != self.report,
+            Input::Event { plugin, event } => self.event(plugin, event),
+        }
+    }
+
+    fn event(&mut self, plugin: String, mut event: LastEvent) -> bool {
+        match self.events.get(&plugin) {
+            Some(known) if known.position >= event.position => return false,
+            Some(known) => {
+                // A subject whose entries went with their age begins at 1 again.
+                let skipped = event.number.saturating_sub(known.number.saturating_add(1));
+                event.missed = known.missed.saturating_add(skipped);
+            }
+            None if self.events.len() >= PLUGINS => return false,
+            None => {}
+        }
+        self.events.insert(plugin, event);
+        true
+    }
+
+    /// The agent as decisions see it.
+    #[must_use]
+    pub fn decided_on(&self, id: &str) -> desired::Agent {
+        let agent = self.agent.as_ref();
+        let report = self.report.as_ref();
+        desired::Agent {
+            id: id.to_owned(),
+            labels: agent.map(|agent| agent.labels.clone()).unwrap_or_default(),
+            architecture: report.map(|report| report.architecture.clone()).unwrap_or_default(),
+            quarantine: agent.and_then(|agent| agent.quarantine.clone()),
+            held_by_owner: report
+                .iter()
+                .flat_map(|report| &report.plugins)
+                .filter(|(_, plugin)| plugin.is_held)
+                .map(|(name, _)| (name.clone(), desired::OwnersHold::default()))
+                .collect(),
+        }
+    }
+
+    fn wanted_by(&self, id: &str, declared: &Declared) -> BTreeMap<String, Wanted> {
+        if self.agent.is_none() {
+            return BTreeMap::new();
+        }
+        declared.wanted(&self.decided_on(id))
+    }
+
+    /// Where the agent stands with a plugin, whether or not it is archived.
+    #[must_use]
+    pub fn standing(&self, plugin: &str) -> Standing {
+        Standing::of(self.wanted.get(plugin), self.orders.get(plugin))
+    }
+
+    /// The word for a plugin at a time.
+    #[must_use]
+    pub fn word(&self, plugin: &str, now: Seconds, doors: &Doors<'_>) -> Word {
+        self.words(plugin).at(now).word(now, doors)
+    }
+
+    /// How present the agent is at a time; `None` where it has no record.
+    #[must_use]
+    pub fn presence(&self, now: Seconds) -> Option<Presence> {
+        Some(*self.agent.as_ref()?.presence().at(now))
+    }
+
+    fn words(&self, plugin: &str) -> Timeline<Mark> {
+        let archived = self.agent.as_ref().and_then(AgentFacts::archived_after);
+        self.standing(plugin).timeline(archived)
+    }
+
+    /// What is counted of it, as it changes with time.
+    fn timelines(&self, declared: &Declared) -> Vec<Timeline<Cell>> {
+        let Some(agent) = &self.agent else { return Vec::new() };
+        let mut all = vec![agent.presence().map(|presence| Cell::Agents(*presence))];
+        for (plugin, wanted) in &self.wanted {
+            all.push(self.words(plugin).map(|mark| Cell::Assigned {
+                assignment: wanted.assignment.clone(),
+                plugin: plugin.clone(),
+                revision: wanted.revision().map(str::to_owned),
+                mark: mark.clone(),
+            }));
+        }
+        for release in declared.releases_of(self.report.as_ref()) {
+            let having = |archived| Cell::Having { release: release.clone(), archived };
+            let archived = agent.archived_after();
+            all.push(Timeline::new(having(false)).then(archived, having(true)));
+        }
+        all
+    }
+}

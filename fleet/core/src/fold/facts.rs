@@ -1,0 +1,164 @@
+//! What a row keeps of an agent's records: bounded, whatever the records have.
+
+use std::collections::BTreeMap;
+
+use super::tally::Timeline;
+use super::word::{AWAY_AFTER, Presence, archived_after, rounded};
+use crate::labels::Labels;
+use crate::time::Seconds;
+use crate::view::Target;
+
+/// Most plugins that a row keeps of each of: orders, reports, events, what is wanted. Those with the
+/// first names stay.
+pub const PLUGINS: usize = 200;
+
+/// Most labels that a row keeps of those that an operator, a token or the agent gave. Those with the
+/// first keys stay.
+pub const LABELS: usize = 64;
+
+/// Longest text that a row keeps, in bytes; a longer one is cut.
+pub const TEXT_BYTES: usize = 256;
+
+/// When an agent was seen is kept in such steps, in seconds, so that a stream that merely goes on
+/// changes its row once in five minutes.
+pub const SEEN_STEP: u64 = 300;
+
+/// The record of an agent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AgentFacts {
+    /// Its labels.
+    pub labels: Labels,
+    /// Why it gets no orders; `None` where it does.
+    pub quarantine: Option<String>,
+    /// When it was archived; `None` where nobody did.
+    pub archived: Option<Seconds>,
+    /// It was enrolled for a short life.
+    pub is_ephemeral: bool,
+    /// When it was enrolled, or was seen first.
+    pub since: Option<Seconds>,
+    /// When it was seen last, at most [`SEEN_STEP`] earlier than that.
+    pub seen: Option<Seconds>,
+    /// It was revoked.
+    pub is_revoked: bool,
+}
+
+/// The newest order of a plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OrderFacts {
+    /// What it asks for.
+    pub target: Target,
+    /// The assignment's attempt.
+    pub attempt: u32,
+    /// What became of it.
+    pub step: Step,
+    /// When it came into that state.
+    pub since: Seconds,
+    /// Why it failed or was taken back; empty otherwise.
+    pub reason: String,
+}
+
+/// What became of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Step {
+    /// It is recorded and may be on its way.
+    Sent,
+    /// The agent has it.
+    Acknowledged,
+    /// The agent began with it.
+    Begun,
+    /// It was done.
+    Done,
+    /// It was so before anything was ordered.
+    Adopted,
+    /// The agent could not do it.
+    Failed,
+    /// It was done, and the agent went back.
+    TakenBack,
+}
+
+/// The last report of an agent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReportFacts {
+    /// Architecture in Go style.
+    pub architecture: String,
+    /// The operating system.
+    pub os: String,
+    /// The host name.
+    pub hostname: String,
+    /// Version of the agent.
+    pub version: String,
+    /// What it has, by name.
+    pub plugins: BTreeMap<String, ReportedFacts>,
+    /// How many more it reported than are kept.
+    pub left_out: u64,
+}
+
+/// A plugin that an agent reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportedFacts {
+    /// The revision that is there; `None` while there is no whole one.
+    pub revision: Option<String>,
+    /// The revision that is being installed or waits to be.
+    pub pending: Option<String>,
+    /// A person on the machine holds it.
+    pub is_held: bool,
+}
+
+/// The last event of a plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastEvent {
+    /// Its place in the log.
+    pub position: u64,
+    /// Its number among those of the plugin.
+    pub number: u64,
+    /// Its type, as the protocol numbers them.
+    pub kind: i32,
+    /// When a gateway took it.
+    pub at: Seconds,
+    /// Events before it that the log lost before they were read.
+    pub missed: u64,
+}
+
+/// A text with at most [`TEXT_BYTES`].
+#[must_use]
+pub fn bounded(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_BYTES)].to_owned()
+}
+
+/// At most [`LABELS`] labels of one giver; those with longer keys or values are left out, because a cut
+/// one would select something else.
+#[must_use]
+pub fn bounded_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let fits = |text: &str| text.len() <= TEXT_BYTES;
+    let fitting = labels.iter().filter(|(key, value)| fits(key) && fits(value));
+    fitting.take(LABELS).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+// === impl AgentFacts ===
+
+impl AgentFacts {
+    /// With the time at which it was seen, in steps.
+    #[must_use]
+    pub fn seen_at(self, seen: Option<Seconds>) -> Self {
+        Self { seen: seen.map(|seen| Seconds(seen.0 - seen.0 % SEEN_STEP)), ..self }
+    }
+
+    /// When it counts as archived, if it is not seen before; `None` for never.
+    #[must_use]
+    pub fn archived_after(&self) -> Option<Seconds> {
+        archived_after(self.archived, self.seen.or(self.since), self.is_ephemeral)
+    }
+
+    pub(super) fn presence(&self) -> Timeline<Presence> {
+        let archived = self.archived_after();
+        if self.quarantine.is_some() {
+            return Timeline::new(Presence::Quarantined).then(archived, Presence::Archived);
+        }
+        let Some(seen) = self.seen else {
+            return Timeline::new(Presence::NeverSeen).then(archived, Presence::Archived);
+        };
+        Timeline::new(Presence::Present)
+            .then(Some(rounded(seen, AWAY_AFTER)), Presence::Away)
+            .then(archived, Presence::Archived)
+    }
+}

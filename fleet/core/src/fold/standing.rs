@@ -1,0 +1,82 @@
+//! Where an agent stands with a plugin, as words with the moments at which they begin.
+
+use super::facts::{OrderFacts, Step};
+use super::gates::{Barrier, Mark, Wanted};
+use super::tally::Timeline;
+use super::word::{Word, probation_until, silent_after};
+use crate::time::Seconds;
+use crate::view::Target;
+
+/// Where an agent stands with a plugin, without the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No assignment gives the agent the plugin.
+    NotAssigned,
+    /// What is wanted was not ordered.
+    KeptBack(Barrier),
+    /// It was ordered, and the agent has not said what became of it.
+    UnderWay {
+        /// How far it is.
+        step: Step,
+        /// When the agent should have said so.
+        silent_after: Seconds,
+    },
+    /// It was done.
+    Done {
+        /// Until when the agent may go back; `None` where it was so before.
+        probation_until: Option<Seconds>,
+    },
+    /// The agent could not do it.
+    Failed,
+    /// It was done, and the agent went back.
+    TakenBack,
+}
+
+// === impl Standing ===
+
+impl Standing {
+    /// Where an agent stands, by what is wanted of it and what was ordered last.
+    #[must_use]
+    pub fn of(wanted: Option<&Wanted>, order: Option<&OrderFacts>) -> Self {
+        let Some(wanted) = wanted else { return Self::NotAssigned };
+        let current =
+            order.filter(|order| order.target == wanted.target && order.attempt == wanted.attempt);
+        let Some(order) = current else { return Self::KeptBack(wanted.barrier.clone()) };
+        match order.step {
+            step @ (Step::Sent | Step::Acknowledged | Step::Begun) => {
+                Self::UnderWay { step, silent_after: silent_after(order.since, wanted.patience) }
+            }
+            Step::Done if order.target == Target::Absent => Self::Done { probation_until: None },
+            Step::Done => Self::Done { probation_until: Some(probation_until(order.since)) },
+            Step::Adopted => Self::Done { probation_until: None },
+            Step::Failed => Self::Failed,
+            Step::TakenBack => Self::TakenBack,
+        }
+    }
+
+    /// What it is called when.
+    pub(super) fn timeline(&self, archived: Option<Seconds>) -> Timeline<Mark> {
+        let word = |word| Timeline::new(Mark::Word(word));
+        let words = match self {
+            Self::NotAssigned => word(Word::NotAssigned),
+            Self::KeptBack(barrier) => Timeline::new(barrier.mark()),
+            Self::UnderWay { step, silent_after } => {
+                let first = match step {
+                    Step::Acknowledged => Word::Acknowledged,
+                    Step::Begun => Word::Installing,
+                    Step::Sent | Step::Done | Step::Adopted | Step::Failed | Step::TakenBack => {
+                        Word::Ordered
+                    }
+                };
+                word(first).then(Some(*silent_after), Mark::Word(Word::Silent))
+            }
+            Self::Done { probation_until: None } => word(Word::Done),
+            Self::Done { probation_until } => {
+                word(Word::OnProbation).then(*probation_until, Mark::Word(Word::Done))
+            }
+            Self::Failed => word(Word::Failed),
+            Self::TakenBack => word(Word::TakenBack),
+        };
+        words.then(archived, Mark::Word(Word::Archived))
+    }
+}

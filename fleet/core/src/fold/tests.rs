@@ -1,0 +1,525 @@
+//! Laws of the fold over random histories, and what its words are.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::desired::{Permission, decide};
+use crate::labels::Labels;
+use crate::selector::{OwnLabels, Selector};
+use crate::time::UtcOnly;
+use crate::view::{Archive, Assignment, Hold, Plugins, Release, Target, View, Window};
+use crate::window::Weekly;
+
+const START: u64 = 1_767_225_600;
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+const AGENTS: [&str; 4] = ["a-1", "a-2", "b-1", "b-2"];
+const PLUGIN_NAMES: [&str; 3] = ["log", "metrics", "probe"];
+const REVISIONS: [&str; 3] = ["1", "2", "9"];
+
+fn selector(text: &str) -> Selector {
+    Selector::parse(text).expect("it parses")
+}
+
+fn assignment(plugin: &str, target: Target, selects: &str, priority: i32) -> Assignment {
+    Assignment {
+        plugin: plugin.to_owned(),
+        target,
+        selector: selector(selects),
+        own_labels: OwnLabels::Ignored,
+        priority,
+        attempt: 0,
+    }
+}
+
+fn revision(revision: &str) -> Target {
+    Target::Revision(revision.to_owned())
+}
+
+/// Several declarations, from nothing to many.
+fn view(which: usize) -> View {
+    let mut view = View::default();
+    if which == 0 {
+        return view;
+    }
+    for (plugin, number) in [("log", "1"), ("log", "2"), ("metrics", "1"), ("probe", "1")] {
+        let name = ReleaseName { plugin: plugin.to_owned(), revision: number.to_owned() };
+        let archives = [("amd64".to_owned(), Archive::default())].into();
+        view.releases.insert(name, Release { archives, order: vec![1] });
+    }
+    let mut add = |name: &str, assignment| view.assignments.insert(name.to_owned(), assignment);
+    add("log-all", assignment("log", revision("1"), "all", 0));
+    add("metrics", assignment("metrics", revision("1"), "env = prod", 0));
+    if which >= 2 {
+        add("log-prod", assignment("log", revision("2"), "env = prod", 5));
+        add("no-probe", assignment("probe", Target::Absent, "all", 0));
+        let hold = |selects: &str, until| Hold {
+            selector: selector(selects),
+            own_labels: OwnLabels::Ignored,
+            plugins: Plugins::Named(["log".to_owned()].into()),
+            reason: "busy".to_owned(),
+            by: "ann".to_owned(),
+            until,
+        };
+        view.holds.insert("freeze".to_owned(), hold("env = prod", Some(Seconds(START + DAY))));
+        let weekly = Weekly { days: [true; 7], opens: 120, minutes: 60, zone: "UTC".to_owned() };
+        let window = Window {
+            selector: selector("env = test"),
+            own_labels: OwnLabels::Ignored,
+            plugins: Plugins::All,
+            weekly,
+        };
+        view.windows.insert("night".to_owned(), window);
+        if which >= 3 {
+            add("log-other", assignment("log", revision("1"), "env = prod", 5));
+            add("metrics-2", assignment("metrics", revision("7"), "env = test", 1));
+            view.holds.insert("all".to_owned(), hold("all", None));
+        }
+    }
+    view
+}
+
+fn declared(which: usize) -> Arc<Declared> {
+    static ALL: LazyLock<[Arc<Declared>; 4]> =
+        LazyLock::new(|| std::array::from_fn(|which| Arc::new(declare(which))));
+    ALL[which].clone()
+}
+
+fn declare(which: usize) -> Declared {
+    Declared::new(&view(which), |_, plugin, _| if plugin == "log" { 120 } else { 2 * HOUR })
+}
+
+#[derive(Clone, Debug)]
+enum Happening {
+    Told(&'static str, Input),
+    Declared(usize),
+    Passed(u64),
+}
+
+fn seconds() -> impl Strategy<Value = Seconds> {
+    (0..40 * DAY).prop_map(|offset| Seconds(START - 35 * DAY + offset))
+}
+
+fn agent_facts() -> impl Strategy<Value = AgentFacts> {
+    let labels = prop_oneof![Just(None), Just(Some("prod")), Just(Some("test"))];
+    let times = (prop::option::of(seconds()), prop::option::of(seconds()), seconds());
+    (labels, any::<(bool, bool)>(), prop::option::weighted(0.2, seconds()), times).prop_map(
+        |(env, (is_ephemeral, is_revoked), archived, (seen, since, _))| {
+            let mut labels = Labels::default();
+            labels.operator.extend(env.map(|env| ("env".to_owned(), env.to_owned())));
+            let quarantine = is_revoked.then(|| "two machines".to_owned());
+            let facts = AgentFacts {
+                labels,
+                quarantine,
+                archived,
+                is_ephemeral,
+                since,
+                ..AgentFacts::default()
+            };
+            facts.seen_at(seen)
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop::sample::select(vec![
+        Step::Sent,
+        Step::Acknowledged,
+        Step::Begun,
+        Step::Done,
+        Step::Adopted,
+        Step::Failed,
+        Step::TakenBack,
+    ])
+}
+
+fn plugin() -> impl Strategy<Value = String> {
+    prop::sample::select(PLUGIN_NAMES.to_vec()).prop_map(str::to_owned)
+}
+
+fn target() -> impl Strategy<Value = Target> {
+    let some = prop::sample::select(REVISIONS.to_vec()).prop_map(revision);
+    prop_oneof![4 => some, 1 => Just(Target::Absent)]
+}
+
+fn orders() -> impl Strategy<Value = BTreeMap<String, OrderFacts>> {
+    let order =
+        (target(), 0..2_u32, step(), seconds()).prop_map(|(target, attempt, step, since)| {
+            OrderFacts { target, attempt, step, since, reason: String::new() }
+        });
+    prop::collection::btree_map(plugin(), order, 0..3)
+}
+
+fn report() -> impl Strategy<Value = ReportFacts> {
+    let reported = (prop::option::of(prop::sample::select(REVISIONS.to_vec())), any::<bool>());
+    let reported = reported.prop_map(|(revision, is_held)| ReportedFacts {
+        revision: revision.map(str::to_owned),
+        pending: None,
+        is_held,
+    });
+    let plugins = prop::collection::btree_map(plugin(), reported, 0..3);
+    (plugins, prop::sample::select(vec!["amd64", "arm64", ""])).prop_map(
+        |(plugins, architecture)| ReportFacts {
+            architecture: architecture.to_owned(),
+            plugins,
+            ..ReportFacts::default()
+        },
+    )
+}
+
+fn input() -> impl Strategy<Value = Input> {
+    let event = (plugin(), 1..40_u64, 1..9_u64).prop_map(|(plugin, position, number)| {
+        Input::Event { plugin, event: LastEvent { position, number, ..LastEvent::default() } }
+    });
+    prop_oneof![
+        5 => prop::option::weighted(0.85, agent_facts()).prop_map(Input::Agent),
+        4 => orders().prop_map(Input::Orders),
+        3 => prop::option::weighted(0.8, report()).prop_map(Input::Report),
+        1 => event,
+    ]
+}
+
+fn told() -> impl Strategy<Value = (&'static str, Input)> {
+    (prop::sample::select(AGENTS.to_vec()), input())
+}
+
+fn history() -> impl Strategy<Value = Vec<Happening>> {
+    let happening = prop_oneof![
+        8 => told().prop_map(|(agent, input)| Happening::Told(agent, input)),
+        1 => (0..4_usize).prop_map(Happening::Declared),
+        2 => prop_oneof![0..200_u64, 0..3 * HOUR, 0..9 * DAY].prop_map(Happening::Passed),
+    ];
+    prop::collection::vec(happening, 0..30)
+}
+
+/// A fold, the declarations it follows, and the time.
+struct Run {
+    fold: Fold,
+    which: usize,
+    now: Seconds,
+}
+
+impl Run {
+    fn begin() -> Self {
+        let mut fold = Fold::default();
+        fold.advance(Seconds(START));
+        Self { fold, which: 2, now: Seconds(START) }
+    }
+
+    fn step(&mut self, happening: &Happening) -> Effect {
+        match happening {
+            Happening::Told(agent, input) => {
+                return self.fold.apply(agent, input.clone(), &declared(self.which));
+            }
+            Happening::Declared(which) => {
+                let changed = self.fold.declare(&declared(self.which), &declared(*which));
+                assert!(changed.len() <= self.fold.rows().len());
+                self.which = *which;
+            }
+            Happening::Passed(seconds) => {
+                self.now = self.now.plus(*seconds);
+                self.fold.advance(self.now);
+            }
+        }
+        Effect::Nothing
+    }
+
+    fn is_counted_rightly(&self) -> Result<(), TestCaseError> {
+        let declared = declared(self.which);
+        let recount = count(self.fold.rows(), &declared, self.now);
+        prop_assert_eq!(self.fold.counts(), &recount);
+        for ahead in [0, 5, 61, 700, 3 * HOUR, 20 * DAY, 60 * DAY] {
+            self.words_are_counted(&declared, self.now.plus(ahead))?;
+        }
+        Ok(())
+    }
+
+    /// The counts, without any change of a row, say at a later time what each row says then.
+    fn words_are_counted(&self, declared: &Declared, at: Seconds) -> Result<(), TestCaseError> {
+        let (holds, windows) = (declared.holds(), declared.windows());
+        let doors = Doors { holds: &holds, windows: &windows, zones: &UtcOnly };
+        let mut found: BTreeMap<(String, String, Word), u64> = BTreeMap::new();
+        let mut present: BTreeMap<Presence, u64> = BTreeMap::new();
+        for (cell, number) in self.fold.counts().at(at) {
+            match cell {
+                Cell::Assigned { assignment, plugin, mark, .. } => {
+                    let key = (assignment, plugin, mark.word(at, &doors));
+                    *found.entry(key).or_default() += number;
+                }
+                Cell::Agents(presence) => *present.entry(presence).or_default() += number,
+                Cell::Having { .. } => {}
+            }
+        }
+        let mut expected = BTreeMap::new();
+        let mut expected_present = BTreeMap::new();
+        for row in self.fold.rows().values() {
+            if let Some(presence) = row.presence(at) {
+                *expected_present.entry(presence).or_default() += 1;
+            }
+            for (plugin, wanted) in row.wanted.iter().filter(|_| row.agent.is_some()) {
+                let word = row.word(plugin, at, &doors);
+                let key = (wanted.assignment.clone(), plugin.clone(), word);
+                *expected.entry(key).or_default() += 1;
+            }
+        }
+        prop_assert_eq!(found, expected);
+        prop_assert_eq!(present, expected_present);
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn law_counts_equal_a_recount_at_every_step_and_every_later_time(history in history()) {
+        let mut run = Run::begin();
+        for happening in &history {
+            let _effect = run.step(happening);
+            run.is_counted_rightly()?;
+        }
+    }
+
+    #[test]
+    fn law_the_same_input_twice_changes_nothing(history in history()) {
+        let mut run = Run::begin();
+        for happening in &history {
+            let _effect = run.step(happening);
+            let (rows, counts) = (run.fold.rows().clone(), run.fold.counts().clone());
+            let is_time = matches!(happening, Happening::Passed(_));
+            if !is_time {
+                prop_assert_eq!(run.step(happening), Effect::Nothing);
+            }
+            prop_assert_eq!(run.fold.rows(), &rows);
+            prop_assert_eq!(run.fold.counts(), &counts);
+        }
+    }
+
+    #[test]
+    fn law_inputs_about_different_agents_can_be_exchanged(
+        inputs in prop::collection::vec(told(), 0..20),
+        order in any::<u64>(),
+    ) {
+        let mut whole = Run::begin();
+        for (agent, input) in &inputs {
+            let _effect = whole.step(&Happening::Told(agent, input.clone()));
+        }
+        // The same per agent, agent by agent, in an order that is drawn.
+        let mut agents = AGENTS;
+        agents.rotate_left(usize::try_from(order % 4).unwrap_or(0));
+        if order % 8 > 3 {
+            agents.reverse();
+        }
+        let mut apart = Run::begin();
+        for one in agents {
+            for (agent, input) in inputs.iter().filter(|(agent, _)| *agent == one) {
+                let _effect = apart.step(&Happening::Told(agent, input.clone()));
+            }
+        }
+        prop_assert_eq!(whole.fold.rows(), apart.fold.rows());
+        prop_assert_eq!(whole.fold.counts(), apart.fold.counts());
+    }
+
+    #[test]
+    fn law_what_was_kept_and_the_rest_is_the_whole(history in history(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(history.len() + 1);
+        let mut whole = Run::begin();
+        let mut part = Run::begin();
+        for (at, happening) in history.iter().enumerate() {
+            if at == cut {
+                let rows = part.fold.rows().clone();
+                part.fold = Fold::of_rows(rows, &declared(part.which), part.now);
+            }
+            let _effects = (whole.step(happening), part.step(happening));
+        }
+        prop_assert_eq!(whole.fold.rows(), part.fold.rows());
+        prop_assert_eq!(whole.fold.counts(), part.fold.counts());
+    }
+
+    #[test]
+    fn law_deleting_everything_leaves_nothing(history in history()) {
+        let mut run = Run::begin();
+        for happening in &history {
+            let _effect = run.step(happening);
+        }
+        for agent in AGENTS {
+            for input in [Input::Agent(None), Input::Orders(BTreeMap::new()), Input::Report(None)] {
+                let _effect = run.step(&Happening::Told(agent, input));
+            }
+        }
+        prop_assert!(run.fold.rows().is_empty());
+        prop_assert_eq!(run.fold.counts(), &Tally::at_time(run.now));
+    }
+
+    /// The words are those of the function that gateways decide by.
+    #[test]
+    fn law_what_keeps_a_change_back_is_what_decides(history in history(), ahead in 0..9 * DAY) {
+        let mut run = Run::begin();
+        for happening in &history {
+            let _effect = run.step(happening);
+        }
+        let view = view(run.which);
+        let declared = declared(run.which);
+        let (holds, windows) = (declared.holds(), declared.windows());
+        let doors = Doors { holds: &holds, windows: &windows, zones: &UtcOnly };
+        let now = run.now.plus(ahead);
+        for (id, row) in run.fold.rows().iter().filter(|(_, row)| row.agent.is_some()) {
+            let agent = row.decided_on(id);
+            for plugin in PLUGIN_NAMES {
+                let decision = decide(&view, &agent, plugin, now, &UtcOnly);
+                let wanted = row.wanted.get(plugin);
+                let target = decision.as_ref().map(|decision| &decision.target);
+                prop_assert_eq!(wanted.map(|wanted| &wanted.target), target);
+                let Standing::KeptBack(barrier) = row.standing(plugin) else { continue };
+                let word = barrier.mark().word(now, &doors);
+                let expected = match decision.map(|decision| decision.permission) {
+                    None => Word::NotAssigned,
+                    Some(Permission::Go) => Word::Waits,
+                    Some(Permission::Conflict { .. }) => Word::Conflict,
+                    Some(Permission::Quarantined(_)) => Word::Quarantined,
+                    Some(Permission::NoRelease) => Word::NoRelease,
+                    Some(Permission::NoArchive { .. }) => Word::NoArchive,
+                    Some(Permission::Held { .. }) => Word::Held,
+                    Some(Permission::HeldByOwner(_)) => Word::HeldByOwner,
+                    Some(Permission::OutsideWindow { .. }) => Word::OutsideWindow,
+                };
+                prop_assert_eq!(word, expected);
+            }
+        }
+    }
+}
+
+/// A row of an agent that was seen at `START` and was ordered `log`.
+fn ordered(step: Step) -> Fold {
+    let mut fold = Fold::default();
+    let declared = declared(1);
+    let agent = AgentFacts::default().seen_at(Some(Seconds(START)));
+    let order = OrderFacts {
+        target: revision("1"),
+        attempt: 0,
+        step,
+        since: Seconds(START),
+        reason: String::new(),
+    };
+    let orders = BTreeMap::from([("log".to_owned(), order)]);
+    assert_eq!(fold.apply("a-1", Input::Agent(Some(agent)), &declared), Effect::Row);
+    assert_eq!(fold.apply("a-1", Input::Orders(orders), &declared), Effect::Row);
+    fold
+}
+
+#[track_caller]
+fn check(step: Step, expected: &[(u64, Word)]) {
+    let fold = ordered(step);
+    let none = (BTreeMap::new(), BTreeMap::new());
+    let doors = Doors { holds: &none.0, windows: &none.1, zones: &UtcOnly };
+    for (after, word) in expected {
+        let row = &fold.rows()["a-1"];
+        assert_eq!(
+            row.word("log", Seconds(START + after), &doors),
+            *word,
+            "{after} s after {step:?}"
+        );
+    }
+}
+
+#[test]
+fn words_begin_and_end_with_their_deadlines() {
+    check(Step::Sent, &[(0, Word::Ordered), (119, Word::Ordered), (120, Word::Silent)]);
+    check(Step::Acknowledged, &[(0, Word::Acknowledged), (120, Word::Silent)]);
+    check(Step::Begun, &[(119, Word::Installing), (120, Word::Silent)]);
+    check(Step::Done, &[(0, Word::OnProbation), (29, Word::OnProbation), (30, Word::Done)]);
+    check(Step::Adopted, &[(0, Word::Done)]);
+    check(Step::Failed, &[(0, Word::Failed), (DAY, Word::Failed)]);
+    check(Step::TakenBack, &[(0, Word::TakenBack)]);
+    for step in [Step::Sent, Step::Done, Step::Failed] {
+        check(step, &[(30 * DAY + 6 * HOUR, Word::Archived), (400 * DAY, Word::Archived)]);
+    }
+}
+
+#[test]
+fn an_agent_is_present_then_away_then_archived_and_comes_back() {
+    let mut fold = ordered(Step::Done);
+    let presence = |fold: &Fold, after| fold.rows()["a-1"].presence(Seconds(START + after));
+    assert_eq!(presence(&fold, AWAY_AFTER - 1), Some(Presence::Present));
+    assert_eq!(presence(&fold, AWAY_AFTER), Some(Presence::Away));
+    assert_eq!(presence(&fold, 29 * DAY), Some(Presence::Away));
+    assert_eq!(presence(&fold, 31 * DAY), Some(Presence::Archived));
+    fold.advance(Seconds(START + 31 * DAY));
+    let archived =
+        |fold: &Fold| fold.counts().now().map(|(cell, _)| cell.clone()).collect::<Vec<_>>();
+    assert!(archived(&fold).contains(&Cell::Agents(Presence::Archived)));
+    let back = AgentFacts::default().seen_at(Some(Seconds(START + 31 * DAY)));
+    assert_eq!(fold.apply("a-1", Input::Agent(Some(back)), &declared(1)), Effect::Row);
+    assert_eq!(presence(&fold, 31 * DAY), Some(Presence::Present));
+    assert!(archived(&fold).contains(&Cell::Agents(Presence::Present)));
+}
+
+#[test]
+fn events_of_one_plugin_count_in_the_order_of_the_log() {
+    let mut fold = ordered(Step::Done);
+    let declared = declared(1);
+    let mut tell = |position, number| {
+        let event = LastEvent { position, number, kind: 3, ..LastEvent::default() };
+        fold.apply("a-1", Input::Event { plugin: "log".to_owned(), event }, &declared)
+    };
+    assert_eq!(tell(10, 4), Effect::Row);
+    assert_eq!(tell(10, 4), Effect::Nothing, "the same again");
+    assert_eq!(tell(9, 3), Effect::Nothing, "an older one");
+    assert_eq!(tell(20, 8), Effect::Row, "three are missing");
+    assert_eq!(tell(30, 1), Effect::Row, "the log forgot the others with their age");
+    assert_eq!(fold.rows()["a-1"].events["log"].missed, 3);
+    let event = Input::Event { plugin: "log".to_owned(), event: LastEvent::default() };
+    assert_eq!(fold.apply("nobody", event, &declared), Effect::Nothing);
+    assert!(!fold.rows().contains_key("nobody"));
+}
+
+#[test]
+fn what_a_row_keeps_is_bounded_whatever_comes() {
+    let long = "ä".repeat(400);
+    assert_eq!(bounded(&long).len(), TEXT_BYTES);
+    let many = (0..1000).map(|number| (format!("k{number:04}"), "v".to_owned()));
+    let labels = bounded_labels(&many.chain([("a".to_owned(), long.clone())]).collect());
+    assert_eq!(labels.len(), LABELS);
+    assert!(!labels.contains_key("a"), "a cut value would select something else");
+    let mut fold = ordered(Step::Done);
+    for number in 0..2 * PLUGINS as u64 {
+        let event = LastEvent { position: number + 1, number: 1, ..LastEvent::default() };
+        let _effect =
+            fold.apply("a-1", Input::Event { plugin: format!("p{number}"), event }, &declared(1));
+    }
+    assert_eq!(fold.rows()["a-1"].events.len(), PLUGINS);
+    let mut view = View::default();
+    for number in 0..2 * PLUGINS {
+        let one = assignment(&format!("p{number:04}"), Target::Absent, "all", 0);
+        view.assignments.insert(format!("a{number}"), one);
+    }
+    let many = Declared::new(&view, |_, _, _| 60);
+    let _changed = fold.declare(&declared(1), &many);
+    assert_eq!(fold.rows()["a-1"].wanted.len(), PLUGINS);
+    assert_eq!(fold.counts(), &count(fold.rows(), &many, Seconds(0)));
+}
+
+#[test]
+fn many_agents_have_few_moments_ahead() {
+    let mut fold = Fold::default();
+    let declared = declared(1);
+    for number in 0..5_000_u64 {
+        let id = format!("a-{number}");
+        let seen = Seconds(START - number * 17);
+        let agent = AgentFacts::default().seen_at(Some(seen));
+        let _effect = fold.apply(&id, Input::Agent(Some(agent)), &declared);
+        let order = OrderFacts {
+            target: revision("1"),
+            attempt: 0,
+            step: Step::Acknowledged,
+            since: Seconds(START - number % 120),
+            reason: String::new(),
+        };
+        let orders = BTreeMap::from([("log".to_owned(), order)]);
+        let _effect = fold.apply(&id, Input::Orders(orders), &declared);
+    }
+    fold.advance(Seconds(START));
+    let moments = fold.counts().later().count();
+    assert!(moments <= 100, "{moments}");
+}

@@ -1,0 +1,109 @@
+//! Words, and the moments at which they begin by themselves.
+
+use crate::archive::{EPHEMERAL_SILENCE, SILENCE};
+use crate::time::Seconds;
+
+/// How long a plugin that was installed may still be taken back by the agent, in seconds.
+pub const PROBATION: u64 = 30;
+
+/// How long an agent may be unseen before it counts as away, in seconds. When it was seen is recorded
+/// every 10 to 15 minutes and kept in steps of five.
+pub const AWAY_AFTER: u64 = 30 * 60;
+
+/// Longest time in which an order is not called silent, in seconds, whatever its release asks for.
+const PATIENCE_MAX: u64 = 7 * 24 * 60 * 60;
+
+/// Where an agent stands with a plugin, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Word {
+    /// No assignment gives the agent the plugin.
+    NotAssigned,
+    /// It was silent for so long that no count includes it.
+    Archived,
+    /// Two machines use its identity.
+    Quarantined,
+    /// Two assignments of one priority want different things.
+    Conflict,
+    /// The release was never declared.
+    NoRelease,
+    /// The release has no archive for the agent's architecture.
+    NoArchive,
+    /// A hold of the fleet keeps the change back.
+    Held,
+    /// A hold that a person set on the machine keeps the change back.
+    HeldByOwner,
+    /// Its windows are closed.
+    OutsideWindow,
+    /// Nothing keeps it back; it will be ordered.
+    Waits,
+    /// It was ordered.
+    Ordered,
+    /// The agent has the order.
+    Acknowledged,
+    /// The agent began with it.
+    Installing,
+    /// It was installed a moment ago, and the agent may still go back.
+    OnProbation,
+    /// It is as was ordered.
+    Done,
+    /// The agent could not do it.
+    Failed,
+    /// It was done, and the agent went back.
+    TakenBack,
+    /// It was ordered, and the agent has not said in time what became of it.
+    Silent,
+}
+
+/// How present an agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Presence {
+    /// It was seen a short while ago.
+    Present,
+    /// It was not seen for longer than [`AWAY_AFTER`].
+    Away,
+    /// It is recorded and never connected.
+    NeverSeen,
+    /// Two machines use its identity, so it gets no orders.
+    Quarantined,
+    /// It was silent for so long that no count includes it.
+    Archived,
+}
+
+/// When an order that came into its state at `since` counts as silent. The step of the deadline depends on
+/// how long that is, so that few different moments are counted.
+#[must_use]
+pub fn silent_after(since: Seconds, patience: u64) -> Seconds {
+    rounded(since, patience.min(PATIENCE_MAX))
+}
+
+/// Until when an agent may take back what was installed at `since`.
+#[must_use]
+pub fn probation_until(since: Seconds) -> Seconds {
+    rounded(since, PROBATION)
+}
+
+/// When an agent counts as archived; `None` for never.
+#[must_use]
+pub fn archived_after(
+    archived: Option<Seconds>,
+    seen: Option<Seconds>,
+    is_ephemeral: bool,
+) -> Option<Seconds> {
+    if archived.is_some() {
+        return archived;
+    }
+    let silence = if is_ephemeral { EPHEMERAL_SILENCE } else { SILENCE };
+    seen.map(|seen| rounded(seen, silence))
+}
+
+/// A moment after a delay, rounded up to a step that suits the delay.
+pub(super) fn rounded(from: Seconds, delay: u64) -> Seconds {
+    let step = match delay {
+        0..=300 => 10,
+        301..=3_600 => 60,
+        3_601..=86_400 => 600,
+        _ => 6 * 3600,
+    };
+    let at = from.0.saturating_add(delay);
+    Seconds(at.checked_next_multiple_of(step).unwrap_or(at))
+}

@@ -1,0 +1,144 @@
+//! Records of the ledger as inputs of the fold. What cannot be read counts as absent and is logged.
+
+use std::collections::BTreeMap;
+
+use guest_agent_proto::agent_controlplane::PluginEventMessage;
+use guest_fleet_core::fold::{
+    AgentFacts, Input, LastEvent, OrderFacts, PLUGINS, ReportFacts, ReportedFacts, Step, bounded,
+    bounded_labels,
+};
+use guest_fleet_core::journal::{Order, OrderState};
+use guest_fleet_core::labels::Labels;
+use guest_fleet_core::time::Seconds;
+use prost::Message;
+use prost_types::Timestamp;
+
+use crate::ledger::{Bucket, Entry};
+use crate::records::agent::AgentRecord;
+use crate::records::configuration::unescaped;
+use crate::records::event::EventRecord;
+use crate::records::journal::JournalRecord;
+use crate::records::report::ReportRecord;
+use crate::records::{self, RecordError};
+
+/// What a record of a bucket says; `value` is `None` where it was deleted.
+pub(super) fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Option<Input> {
+    let read = match (bucket, value) {
+        (Bucket::Agents, None) => Ok(Input::Agent(None)),
+        (Bucket::Agents, Some(value)) => {
+            records::decode(key, value).map(|record| Input::Agent(Some(agent(&record))))
+        }
+        (Bucket::Journal, None) => Ok(Input::Orders(BTreeMap::new())),
+        (Bucket::Journal, Some(value)) => orders(key, value).map(Input::Orders),
+        (Bucket::Reports, None) => Ok(Input::Report(None)),
+        (Bucket::Reports, Some(value)) => {
+            records::decode(key, value).map(|record| Input::Report(Some(report(&record))))
+        }
+        (Bucket::Configuration | Bucket::Index, _) => return None,
+    };
+    match read {
+        Ok(input) => Some(input),
+        Err(error) => {
+            tracing::error!(key, %error, "a record is left out of the index");
+            of_record(bucket, key, None)
+        }
+    }
+}
+
+/// The agent that an entry of the log is about, and the input.
+pub(super) fn of_entry(entry: &Entry) -> Option<(String, Input)> {
+    let (agent, plugin) = entry.subject.split_once('/')?;
+    let (agent, plugin) = (unescaped(agent)?, unescaped(plugin)?);
+    let record: EventRecord = records::decode(&entry.subject, &entry.value).ok()?;
+    let event = PluginEventMessage::decode(record.event.as_slice()).ok()?;
+    let event = LastEvent {
+        position: entry.position,
+        number: entry.number,
+        kind: event.event_type,
+        at: record.received.as_ref().map_or(Seconds(0), seconds),
+        missed: 0,
+    };
+    Some((agent, Input::Event { plugin: bounded(&plugin), event }))
+}
+
+/// What the fold keeps of an agent's record.
+pub(crate) fn agent(record: &AgentRecord) -> AgentFacts {
+    let some = |text: &str| (!text.is_empty()).then(|| bounded(text));
+    // Who took it out of the archive gave it as much time as if it had been there then.
+    let unarchived = record.unarchived.as_ref().map(seconds);
+    let since = record.since.as_ref().map(seconds).max(unarchived);
+    let seen = record.seen.as_ref().map(|seen| seconds(seen).max(unarchived.unwrap_or_default()));
+    let facts = AgentFacts {
+        labels: Labels {
+            operator: bounded_labels(&record.operator_labels),
+            token: bounded_labels(&record.token_labels),
+            own: bounded_labels(&record.own_labels),
+        },
+        quarantine: some(&record.quarantine),
+        archived: record.archived.as_ref().map(seconds),
+        is_ephemeral: record.is_ephemeral,
+        since,
+        seen: None,
+        is_revoked: record.revoked.is_some(),
+    };
+    facts.seen_at(seen)
+}
+
+fn orders(key: &str, value: &[u8]) -> Result<BTreeMap<String, OrderFacts>, RecordError> {
+    let record: JournalRecord = records::decode(key, value)?;
+    let mut orders = BTreeMap::new();
+    for (plugin, entry) in record.plugins.iter().take(PLUGINS) {
+        if let Some(order) = entry.entry(key)?.order {
+            orders.insert(bounded(plugin), order_facts(&order));
+        }
+    }
+    Ok(orders)
+}
+
+fn order_facts(order: &Order) -> OrderFacts {
+    let (step, reason) = match &order.state {
+        OrderState::Sent => (Step::Sent, ""),
+        OrderState::Acknowledged => (Step::Acknowledged, ""),
+        OrderState::Begun => (Step::Begun, ""),
+        OrderState::Done { adopted: false } => (Step::Done, ""),
+        OrderState::Done { adopted: true } => (Step::Adopted, ""),
+        OrderState::Failed { reason } => (Step::Failed, reason.as_str()),
+        OrderState::TakenBack { reason } => (Step::TakenBack, reason.as_str()),
+    };
+    OrderFacts {
+        target: order.target.clone(),
+        attempt: order.attempt,
+        step,
+        since: order.since,
+        reason: bounded(reason),
+    }
+}
+
+fn report(record: &ReportRecord) -> ReportFacts {
+    let some = |text: &str| (!text.is_empty()).then(|| bounded(text));
+    let mut plugins: BTreeMap<String, ReportedFacts> = BTreeMap::new();
+    for plugin in &record.plugins {
+        let facts = ReportedFacts {
+            revision: some(&plugin.revision),
+            pending: some(&plugin.pending_revision),
+            is_held: plugin.hold.is_some(),
+        };
+        plugins.insert(bounded(&plugin.name), facts);
+        if plugins.len() > PLUGINS {
+            plugins.pop_last();
+        }
+    }
+    let left_out = record.plugins.len().saturating_sub(plugins.len());
+    ReportFacts {
+        architecture: bounded(&record.architecture),
+        os: bounded(&record.os),
+        hostname: bounded(&record.hostname),
+        version: bounded(&record.agent_version),
+        plugins,
+        left_out: u64::try_from(left_out).unwrap_or(u64::MAX),
+    }
+}
+
+fn seconds(at: &Timestamp) -> Seconds {
+    Seconds(u64::try_from(at.seconds).unwrap_or(0))
+}

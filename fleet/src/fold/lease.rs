@@ -1,0 +1,171 @@
+//! The lease of a shard: who may write its part of the index.
+//!
+//! A contender takes a lease over when its revision did not change for [`Lease::TTL`] on the contender's
+//! own monotonic clock, by compare-and-swap. Everything that an owner writes replaces the lease in the same
+//! batch, so an owner that was paused, or that another took for dead, writes nothing any more.
+
+use std::time::Duration;
+
+use prost::Message;
+use rand::Rng;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::chain::Chain;
+use crate::ledger::{Bucket, Ledger, ReadError, Revision, Write};
+use crate::records::index::{LeaseRecord, lease_key};
+use crate::records::{self, Versioned};
+
+/// How often a contender looks, at most.
+const LOOK: Duration = Duration::from_millis(2500);
+
+/// A lease that was taken.
+#[derive(Debug)]
+pub(super) struct Lease {
+    shard: u32,
+    record: LeaseRecord,
+    revision: Revision,
+    written: Instant,
+}
+
+// === impl Lease ===
+
+impl Lease {
+    /// How long a lease that does not change is respected.
+    pub(super) const TTL: Duration = Duration::from_secs(10);
+
+    /// Waits for the lease of a shard, and takes it; `None` when it is ending.
+    pub(super) async fn take(
+        ledger: &dyn Ledger,
+        shard: u32,
+        owner: &str,
+        ending: &CancellationToken,
+    ) -> Option<Self> {
+        let key = lease_key(shard);
+        let mut watched: Option<(Revision, Instant)> = None;
+        let mut is_failing = false;
+        loop {
+            match ledger.get(Bucket::Index, &key).await {
+                Ok(found) => {
+                    is_failing = false;
+                    let revision = found.as_ref().map_or(Revision::ABSENT, |it| it.revision);
+                    let read = found.map(|it| records::decode::<LeaseRecord>(&key, &it.value));
+                    match read.transpose() {
+                        Ok(record) => {
+                            let record = record.unwrap_or_default();
+                            let is_free = record.owner.is_empty() || record.owner == owner;
+                            let since = match watched {
+                                Some((seen, since)) if seen == revision => since,
+                                _ => Instant::now(),
+                            };
+                            watched = Some((revision, since));
+                            let taken = if is_free || since.elapsed() >= Self::TTL {
+                                Self::swap(ledger, shard, owner, record.as_of, revision).await
+                            } else {
+                                None
+                            };
+                            if taken.is_some() {
+                                return taken;
+                            }
+                        }
+                        Err(error) => tracing::error!(%error, "the index is not folded"),
+                    }
+                }
+                Err(error) if !is_failing => {
+                    is_failing = true;
+                    tracing::warn!(error = %Chain(&error), "the lease of the index was not read");
+                }
+                Err(_) => {}
+            }
+            let pause = rand::rng().random_range(LOOK / 2..=LOOK);
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => return None,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn swap(
+        ledger: &dyn Ledger,
+        shard: u32,
+        owner: &str,
+        as_of: u64,
+        expected: Revision,
+    ) -> Option<Self> {
+        let record = LeaseRecord {
+            version: LeaseRecord::VERSION,
+            owner: owner.to_owned(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            pid: std::process::id(),
+            as_of,
+        };
+        let mut lease = Self { shard, record, revision: expected, written: Instant::now() };
+        let written = Instant::now();
+        // Where it is not known whether this happened, the next look finds it and takes it again.
+        let revision = ledger.write(Bucket::Index, vec![lease.renewal()]).await.ok()?;
+        lease.revision = revision;
+        lease.written = written;
+        Some(lease)
+    }
+
+    /// The revision of the newest write.
+    pub(super) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The write that has to be in every batch.
+    pub(super) fn renewal(&self) -> Write {
+        Write {
+            key: lease_key(self.shard),
+            expected: self.revision,
+            value: Some(self.record.encode_to_vec().into()),
+        }
+    }
+
+    /// The index contains everything that was written until then.
+    pub(super) fn set_as_of(&mut self, as_of: u64) {
+        self.record.as_of = self.record.as_of.max(as_of);
+    }
+
+    /// A batch with the renewal was written; it was begun at that moment.
+    pub(super) fn renewed(&mut self, revision: Revision, begun: Instant) {
+        self.revision = revision;
+        self.written = begun;
+    }
+
+    /// When it should be renewed at the latest.
+    pub(super) fn due(&self) -> Instant {
+        self.written + Self::TTL / 4
+    }
+
+    /// Gives it back, so that the next owner need not wait. Best effort.
+    pub(super) async fn give_back(mut self, ledger: &dyn Ledger) {
+        self.record.owner.clear();
+        let renewal = self.renewal();
+        let written = ledger.write(Bucket::Index, vec![renewal]);
+        drop(tokio::time::timeout(Self::TTL / 4, written).await);
+    }
+}
+
+/// The number of shards: as it is recorded, or as many as are asked for where nothing is.
+pub(super) async fn shards(ledger: &dyn Ledger, wanted: u32) -> Result<u32, ReadError> {
+    use crate::records::index::{SHAPE, ShapeRecord};
+
+    let record = ShapeRecord { version: ShapeRecord::VERSION, shards: wanted };
+    let write = Write {
+        key: SHAPE.to_owned(),
+        expected: Revision::ABSENT,
+        value: Some(record.encode_to_vec().into()),
+    };
+    // It conflicts where there is one. Which one holds is read, not concluded.
+    let written = ledger.write(Bucket::Index, vec![write]).await;
+    let found = ledger.get(Bucket::Index, SHAPE).await?;
+    let Some(found) = found else {
+        let source = written.err().map_or_else(|| "the answer is old".into(), Into::into);
+        return Err(ReadError::Unavailable(source));
+    };
+    let shape: ShapeRecord = records::decode(SHAPE, &found.value)
+        .map_err(|error| ReadError::Unavailable(Box::new(error)))?;
+    Ok(shape.shards.clamp(1, super::settings::SHARDS_MAX))
+}
