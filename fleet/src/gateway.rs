@@ -16,6 +16,7 @@ mod faults;
 mod frame;
 pub mod messages;
 mod operations;
+#[cfg(feature = "server")]
 pub mod orders;
 mod outbox;
 mod server;

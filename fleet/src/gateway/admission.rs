@@ -12,11 +12,14 @@
 //! whether it still is.
 
 mod bearer;
+#[cfg(feature = "server")]
 mod jwt;
 mod local;
+#[cfg(feature = "server")]
 mod mutual;
-#[cfg(test)]
+#[cfg(all(test, feature = "server"))]
 mod tests;
+#[cfg(feature = "server")]
 mod watched;
 
 use std::time::SystemTime;
@@ -31,9 +34,12 @@ use crate::front::PeerInfo;
 use crate::gateway::session::refusal;
 
 pub use bearer::Bearer;
+#[cfg(feature = "server")]
 pub use jwt::{GOOGLE_AUDIENCE, Jwt, JwtSettings, JwtSetupError, KeySource};
 pub use local::{Anyone, Local};
+#[cfg(feature = "server")]
 pub use mutual::Mutual;
+#[cfg(feature = "server")]
 pub use watched::Watched;
 
 /// Who makes a call.
@@ -86,6 +92,7 @@ fn unauthenticated(text: &str) -> Status {
 }
 
 /// The peer is somebody else.
+#[cfg(feature = "server")]
 fn foreign(shown: &str, claimed: &str) -> Status {
     let (shown, claimed) = (shown.escape_debug(), claimed.escape_debug());
     Status::permission_denied(format!(
