@@ -7,7 +7,7 @@
 //! <!-- file: PATH -->     the block is the content of this file
 //! <!-- not run: WHY -->   for the reader only
 //! <!-- needs: PROGRAM --> without this program the rest of the page is not run
-//! <!-- background -->     runs while the others do, as in a terminal of its own
+//! <!-- background -->     runs while the others do, as in a terminal of its own; what it is to print is waited for
 //! <!-- background: NAME -->   the same, and has a name
 //! <!-- ends: NAME -->     before the block, Ctrl-C is pressed in that terminal
 //! <!-- leaves -->         the block starts processes that outlive it
@@ -176,6 +176,7 @@ impl Reader {
                 let script = format!("{}{}", self.return_here(), block.text);
                 let child = self.shell(&script, &output);
                 self.terminals.push((name, child));
+                wait_for(&block, &output);
             } else {
                 self.check(&block);
                 ran += 1;
@@ -296,7 +297,7 @@ impl Drop for Reader {
         }
         for group in &self.left {
             // They may have ended already.
-            drop(signal("KILL", *group));
+            signal("KILL", *group);
         }
         drop(std::fs::remove_dir_all(&self.folder));
     }
@@ -318,6 +319,20 @@ fn terminate(child: &mut Child) {
     let end = Instant::now() + UNTIL;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until a program that runs on has printed what its block expects.
+fn wait_for(block: &Block, output: &Path) {
+    let end = Instant::now() + UNTIL;
+    loop {
+        let printed = std::fs::read_to_string(output).expect("what was printed");
+        let has_all = block.awaited.iter().chain(&block.expected).all(|text| printed.contains(text));
+        if has_all && block.output.as_ref().is_none_or(|shown| shown::matches(shown, &printed)) {
+            return;
+        }
+        assert!(Instant::now() < end, "{}\nprinted\n{printed}\nand is to be\n{block:?}", block.text);
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

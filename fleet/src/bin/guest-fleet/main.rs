@@ -4,13 +4,15 @@
 //! failures to stderr.
 
 mod ledger;
+mod pages;
 mod serve;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use guest_fleet::artifacts::named::Named;
 use guest_fleet::cli;
 use guest_fleet::cli::context::{Caller, Context, Output};
@@ -63,6 +65,17 @@ enum Verb {
     },
     #[command(flatten)]
     Fleet(cli::Verb),
+    /// Write the manual pages.
+    Man {
+        /// The directory for them; it is made.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Print what a shell reads to complete command lines of this program.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
 }
 
 fn main() -> ExitCode {
@@ -110,6 +123,10 @@ async fn dispatch(verb: Verb, path: &Path, output: Output) -> Result<Exit, Failu
             let existing = if replace { Existing::Replace } else { Existing::Refuse };
             let restored = ledger::restored(from, path.to_owned(), existing).await;
             restored?;
+        }
+        Verb::Man { out } => pages::man(Cli::command(), &out, &mut io::stdout().lock())?,
+        Verb::Completions { shell } => {
+            pages::completions(Cli::command(), shell, &mut io::stdout().lock());
         }
         Verb::Fleet(verb) => return run(&verb, path, output).await,
     }

@@ -22,6 +22,7 @@ use guest_fleet::gateway::admission::{Mutual, Watched};
 use guest_fleet::gateway::orders::{OrderSettings, Orders, UnknownAgents};
 use guest_fleet::ledger::{Bucket, Ledger, SqliteLedger};
 use guest_fleet::{ControlPlane, Listen, ServerTls};
+use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -120,6 +121,7 @@ pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::
         say(format_args!("enrolment https://{}", enrolment.address()));
     }
 
+    tell_manager(&NotifyState::Ready);
     let failed = ledger.failed();
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
@@ -130,6 +132,7 @@ pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::
         )),
     };
     say(format_args!("stopping"));
+    tell_manager(&NotifyState::Stopping);
     orders.stop();
     ending.cancel();
     control_plane.shutdown().await;
@@ -252,6 +255,13 @@ async fn follow_releases(
 
 fn read_text(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("failed to read `{}`", path.display()))
+}
+
+/// Tells systemd, where it asks for it (`Type=notify`). A manager that cannot be reached stops nothing.
+fn tell_manager(state: &NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(std::slice::from_ref(state)) {
+        tracing::warn!(%error, "the service manager cannot be reached");
+    }
 }
 
 /// Prints a line to stdout. A closed stdout does not stop the server.
