@@ -6,10 +6,10 @@
 //! <!-- ports: N N … -->   these ports of the page become free ones of this machine
 //! <!-- file: PATH -->     the block is the content of this file
 //! <!-- not run: WHY -->   for the reader only
-//! <!-- needs: PROGRAM --> without this program the rest of the page is not run
 //! <!-- background -->     runs while the others do, as in a terminal of its own; what it is to print is waited for
 //! <!-- background: NAME -->   the same, and has a name
 //! <!-- ends: NAME -->     before the block, Ctrl-C is pressed in that terminal
+//! <!-- kills: NAME -->    before the block, everything in that terminal is killed
 //! <!-- leaves -->         the block starts processes that outlive it
 //! <!-- fails -->          ends with another code than 0
 //! <!-- expect: TEXT -->   after the block: it printed this
@@ -154,16 +154,13 @@ impl Reader {
     pub(crate) fn follow(&mut self, page: &str) -> usize {
         let mut ran = 0;
         for block in blocks(&with_free_ports(page)) {
-            if let Some(program) = block.value("needs")
-                && !self.has(program)
-            {
-                println!("SKIPPED: the rest of the page: no {program} here");
-                return ran;
-            }
             if let Some(name) = block.value("ends") {
-                let place = self.terminals.iter().position(|(of, _)| of == name);
-                let (_, mut child) = self.terminals.remove(place.expect("a terminal of that name"));
-                terminate(&mut child);
+                terminate(&mut self.close(name));
+            }
+            if let Some(name) = block.value("kills") {
+                let mut child = self.close(name);
+                assert!(signal("KILL", child.id()), "{name} is not there to be killed");
+                child.wait().expect("it can be waited for");
             }
             if let Some(path) = block.value("file") {
                 std::fs::write(self.place().join(path), &block.text).expect("the file is written");
@@ -185,10 +182,10 @@ impl Reader {
         ran
     }
 
-    fn has(&self, program: &str) -> bool {
-        let output = self.folder.join(".output");
-        let mut asked = self.shell(&format!("command -v {program}"), &output);
-        asked.wait().is_ok_and(|status| status.success())
+    /// Takes the terminal of this name away from those that are open.
+    fn close(&mut self, name: &str) -> Child {
+        let place = self.terminals.iter().position(|(of, _)| of == name);
+        self.terminals.remove(place.expect("a terminal of that name")).1
     }
 
     /// The folder the shell is in.
