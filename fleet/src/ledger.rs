@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   gateways, commands ──► dyn Ledger ─┬─► MemoryLedger   (for tests: stale reads, ambiguous writes)
-//!          │                           └─► SqliteLedger   (one machine)
+//!          │                           ├─► SqliteLedger   (one machine)
+//!          │                           └─► JetstreamLedger (three servers of NATS)
 //!          └──► Follower: keeps up with the changes of a bucket
 //! ```
 //!
@@ -30,6 +31,7 @@
 
 mod check;
 mod follower;
+mod jetstream;
 #[cfg(any(test, feature = "laws"))]
 #[expect(clippy::unwrap_used, reason = "they are tests, which the feature gives to other crates")]
 pub mod laws;
@@ -45,6 +47,10 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 pub use follower::{Follower, Update};
+pub use jetstream::{
+    AddressError, ConnectError, JetstreamError, JetstreamLedger, NatsAddress, ServerError,
+    StreamError, TransferError,
+};
 pub use memory::{Fate, Faults, MemoryLedger};
 pub use sqlite::{
     BackupError, Existing, OpenError, RestoreError, SqliteLedger, SqliteOptions, restore,

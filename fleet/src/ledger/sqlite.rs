@@ -23,6 +23,7 @@ mod reader;
 mod schema;
 #[cfg(test)]
 mod tests;
+pub(super) mod transfer;
 mod writer;
 
 use std::fs::File;

@@ -8,7 +8,7 @@ mod pages;
 mod serve;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -18,8 +18,8 @@ use guest_fleet::cli;
 use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::failure::{Exit, Failure};
 use guest_fleet::configuration::Configuration;
-use guest_fleet::ledger::Existing;
 use guest_fleet::zones::IanaZones;
+use ledger::Place;
 use tracing_subscriber::EnvFilter;
 
 /// The self-hosted control plane that guest-agents connect to.
@@ -28,15 +28,15 @@ use tracing_subscriber::EnvFilter;
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
-    /// The ledger of the fleet.
+    /// The ledger of the fleet: a file, or `nats://HOST:PORT,…?OPTIONS`.
     #[arg(
         long,
         global = true,
         env = "GUEST_FLEET_LEDGER",
         default_value = "/var/lib/guest-fleet/ledger.db",
-        value_name = "PATH"
+        value_name = "PLACE"
     )]
-    ledger: PathBuf,
+    ledger: Place,
     /// Print JSON documents.
     #[arg(long, global = true)]
     json: bool,
@@ -50,12 +50,12 @@ enum Verb {
     Ca(cli::ca::Options),
     /// Push, list and delete artifacts.
     Artifact(cli::artifact::ArtifactArgs),
-    /// Copy the ledger while it is in use.
+    /// Copy the ledger into a file while it is in use; the file is a ledger of one machine.
     Backup {
         /// The new file.
         path: PathBuf,
     },
-    /// Put a copy in the place of the ledger, which nothing may use meanwhile.
+    /// Put a copy in the place of the ledger, which nothing may use meanwhile; on NATS it has to be empty.
     Restore {
         /// The copy.
         from: PathBuf,
@@ -94,10 +94,10 @@ fn main() -> ExitCode {
     ended(runtime.block_on(dispatch(arguments.verb, &arguments.ledger, output)))
 }
 
-async fn dispatch(verb: Verb, path: &Path, output: Output) -> Result<Exit, Failure> {
+async fn dispatch(verb: Verb, place: &Place, output: Output) -> Result<Exit, Failure> {
     match verb {
         Verb::Serve(options) => {
-            let served = serve::run(*options, ledger::open(path)?).await;
+            let served = serve::run(*options, place.open().await?).await;
             served.map_err(|error| Failure::of(Exit::Failed, error.as_ref()))?;
         }
         Verb::Ca(options) => {
@@ -105,8 +105,8 @@ async fn dispatch(verb: Verb, path: &Path, output: Output) -> Result<Exit, Failu
         }
         Verb::Artifact(options) => {
             let named = async || {
-                let ledger = ledger::open(path).map_err(|failure| failure.text())?;
-                let read = Configuration::load(&*ledger).await;
+                let ledger = place.open().await.map_err(|failure| failure.text())?;
+                let read = Configuration::load(&*ledger.shared()).await;
                 let read = read.map_err(|error| error.to_string())?;
                 Ok(Named::of(read.view()))
             };
@@ -114,27 +114,19 @@ async fn dispatch(verb: Verb, path: &Path, output: Output) -> Result<Exit, Failu
                 .await
                 .map_err(|error| Failure::of(Exit::Failed, &error))?;
         }
-        Verb::Backup { path: copy } => {
-            let ledger = ledger::open(path)?;
-            let made = ledger.backup(&copy).await;
-            made.map_err(|error| Failure::of(Exit::Failed, &error))?;
-        }
-        Verb::Restore { from, replace } => {
-            let existing = if replace { Existing::Replace } else { Existing::Refuse };
-            let restored = ledger::restored(from, path.to_owned(), existing).await;
-            restored?;
-        }
+        Verb::Backup { path: copy } => place.open().await?.backup(&copy).await?,
+        Verb::Restore { from, replace } => place.restore(from, replace).await?,
         Verb::Man { out } => pages::man(Cli::command(), &out, &mut io::stdout().lock())?,
         Verb::Completions { shell } => {
             pages::completions(Cli::command(), shell, &mut io::stdout().lock());
         }
-        Verb::Fleet(verb) => return run(&verb, path, output).await,
+        Verb::Fleet(verb) => return run(&verb, place, output).await,
     }
     Ok(Exit::Done)
 }
 
-async fn run(verb: &cli::Verb, path: &Path, output: Output) -> Result<Exit, Failure> {
-    let ledger = ledger::open(path)?;
+async fn run(verb: &cli::Verb, place: &Place, output: Output) -> Result<Exit, Failure> {
+    let ledger = place.open().await?.shared();
     let sudo = std::env::var("SUDO_USER").ok();
     let mut context = Context {
         ledger: &*ledger,

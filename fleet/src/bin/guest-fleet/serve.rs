@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::ledger::Opened;
 use anyhow::Context;
 use clap::Args;
 use guest_fleet::artifacts::Digest;
@@ -20,7 +21,7 @@ use guest_fleet::enroll::listener::{Admits, secure};
 use guest_fleet::enroll::{Authorities, Enrolment, Revocations, Server, Settings, server};
 use guest_fleet::gateway::admission::{Mutual, Watched};
 use guest_fleet::gateway::orders::{OrderSettings, Orders, UnknownAgents};
-use guest_fleet::ledger::{Bucket, Ledger, SqliteLedger};
+use guest_fleet::ledger::{Bucket, SharedLedger};
 use guest_fleet::{ControlPlane, Listen, ServerTls};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
@@ -82,7 +83,8 @@ pub(crate) struct Options {
 }
 
 /// Serves until SIGTERM or SIGINT, or until the ledger fails.
-pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::Result<()> {
+pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> {
+    let ledger = opened.shared();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ending = CancellationToken::new();
@@ -122,13 +124,11 @@ pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::
     }
 
     tell_manager(&NotifyState::Ready);
-    let failed = ledger.failed();
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
-        () = failed.cancelled() => Err(anyhow::anyhow!(
-            "the ledger `{}` failed, and what it holds may not be durable: see the log, then start again",
-            ledger.path().display()
+        () = opened.failed() => Err(anyhow::anyhow!(
+            "the ledger `{opened}` failed, and what it holds may not be durable: see the log, then start again"
         )),
     };
     say(format_args!("stopping"));
@@ -144,13 +144,13 @@ pub(crate) async fn run(options: Options, ledger: Arc<SqliteLedger>) -> anyhow::
     }
     // The gateway takes its heartbeat back.
     drop(tokio::time::timeout(LOOK, tasks.join_all()).await);
-    ledger.close().await;
+    opened.close().await;
     ended
 }
 
 async fn start_gateway(
     options: &Options,
-    ledger: &Arc<SqliteLedger>,
+    ledger: &SharedLedger,
     orders: &Arc<Orders>,
     authorities: Option<&Authorities>,
     ending: &CancellationToken,
@@ -183,7 +183,7 @@ async fn start_gateway(
 
 async fn start_enrolment(
     options: &Options,
-    ledger: &Arc<SqliteLedger>,
+    ledger: &SharedLedger,
     authorities: Option<Authorities>,
 ) -> anyhow::Result<Option<Server>> {
     let (Some(address), Some(authorities)) = (options.enroll_listen, authorities) else {
@@ -197,7 +197,7 @@ async fn start_enrolment(
 
 async fn start_artifacts(
     options: &Options,
-    ledger: &Arc<SqliteLedger>,
+    ledger: &SharedLedger,
     ending: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<ArtifactListener>> {
@@ -229,7 +229,7 @@ async fn start_artifacts(
 
 /// Keeps up with which artifacts the releases name.
 async fn follow_releases(
-    ledger: Arc<SqliteLedger>,
+    ledger: SharedLedger,
     named: Arc<Mutex<Arc<Named>>>,
     ending: CancellationToken,
 ) {

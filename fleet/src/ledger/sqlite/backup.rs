@@ -43,6 +43,12 @@ pub enum BackupError {
         /// What the engine says.
         source: rusqlite::Error,
     },
+    /// What was to be copied did not come to its end.
+    #[error("nothing was copied to {}: what comes from the other engine broke off", .path.display())]
+    BrokeOff {
+        /// Where to.
+        path: PathBuf,
+    },
     /// The thread that copied ended.
     #[error("the thread that copied to {} ended", .path.display())]
     Gone {
@@ -169,7 +175,7 @@ fn replace(part: &Path, to: &Path, is_there: bool) -> Result<(), RestoreError> {
 }
 
 /// Opens a backup for reading, and looks at all of it.
-fn check(from: &Path) -> Result<Connection, RestoreError> {
+pub(super) fn check(from: &Path) -> Result<Connection, RestoreError> {
     let failed = |step| move |source| RestoreError::Backup(open::engine(from, step, source));
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let path = absolute(from).map_err(RestoreError::Copy)?;
@@ -241,7 +247,7 @@ fn copy(from: &Connection, part: &Path) -> Result<(), BackupError> {
 }
 
 /// Gives a finished backup its name, if nothing has it.
-fn put_in_place(part: &Path, to: &Path) -> Result<(), BackupError> {
+pub(super) fn put_in_place(part: &Path, to: &Path) -> Result<(), BackupError> {
     use rustix::fs::{CWD, RenameFlags};
     let moved = rustix::fs::renameat_with(CWD, part, CWD, to, RenameFlags::NOREPLACE);
     let moved = match moved {
@@ -258,7 +264,7 @@ fn put_in_place(part: &Path, to: &Path) -> Result<(), BackupError> {
     })
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, BackupError> {
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, BackupError> {
     std::path::absolute(path).map_err(|source| BackupError::File { path: path.to_owned(), source })
 }
 
@@ -266,7 +272,7 @@ fn sync_folder(of: &Path) -> io::Result<()> {
     of.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),

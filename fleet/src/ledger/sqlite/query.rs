@@ -184,7 +184,7 @@ fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     Ok(Record { key: row.get(0)?, revision: Revision(number(row, 1)?), value: value.into() })
 }
 
-fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
+pub(super) fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
     let value: Vec<u8> = row.get(4)?;
     Ok(Entry {
         subject: row.get(0)?,

@@ -1,0 +1,8 @@
+//! The ledger on real nats-servers: its laws, what it refuses to open, nodes that die.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod laws;
+#[path = "../support/nats_cluster.rs"]
+mod nats_cluster;
+mod shared;
