@@ -55,7 +55,9 @@ fn every_state_of_explain_has_its_words() {
     let states = source.split("pub enum State {").nth(1).and_then(|rest| rest.split("\n}").next());
     let page = pages::text("docs/fleet-operations.md");
     let mut found = 0;
-    for state in states.expect("the states").lines().filter_map(|line| line.trim().strip_suffix(',')) {
+    for state in
+        states.expect("the states").lines().filter_map(|line| line.trim().strip_suffix(','))
+    {
         let name: String = state
             .char_indices()
             .map(|(at, c)| match c.is_uppercase() && at > 0 {
@@ -63,7 +65,10 @@ fn every_state_of_explain_has_its_words() {
                 false => c.to_lowercase().to_string(),
             })
             .collect();
-        assert!(page.contains(&format!("\n| `{name}` | ")), "docs/fleet-operations.md has no {name}");
+        assert!(
+            page.contains(&format!("\n| `{name}` | ")),
+            "docs/fleet-operations.md has no {name}"
+        );
         found += 1;
     }
     assert!(found > 15, "only {found} states were found");

@@ -16,9 +16,9 @@ fn lines_match(shown: &[String], printed: &[String]) -> bool {
         Some((line, rest)) if line == ANY => {
             (0..=printed.len()).any(|skipped| lines_match(rest, &printed[skipped..]))
         }
-        Some((line, rest)) => printed.split_first().is_some_and(|(first, after)| {
-            line_matches(line, first) && lines_match(rest, after)
-        }),
+        Some((line, rest)) => printed
+            .split_first()
+            .is_some_and(|(first, after)| line_matches(line, first) && lines_match(rest, after)),
     }
 }
 

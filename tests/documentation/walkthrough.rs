@@ -324,11 +324,16 @@ fn wait_for(block: &Block, output: &Path) {
     let end = Instant::now() + UNTIL;
     loop {
         let printed = std::fs::read_to_string(output).expect("what was printed");
-        let has_all = block.awaited.iter().chain(&block.expected).all(|text| printed.contains(text));
+        let has_all =
+            block.awaited.iter().chain(&block.expected).all(|text| printed.contains(text));
         if has_all && block.output.as_ref().is_none_or(|shown| shown::matches(shown, &printed)) {
             return;
         }
-        assert!(Instant::now() < end, "{}\nprinted\n{printed}\nand is to be\n{block:?}", block.text);
+        assert!(
+            Instant::now() < end,
+            "{}\nprinted\n{printed}\nand is to be\n{block:?}",
+            block.text
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }

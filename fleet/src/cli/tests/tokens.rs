@@ -68,7 +68,6 @@ fn agents_are_revoked_and_released_with_an_audit_entry() {
         &["agent", "revoke", "vm-1", "--reason", "sold"],
         &["agent", "revoke", "vm-1", "--json"],
         &["agents"],
-        &["agent", "vm-1"],
         &["agent", "revoke", "nobody"],
         &["audit"],
     ] {
