@@ -82,9 +82,9 @@ fn a_fleet_runs_on_one_machine_as_it_is_written() {
 #[test]
 fn a_fleet_runs_on_nats_as_it_is_written() {
     let Some(nats) = nats_server() else {
-        println!("SKIPPED: docs/fleet-on-nats.md: no nats-server here");
+        println!("SKIPPED: docs/fleet-moves-to-nats.md: no nats-server here");
         return;
     };
     let [agent, fleet] = programs();
-    follow("docs/fleet-on-nats.md", "nats", &[agent, fleet, nats]);
+    follow("docs/fleet-moves-to-nats.md", "nats", &[agent, fleet, nats]);
 }

@@ -117,8 +117,8 @@ impl JetstreamLedger {
     /// No server answers; one of them would lose what it acknowledges; the streams are set otherwise.
     pub async fn open(address: &NatsAddress) -> Result<Arc<Self>, JetstreamError> {
         let (engine, ending) = prepare(address).await?;
-        streams::refuse_restoring(&engine.api, &address.prefix).await?;
         let servers = judged(address).await?;
+        streams::refuse_restoring(&engine.api, &address.prefix).await?;
         let all = Wanted::all(&address.prefix);
         let infos = try_join_all(all.iter().map(|wanted| wanted.ensure(&engine.api, 1))).await?;
         for (wanted, info) in all.iter().zip(&infos) {
@@ -151,8 +151,8 @@ impl JetstreamLedger {
     /// There is something in the ledger; the backup is damaged; the servers are refused.
     pub async fn restore(address: &NatsAddress, from: &Path) -> Result<(), JetstreamError> {
         let (engine, _ending) = prepare(address).await?;
-        streams::refuse_restoring(&engine.api, &address.prefix).await?;
         judged(address).await?;
+        streams::refuse_restoring(&engine.api, &address.prefix).await?;
         Ok(transfer::restore(&engine, from).await?)
     }
 
