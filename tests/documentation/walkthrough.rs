@@ -34,7 +34,7 @@ use crate::shown;
 const BLOCK: Duration = Duration::from_secs(1200);
 
 /// Longest until a block prints what it is to print.
-const UNTIL: Duration = Duration::from_secs(60);
+const UNTIL: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Block {
