@@ -53,19 +53,20 @@ gen:
     UPDATE_GENERATED=1 cargo test --test documentation
     UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test lifecycle_diagram
 
-# The Debian package, in the target folder's debian/; `just package-test` installs and purges it in a chroot.
-deb:
-    tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian"
+# The Debian package, in the target folder's debian/; `just package-test` installs and purges it in a chroot. `just deb guest-fleet`
+# makes that of the control plane.
+deb package="guest-agent":
+    tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian" "" {{package}}
 
-package-test:
-    tests/package/chroot-test "$(tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian")"
+package-test package="guest-agent":
+    tests/package/chroot-test "$(tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian" "" {{package}})"
 
-rpm:
-    tests/package/rpm-test "$(tests/package/build-rpm "${CARGO_TARGET_DIR:-target}/rpm")"
+rpm package="guest-agent":
+    tests/package/rpm-test "$(tests/package/build-rpm "${CARGO_TARGET_DIR:-target}/rpm" "" {{package}})"
 
 # The program that ships: static, for any distribution.
-musl:
-    tests/package/build-program
+musl package="guest-agent":
+    tests/package/build-program {{package}}
 
 # Measures the program that ships against baselines and writes docs/performance.md, in about half an hour; `just bench
 # --short` makes fewer rounds and writes nothing. Both build it first.

@@ -14,16 +14,25 @@
 //! tests and for one machine.
 
 mod conditions;
+#[cfg(feature = "server")]
 pub mod digest;
+#[cfg(feature = "server")]
 pub mod listener;
 mod loopback;
+#[cfg(feature = "server")]
 pub mod named;
+#[cfg(feature = "server")]
 pub mod path;
+#[cfg(feature = "server")]
 pub mod place;
+#[cfg(feature = "server")]
 pub mod push;
+#[cfg(feature = "server")]
 pub mod store;
+#[cfg(feature = "server")]
 pub mod tls;
 
+#[cfg(feature = "server")]
 pub use digest::Digest;
 pub use loopback::{
     ArtifactCounters, ArtifactFaults, ArtifactServer, ArtifactStartError, CutOff, PublishError,

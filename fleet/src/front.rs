@@ -28,6 +28,7 @@ use crate::tls::Secured;
 use buckets::Buckets;
 
 pub use buckets::Rate;
+#[cfg(feature = "server")]
 pub(crate) use buckets::network;
 pub use connection::{Connection, PeerInfo};
 

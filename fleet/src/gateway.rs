@@ -16,11 +16,14 @@ mod error;
 mod event;
 mod faults;
 mod frame;
+#[cfg(feature = "server")]
 pub mod housekeeping;
 pub mod messages;
 mod operations;
+#[cfg(feature = "server")]
 pub mod orders;
 mod outbox;
+#[cfg(feature = "server")]
 pub mod presence;
 mod server;
 mod service;

@@ -22,22 +22,30 @@
 
 pub mod artifacts;
 mod chain;
+#[cfg(feature = "server")]
 pub mod cli;
+#[cfg(feature = "server")]
 pub mod configuration;
+#[cfg(feature = "server")]
 pub mod declarations;
 pub mod enroll;
+#[cfg(feature = "server")]
 pub mod fold;
 pub mod front;
 pub mod gateway;
 mod hex;
+#[cfg(feature = "server")]
 pub mod ledger;
 mod lock;
 pub mod metadata;
 pub mod observe;
+#[cfg(feature = "server")]
 pub mod outbound;
 pub mod records;
 pub mod tls;
+#[cfg(feature = "server")]
 pub mod webhooks;
+#[cfg(feature = "server")]
 pub mod zones;
 
 pub use artifacts::ArtifactServer;

@@ -10,15 +10,23 @@
 //! Those who count hold [`figures::Figures`] and know nothing of metrics. No label has a value that
 //! comes from outside: no agent, no plugin, no name of a token.
 
+#[cfg(feature = "server")]
 pub mod artifacts;
+#[cfg(feature = "server")]
 pub mod catalogue;
 pub mod figures;
+#[cfg(feature = "server")]
 pub mod health;
+#[cfg(feature = "server")]
 pub mod http;
+#[cfg(feature = "server")]
 pub mod ledger;
+#[cfg(feature = "server")]
 mod process;
+#[cfg(feature = "server")]
 pub mod snapshot;
+#[cfg(feature = "server")]
 mod write;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "server"))]
 mod tests;

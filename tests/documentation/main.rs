@@ -7,6 +7,8 @@
 mod alerts;
 mod collectors;
 mod contract;
+mod fleet_program;
+mod fleet_tutorials;
 mod getting_started;
 mod invariants;
 mod links;
@@ -15,5 +17,7 @@ mod pages;
 mod recipes;
 mod reference;
 mod schemas;
+mod shown;
 mod structure;
+mod walkthrough;
 mod words;

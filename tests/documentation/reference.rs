@@ -1,9 +1,10 @@
 //! Pages that are made from the code: `docs/reference/`. `UPDATE_GENERATED=1` writes them.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::Command;
 
-use crate::pages;
+use crate::{fleet_program, pages};
 
 #[track_caller]
 pub(crate) fn is_up_to_date(path: &str, fresh: &str) {
@@ -121,8 +122,9 @@ fn the_configuration_reference_is_up_to_date() {
 
 // === Command line ===
 
-fn help(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_guest-agent"))
+fn help(program: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(program)
+        .env_clear()
         .args(arguments)
         .arg("--help")
         .env("COLUMNS", "100")
@@ -141,20 +143,15 @@ fn verbs(help: &str) -> Vec<&str> {
     named.filter_map(|line| line.split_whitespace().next()).filter(|verb| *verb != "help").collect()
 }
 
-fn command_line() -> String {
-    let whole = help(&[]);
-    let mut page = format!(
-        "# Command line reference\n\n\
-         What `--help` says, of every verb. `--json` prints one JSON document, or one object per line when following.\n\n\
-         | exit code | meaning |\n|---|---|\n| 0 | done |\n| 1 | failed; the reason is on standard error |\n\
-         | 2 | the command line is wrong |\n| 3 | the agent cannot be reached |\n| 4 | waited in vain |\n\n\
-         ```text\n{whole}\n```\n"
-    );
+/// What a program's `--help` says, below an introduction.
+fn command_line(program: &Path, introduction: &str) -> String {
+    let whole = help(program, &[]);
+    let mut page = format!("{introduction}\n```text\n{whole}\n```\n");
     for verb in verbs(&whole) {
-        let text = help(&[verb]);
+        let text = help(program, &[verb]);
         write!(page, "\n## {verb}\n\n```text\n{text}\n```\n").expect("text takes text");
         for below in verbs(&text) {
-            let text = help(&[verb, below]);
+            let text = help(program, &[verb, below]);
             write!(page, "\n### {verb} {below}\n\n```text\n{text}\n```\n")
                 .expect("text takes text");
         }
@@ -164,9 +161,29 @@ fn command_line() -> String {
 
 #[test]
 fn the_command_line_reference_is_up_to_date() {
-    let page = command_line();
+    let page = command_line(
+        Path::new(env!("CARGO_BIN_EXE_guest-agent")),
+        "# Command line reference\n\n\
+         What `--help` says, of every verb. `--json` prints one JSON document, or one object per line when following.\n\n\
+         | exit code | meaning |\n|---|---|\n| 0 | done |\n| 1 | failed; the reason is on standard error |\n\
+         | 2 | the command line is wrong |\n| 3 | the agent cannot be reached |\n| 4 | waited in vain |\n",
+    );
     assert!(pages::headings(&page).len() > 15, "the verbs are found");
     is_up_to_date("docs/reference/cli.md", &page);
+}
+
+#[test]
+fn the_command_line_reference_of_a_fleet_is_up_to_date() {
+    let page = command_line(
+        &fleet_program::path(),
+        "# Command line reference of guest-fleet\n\n\
+         What `--help` says, of every verb. `--json` prints JSON documents ([their schemas](../fleet-declarations.md#mistakes)).\n\n\
+         | exit code | meaning |\n|---|---|\n| 0 | done |\n\
+         | 1 | failed, or `diff` found a difference; the reason is on standard error |\n\
+         | 2 | the command line is wrong |\n| 3 | the ledger cannot be reached |\n| 4 | not in time |\n",
+    );
+    assert!(pages::headings(&page).len() > 15, "the verbs are found");
+    is_up_to_date("docs/reference/fleet-cli.md", &page);
 }
 
 // === Errors ===

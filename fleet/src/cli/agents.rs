@@ -115,6 +115,9 @@ pub struct AgentJson {
     pub own_labels: BTreeMap<String, String>,
     /// Why it gets no orders; null where it does.
     pub quarantine: Option<String>,
+    /// When it was revoked: no gateway admits it; null where it was not.
+    #[schemars(with = "Option<Time>")]
+    pub revoked: Option<String>,
     /// When it was seen last.
     #[schemars(with = "Option<Time>")]
     pub seen: Option<String>,
@@ -344,25 +347,28 @@ fn agent_json(record: &AgentRecord, report: Option<&ReportRecord>, now: Seconds)
         os: text(|report| &report.os),
         own_labels: record.own_labels.clone(),
         quarantine: (!record.quarantine.is_empty()).then(|| record.quarantine.clone()),
+        revoked: time(record.revoked.as_ref()),
         seen: time(record.seen.as_ref()),
         since: time(record.since.as_ref()),
     }
 }
 
 fn state(agent: &AgentJson) -> String {
-    match (&agent.quarantine, &agent.archived) {
-        (Some(why), _) => format!("quarantined: {why}"),
-        (None, Some(at)) => format!("archived {at}"),
-        (None, None) => "member".to_owned(),
+    match agent {
+        AgentJson { revoked: Some(at), .. } => format!("revoked {at}"),
+        AgentJson { quarantine: Some(why), .. } => format!("quarantined: {why}"),
+        AgentJson { archived: Some(at), .. } => format!("archived {at}"),
+        _ => "member".to_owned(),
     }
 }
 
 fn row(agent: &AgentJson) -> Vec<String> {
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let state = match (&agent.quarantine, &agent.archived) {
-        (Some(_), _) => "quarantined",
-        (None, Some(_)) => "archived",
-        (None, None) => "member",
+    let state = match agent {
+        AgentJson { revoked: Some(_), .. } => "revoked",
+        AgentJson { quarantine: Some(_), .. } => "quarantined",
+        AgentJson { archived: Some(_), .. } => "archived",
+        _ => "member",
     };
     vec![
         agent.id.clone(),

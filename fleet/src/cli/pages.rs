@@ -85,6 +85,7 @@ fn shown(id: &str, row: &Row, now: Seconds, doors: &Doors<'_>) -> AgentRowJson {
         os: report.and_then(|report| some(&report.os)),
         own_labels: agent.labels.own,
         quarantine: agent.quarantine,
+        revoked: agent.revoked.map(words::time),
         seen: agent.seen.map(words::time),
         since: agent.since.map(words::time),
     };

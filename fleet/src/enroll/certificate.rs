@@ -13,6 +13,7 @@ use super::id::{AgentId, FleetId, IdError, parse_uri};
 use crate::hex::hex;
 
 /// A certificate is valid from a little earlier: the clocks of machines differ.
+#[cfg(feature = "server")]
 pub(super) const BACKDATED: Duration = Duration::from_secs(300);
 
 /// What any certificate says.
@@ -109,6 +110,7 @@ impl AgentCertificate {
 }
 
 /// A certificate as PEM.
+#[cfg(feature = "server")]
 pub(crate) fn pem(der: &CertificateDer<'_>) -> String {
     use base64::Engine;
 

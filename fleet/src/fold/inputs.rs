@@ -79,7 +79,7 @@ pub(crate) fn agent(record: &AgentRecord) -> AgentFacts {
         is_ephemeral: record.is_ephemeral,
         since,
         seen: None,
-        is_revoked: record.revoked.is_some(),
+        revoked: record.revoked.as_ref().map(seconds),
     };
     facts.seen_at(seen)
 }

@@ -119,7 +119,7 @@ fn of_agent(agent: &AgentFacts) -> AgentPart {
         is_ephemeral: agent.is_ephemeral,
         since: agent.since.map(|at| at.0),
         seen: agent.seen.map(|at| at.0),
-        is_revoked: agent.is_revoked,
+        revoked: agent.revoked.map(|at| at.0),
     }
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
             is_ephemeral: part.is_ephemeral,
             since: part.since.map(Seconds),
             seen: part.seen.map(Seconds),
-            is_revoked: part.is_revoked,
+            revoked: part.revoked.map(Seconds),
         }),
         report: record.report.map(|part| ReportFacts {
             architecture: part.architecture,

@@ -17,11 +17,14 @@ mod agent_tokens;
 mod bearer;
 mod counted;
 mod either;
+#[cfg(feature = "server")]
 mod jwt;
 mod local;
+#[cfg(feature = "server")]
 mod mutual;
-#[cfg(test)]
+#[cfg(all(test, feature = "server"))]
 mod tests;
+#[cfg(feature = "server")]
 mod watched;
 
 use std::time::SystemTime;
@@ -39,9 +42,12 @@ pub use agent_tokens::{AgentTokens, AgentTokensError};
 pub use bearer::Bearer;
 pub(crate) use counted::Counted;
 pub use either::Either;
+#[cfg(feature = "server")]
 pub use jwt::{GOOGLE_AUDIENCE, Jwt, JwtSettings, JwtSetupError, KeySource};
 pub use local::{Anyone, Local};
+#[cfg(feature = "server")]
 pub use mutual::Mutual;
+#[cfg(feature = "server")]
 pub use watched::Watched;
 
 /// Who makes a call.
@@ -94,6 +100,7 @@ fn unauthenticated(text: &str) -> Status {
 }
 
 /// The peer is somebody else.
+#[cfg(feature = "server")]
 fn foreign(shown: &str, claimed: &str) -> Status {
     let (shown, claimed) = (shown.escape_debug(), claimed.escape_debug());
     Status::permission_denied(format!(

@@ -276,9 +276,9 @@ pub struct AgentPart {
     /// When it was seen last, in steps of five minutes, in seconds since the Unix epoch.
     #[prost(uint64, optional, tag = "8")]
     pub seen: Option<u64>,
-    /// It was revoked.
-    #[prost(bool, tag = "9")]
-    pub is_revoked: bool,
+    /// When it was revoked.
+    #[prost(uint64, optional, tag = "9")]
+    pub revoked: Option<u64>,
 }
 
 /// What a row keeps of a report.

@@ -287,7 +287,7 @@ fn every_row_of_schema_1_is_readable() {
             is_ephemeral: true,
             since: Some(1),
             seen: Some(2),
-            is_revoked: true,
+            revoked: Some(4),
         }),
         report: Some(ReportPart {
             architecture: text("amd64"),

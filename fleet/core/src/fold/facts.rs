@@ -38,8 +38,8 @@ pub struct AgentFacts {
     pub since: Option<Seconds>,
     /// When it was seen last, at most [`SEEN_STEP`] earlier than that.
     pub seen: Option<Seconds>,
-    /// It was revoked.
-    pub is_revoked: bool,
+    /// When it was revoked.
+    pub revoked: Option<Seconds>,
 }
 
 /// The newest order of a plugin.

@@ -107,10 +107,10 @@ fn agent_facts() -> impl Strategy<Value = AgentFacts> {
     let labels = prop_oneof![Just(None), Just(Some("prod")), Just(Some("test"))];
     let times = (prop::option::of(seconds()), prop::option::of(seconds()), seconds());
     (labels, any::<(bool, bool)>(), prop::option::weighted(0.2, seconds()), times).prop_map(
-        |(env, (is_ephemeral, is_revoked), archived, (seen, since, _))| {
+        |(env, (is_ephemeral, is_quarantined), archived, (seen, since, _))| {
             let mut labels = Labels::default();
             labels.operator.extend(env.map(|env| ("env".to_owned(), env.to_owned())));
-            let quarantine = is_revoked.then(|| "two machines".to_owned());
+            let quarantine = is_quarantined.then(|| "two machines".to_owned());
             let facts = AgentFacts {
                 labels,
                 quarantine,

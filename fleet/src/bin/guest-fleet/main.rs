@@ -5,13 +5,15 @@
 
 mod ledger;
 mod log;
+mod pages;
 mod serve;
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use guest_fleet::artifacts::named::Named;
 use guest_fleet::cli;
 use guest_fleet::cli::context::{Caller, Context, Output};
@@ -63,6 +65,17 @@ enum Verb {
     },
     #[command(flatten)]
     Fleet(cli::Verb),
+    /// Write the manual pages.
+    Man {
+        /// The directory for them; it is made.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Print what a shell reads to complete command lines of this program.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
 }
 
 fn main() -> ExitCode {
@@ -101,6 +114,10 @@ async fn dispatch(verb: Verb, place: &Place, output: Output) -> Result<Exit, Fai
         }
         Verb::Backup { path: copy } => place.open().await?.backup(&copy).await?,
         Verb::Restore { from, replace } => place.restore(from, replace).await?,
+        Verb::Man { out } => pages::man(Cli::command(), &out, &mut io::stdout().lock())?,
+        Verb::Completions { shell } => {
+            pages::completions(Cli::command(), shell, &mut io::stdout().lock());
+        }
         Verb::Fleet(verb) => return run(&verb, place, output).await,
     }
     Ok(Exit::Done)

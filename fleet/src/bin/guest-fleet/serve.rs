@@ -34,6 +34,7 @@ use guest_fleet::observe::artifacts::ObservedStore;
 use guest_fleet::observe::health::Stage;
 use guest_fleet::{ControlPlane, Listen};
 use guest_fleet_core::journal::REPEAT_AFTER;
+use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -165,6 +166,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         say(format_args!("http {}", http.endpoint()));
     }
 
+    tell_manager(&NotifyState::Ready);
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
@@ -173,6 +175,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         )),
     };
     say(format_args!("stopping"));
+    tell_manager(&NotifyState::Stopping);
     observed.is(Stage::Stopping);
     if ended.is_ok() {
         let drained = options.drain.drain(&control_plane, &orders, &*ledger);
@@ -314,6 +317,13 @@ async fn follow_releases(
 
 fn read_text(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("failed to read `{}`", path.display()))
+}
+
+/// Tells systemd, where it asks for it (`Type=notify`). A manager that cannot be reached stops nothing.
+fn tell_manager(state: &NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(std::slice::from_ref(state)) {
+        tracing::warn!(%error, "the service manager cannot be reached");
+    }
 }
 
 /// Prints a line to stdout. A closed stdout does not stop the server.

@@ -67,6 +67,7 @@ fn agents_are_revoked_and_released_with_an_audit_entry() {
         &["agent", "release", "vm-1"],
         &["agent", "revoke", "vm-1", "--reason", "sold"],
         &["agent", "revoke", "vm-1", "--json"],
+        &["agents"],
         &["agent", "revoke", "nobody"],
         &["audit"],
     ] {

@@ -48,7 +48,7 @@ fn whole(text: &str, plugins: usize) -> Row {
             is_ephemeral: true,
             since: Some(Seconds(1)),
             seen: Some(Seconds(2)),
-            is_revoked: true,
+            revoked: Some(Seconds(4)),
         }),
         report: Some(ReportFacts {
             architecture: text.to_owned(),

@@ -1,0 +1,90 @@
+//! What the tutorials of a fleet tell people to do works, as it stands there, and prints what they show.
+
+use std::path::{Path, PathBuf};
+
+use crate::walkthrough::{Reader, blocks};
+use crate::{fleet_program, pages};
+
+/// The programs that a reader has installed.
+fn programs() -> [PathBuf; 2] {
+    [PathBuf::from(env!("CARGO_BIN_EXE_guest-agent")), fleet_program::path()]
+}
+
+/// `nats-server`, in the target folder or on the path.
+fn nats_server() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(target.join("nats")).chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join("nats-server")).find(|file| file.is_file())
+}
+
+#[track_caller]
+fn follow(page: &str, name: &str, programs: &[PathBuf]) {
+    let text = pages::text(page);
+    for block in blocks(&text) {
+        assert_ne!(block.language, "text", "{page} shows output that is not compared: {block:?}");
+    }
+    let ran = Reader::new(name, programs).follow(&text);
+    assert!(ran > 8, "only {ran} blocks of {page} were run");
+}
+
+/// The commands of a text, one line each, without comments.
+fn commands(text: &str) -> Vec<String> {
+    let blocks = blocks(text).into_iter().filter(|block| block.language == "sh");
+    let joined = blocks.map(|block| block.text.replace("\\\n", " ")).collect::<String>();
+    let lines = joined.lines().map(|line| line.split(" #").next().unwrap_or_default());
+    let lines = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn the_readme_shows_commands_of_the_tutorial() {
+    let readme = pages::text("README.md");
+    let section = readme.split("\n## A fleet\n").nth(1).expect("the section");
+    let shown = commands(section.split("\n## ").next().expect("its text"));
+    assert!(shown.len() > 6, "{shown:?}");
+    let known = commands(&pages::text("docs/fleet-on-one-machine.md"));
+    for command in shown {
+        assert!(known.contains(&command), "not in the tutorial: {command}");
+    }
+}
+
+#[test]
+fn every_state_of_explain_has_its_words() {
+    let source = pages::text("fleet/src/cli/standing.rs");
+    let states = source.split("pub enum State {").nth(1).and_then(|rest| rest.split("\n}").next());
+    let page = pages::text("docs/fleet-operations.md");
+    let mut found = 0;
+    for state in
+        states.expect("the states").lines().filter_map(|line| line.trim().strip_suffix(','))
+    {
+        let name: String = state
+            .char_indices()
+            .map(|(at, c)| match c.is_uppercase() && at > 0 {
+                true => format!("_{}", c.to_lowercase()),
+                false => c.to_lowercase().to_string(),
+            })
+            .collect();
+        assert!(
+            page.contains(&format!("\n| `{name}` | ")),
+            "docs/fleet-operations.md has no {name}"
+        );
+        found += 1;
+    }
+    assert!(found > 15, "only {found} states were found");
+}
+
+#[test]
+fn a_fleet_runs_on_one_machine_as_it_is_written() {
+    follow("docs/fleet-on-one-machine.md", "one", &programs());
+}
+
+#[test]
+fn a_fleet_runs_on_nats_as_it_is_written() {
+    let Some(nats) = nats_server() else {
+        println!("SKIPPED: docs/fleet-moves-to-nats.md: no nats-server here");
+        return;
+    };
+    let [agent, fleet] = programs();
+    follow("docs/fleet-moves-to-nats.md", "nats", &[agent, fleet, nats]);
+}
