@@ -1,7 +1,7 @@
 //! The command line of `guest-fleet`, as functions over a ledger: a verb is a file.
 //!
 //! ```text
-//!   arguments ─► Verb ─► run ─► apply, diff, export · lists · hold, retry · agents, label · explain · audit
+//!   arguments ─► Verb ─► run ─► apply, diff, export · lists · hold, retry · agents, label, archive · gateways · explain · audit
 //!                                 │ Context: ledger, where to print, who asks, when
 //!                                 └─► Exit or Failure (one line, causes, what to try)
 //! ```
@@ -14,18 +14,20 @@ use clap::{Args, Subcommand};
 
 pub mod agents;
 pub mod apply;
+pub mod archive;
 pub mod artifact;
 pub mod audit;
 pub mod ca;
 pub mod context;
 pub mod diff;
 pub mod document;
-mod duration;
+pub mod duration;
 mod examples;
 pub mod explain;
 pub mod export;
 pub mod facts;
 pub mod failure;
+pub mod gateways;
 pub mod hold;
 pub mod identity;
 pub mod label;
@@ -82,9 +84,12 @@ pub enum Verb {
     /// List the agents.
     #[command(after_help = examples::AGENTS)]
     Agents(agents::Options),
-    /// Show one agent, or change its labels.
+    /// Show one agent, or change its labels, its identity or whether it counts.
     #[command(after_help = examples::AGENT)]
     Agent(AgentOptions),
+    /// List the gateways, which agents are connected to.
+    #[command(after_help = examples::GATEWAYS)]
+    Gateways,
     /// Make, list and revoke the tokens by which machines become agents.
     #[command(subcommand, after_help = examples::TOKEN)]
     Token(token::Verb),
@@ -117,6 +122,10 @@ pub enum AgentVerb {
     Revoke(identity::Options),
     /// Give an agent in quarantine its orders again, once a single machine has its identity.
     Release(identity::Options),
+    /// Leave an agent out of every count until it connects again.
+    Archive(identity::Options),
+    /// Count an archived agent again, though it has not connected.
+    Unarchive(identity::Options),
 }
 
 /// Runs a verb.
@@ -156,6 +165,13 @@ async fn dispatch(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failur
         Verb::Agent(AgentOptions { verb: Some(AgentVerb::Release(options)), .. }) => {
             identity::release(options, context).await
         }
+        Verb::Agent(AgentOptions { verb: Some(AgentVerb::Archive(options)), .. }) => {
+            archive::archive(options, context).await
+        }
+        Verb::Agent(AgentOptions { verb: Some(AgentVerb::Unarchive(options)), .. }) => {
+            archive::unarchive(options, context).await
+        }
+        Verb::Gateways => gateways::list(context).await,
         Verb::Token(verb) => token::run(verb, context).await,
         Verb::Agent(AgentOptions { verb: None, id }) => {
             agents::show(id.as_deref().unwrap_or_default(), context).await

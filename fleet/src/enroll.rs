@@ -7,7 +7,8 @@
 //!                                            ├─► agents     the record of the agent
 //!                                            └─► ca, issue  the certificate
 //!   guest-fleet token, agent, ca ──► token, agents, ca
-//!   gateways ──► revocations (a view of the agents' records), clones
+//!   gateways ──► revocations (a view of the agents' records), clones, archive
+//!   serve ──► ends (when the authority and the listeners' certificates end)
 //! ```
 //!
 //! The authority's key is in files beside the ledger and never in it: who copies the ledger cannot
@@ -20,10 +21,12 @@
 
 pub mod admit;
 pub mod agents;
+pub mod archive;
 pub mod ca;
 pub mod certificate;
 pub mod clones;
 pub mod csr;
+pub mod ends;
 mod files;
 pub mod id;
 pub mod issue;
@@ -33,7 +36,7 @@ mod random;
 pub mod revocations;
 pub mod server;
 pub mod token;
-mod write;
+pub(crate) mod write;
 
 pub use admit::{Enrolment, Settings};
 pub use ca::{Authorities, Authority, AuthorityError};

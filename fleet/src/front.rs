@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::lock::lock;
+use crate::observe::figures::{Figures, Listener};
 use crate::tls::Secured;
 use buckets::Buckets;
 
@@ -57,6 +58,7 @@ pub(crate) struct Front {
     buckets: Arc<Mutex<Buckets>>,
     room: Arc<Semaphore>,
     refused: Arc<Mutex<Refused>>,
+    figures: Option<(Arc<Figures>, Listener)>,
 }
 
 /// Connections that were closed at once, since they were written about last.
@@ -78,7 +80,13 @@ impl Front {
             buckets: Arc::new(Mutex::new(Buckets::new(limits.rate, limits.rate_per_address))),
             room: Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS))),
             refused: Arc::default(),
+            figures: None,
         }
+    }
+
+    /// Counts the connections that are closed.
+    pub(crate) fn counting(self, figures: Arc<Figures>, listener: Listener) -> Self {
+        Self { figures: Some((figures, listener)), ..self }
     }
 
     /// A place for a connection from this address, if it may come in.
@@ -94,6 +102,9 @@ impl Front {
     }
 
     fn refuse(&self, from: SocketAddr) {
+        if let Some((figures, listener)) = &self.figures {
+            figures.connection_closed(*listener);
+        }
         let mut refused = lock(&self.refused);
         refused.count += 1;
         if refused.reported.is_none_or(|at| at.elapsed() >= REPORT) {

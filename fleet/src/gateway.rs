@@ -7,23 +7,28 @@
 //! ```
 
 pub mod admission;
+mod comeback;
 mod core;
 mod delivery;
 pub mod desk;
+mod drain;
 mod error;
 mod event;
 mod faults;
 mod frame;
+pub mod housekeeping;
 pub mod messages;
 mod operations;
 pub mod orders;
 mod outbox;
+pub mod presence;
 mod server;
 mod service;
 mod session;
 mod settings;
 pub mod store;
 
+pub use comeback::{Drain, Others};
 pub use core::AgentConnection;
 pub use delivery::{Acknowledged, Delivery, DeliveryError};
 pub use error::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};

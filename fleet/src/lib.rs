@@ -32,15 +32,18 @@ mod hex;
 pub mod ledger;
 mod lock;
 pub mod metadata;
+pub mod observe;
+pub mod outbound;
 pub mod records;
 pub mod tls;
+pub mod webhooks;
 pub mod zones;
 
 pub use artifacts::ArtifactServer;
 pub use gateway::{
     Acknowledged, AddressError, AgentConnection, AgentEvent, Builder, Code, ConfigureError,
-    ControlPlane, Delivery, DeliveryError, EndStream, Faults, Frame, FrameContent, Limits, Listen,
-    NotConnected, RateLimits, RefusalForm, RefuseRegistrations, RequestError, SendRawError,
-    ServerTls, StartError, Timings, WaitError, messages, store,
+    ControlPlane, Delivery, DeliveryError, Drain, EndStream, Faults, Frame, FrameContent, Limits,
+    Listen, NotConnected, Others, RateLimits, RefusalForm, RefuseRegistrations, RequestError,
+    SendRawError, ServerTls, StartError, Timings, WaitError, messages, store,
 };
 pub use metadata::MetadataServer;

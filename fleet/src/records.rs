@@ -15,6 +15,7 @@ pub mod report;
 #[cfg(test)]
 mod tests;
 pub mod token;
+pub mod webhook;
 
 use std::time::SystemTime;
 

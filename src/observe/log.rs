@@ -13,6 +13,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use guest_agent_observe_kit::json_lines::JsonLines;
+use guest_agent_observe_kit::text_fields::TextFields;
 use tracing_subscriber::filter::FilterExt;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -26,10 +28,8 @@ use crate::observe::otlp::spans::{Destination, Spans, Wanted};
 
 mod bounded;
 mod journal;
-mod json;
 mod rate_limit;
 pub(crate) mod recent;
-mod text;
 
 use bounded::Bounded;
 use journal::Journal;
@@ -172,7 +172,7 @@ where
     tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .with_ansi(colour)
-        .fmt_fields(text::TextFields)
+        .fmt_fields(TextFields)
         .boxed()
 }
 
@@ -180,11 +180,7 @@ fn json<W>(writer: W) -> Lines
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    tracing_subscriber::fmt::layer()
-        .with_writer(writer)
-        .json()
-        .event_format(json::JsonLines)
-        .boxed()
+    tracing_subscriber::fmt::layer().with_writer(writer).json().event_format(JsonLines).boxed()
 }
 
 fn subscriber(

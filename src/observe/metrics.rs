@@ -28,11 +28,8 @@ use crate::observe::forwarding::Forwarding;
 pub mod catalogue;
 pub mod counters;
 pub(crate) mod figures;
-mod labels;
-mod open_metrics;
 mod own;
 pub(crate) mod page;
-mod prometheus_text;
 pub(crate) mod snapshot;
 
 use counters::Counts;

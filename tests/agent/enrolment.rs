@@ -10,22 +10,25 @@ use guest_fleet::enroll::server::Limits;
 use guest_fleet::enroll::token::{self, NewToken};
 use guest_fleet::enroll::{Authorities, Authority, Enrolment, Revocations, Server, agents};
 use guest_fleet::gateway::admission::{Mutual, Watched};
+use guest_fleet::gateway::orders::{OrderSettings, Orders, UnknownAgents};
 use guest_fleet::ledger::{MemoryLedger, SharedLedger};
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::harness::{Bed, PATIENCE, RESOURCE};
+use crate::harness::{Bed, PATIENCE, RESOURCE, Said};
 
-struct Fleet {
-    _directory: tempfile::TempDir,
-    ledger: SharedLedger,
+pub(crate) struct Fleet {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) ledger: SharedLedger,
+    pub(crate) authorities: Authorities,
     fingerprint: String,
     server: Server,
-    gateway: ControlPlane,
+    pub(crate) gateway: ControlPlane,
     _stop: DropGuard,
 }
 
-async fn fleet() -> Fleet {
+/// A fleet with an authority, on the parts that `guest-fleet serve` is made of.
+pub(crate) async fn fleet() -> Fleet {
     let (directory, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     Authority::init(directory.path(), SystemTime::now()).unwrap();
     let authorities = Authorities::open(directory.path()).await.unwrap();
@@ -34,10 +37,17 @@ async fn fleet() -> Fleet {
     revocations.refresh(&*ledger).await.unwrap();
     tokio::spawn(revocations.clone().follow(ledger.clone(), stop.clone()));
     let names = vec!["127.0.0.1".to_owned()];
+    let orders = Orders::new(
+        ledger.clone(),
+        OrderSettings { unknown_agents: UnknownAgents::Refused, ..OrderSettings::default() },
+    );
+    tokio::spawn(orders.clone().run());
     let secured =
         listener::secure(&authorities, names.clone(), Admits::Agents, &[b"h2"], stop.clone());
     let mutual = Mutual::new(authorities.current().fleet().clone());
     let gateway = ControlPlane::builder()
+        .announces_fleet(true)
+        .desk(orders)
         .listen_tcp(([127, 0, 0, 1], 0).into())
         .secured(secured.unwrap())
         .admission(Arc::new(Watched::new(Arc::new(mutual), revocations)))
@@ -49,11 +59,73 @@ async fn fleet() -> Fleet {
     let address = ([127, 0, 0, 1], 0).into();
     let server = Server::start(address, names, enrolment, Limits::default()).await.unwrap();
     let fingerprint = authorities.current().fingerprint();
-    Fleet { _directory: directory, ledger, fingerprint, server, gateway, _stop: stop.drop_guard() }
+    let _stop = stop.drop_guard();
+    Fleet { directory, ledger, authorities, fingerprint, server, gateway, _stop }
+}
+
+impl Fleet {
+    /// A token of this name for one machine, made at a time.
+    pub(crate) async fn token(&self, name: &str, now: SystemTime) -> String {
+        let new = NewToken {
+            name: name.to_owned(),
+            uses: 1,
+            life: Duration::from_secs(3600),
+            labels: [("site".to_owned(), "a".to_owned())].into(),
+            is_ephemeral: false,
+            agent: None,
+            made_by: "anna".to_owned(),
+        };
+        token::create(&*self.ledger, new, now).await.unwrap()
+    }
+
+    /// Runs `guest-agent enroll` for this id.
+    pub(crate) async fn enroll(&self, bed: &Bed, token: &str, id: &str) -> Said {
+        let token_file = bed.dir().join("token");
+        std::fs::write(&token_file, format!("{token}\n")).unwrap();
+        let config = bed.dir().join("agent.toml").display().to_string();
+        let server = format!("https://{}", self.server.address());
+        let arguments = [
+            "enroll",
+            "--config",
+            &config,
+            "--server",
+            &server,
+            "--token-file",
+            token_file.to_str().unwrap(),
+            "--ca-sha256",
+            &self.fingerprint,
+            "--id",
+            id,
+            "--write",
+            "--json",
+        ];
+        bed.cli(&arguments).await
+    }
+
+    /// A machine that became the agent of this id and does not run yet.
+    pub(crate) async fn agent(&self, id: &str) -> Bed {
+        let mut bed = Bed::builder().build().await;
+        let name = id.rsplit('/').next().unwrap_or("agent");
+        let token = self.token(name, SystemTime::now()).await;
+        self.enroll(&bed, &token, id).await.ok();
+        bed.control_plane.shutdown().await;
+        bed.control_plane = self.gateway.clone();
+        bed.set("control_plane.auth=mtls");
+        bed.set(format!("control_plane.resource={id}"));
+        bed
+    }
+}
+
+/// Has the agent renew its certificate at once, when it starts.
+pub(crate) fn make_due(bed: &Bed) {
+    let facts = bed.dir().join("state/fleet/enrolled.json");
+    let mut due: Value = serde_json::from_slice(&std::fs::read(&facts).unwrap()).unwrap();
+    (due["renew_at"], due["ends"]) = (0.into(), 0.into());
+    std::fs::write(&facts, due.to_string()).unwrap();
 }
 
 /// Why the agent says that it is not connected.
-async fn said_of_the_link(bed: &Bed) -> String {
+pub(crate) async fn said_of_the_link(bed: &Bed) -> String {
     let said = bed.cli(&["status", "--json"]).await;
     let status: Value = serde_json::from_str(&said.stdout).unwrap_or_default();
     status["agent"]["link"].to_string()
@@ -62,48 +134,17 @@ async fn said_of_the_link(bed: &Bed) -> String {
 #[tokio::test]
 async fn an_enrolled_agent_connects_renews_and_is_shut_out_when_it_is_revoked() {
     let fleet = fleet().await;
-    let new = NewToken {
-        name: "web".to_owned(),
-        uses: 1,
-        life: Duration::from_secs(3600),
-        labels: [("site".to_owned(), "a".to_owned())].into(),
-        is_ephemeral: false,
-        agent: None,
-        made_by: "anna".to_owned(),
-    };
-    let token = token::create(&*fleet.ledger, new, SystemTime::now()).await.unwrap();
+    let token = fleet.token("web", SystemTime::now()).await;
     let mut bed = Bed::builder().build().await;
-    let token_file = bed.dir().join("token");
-    std::fs::write(&token_file, format!("{token}\n")).unwrap();
-    let config = bed.dir().join("agent.toml").display().to_string();
-    let server = format!("https://{}", fleet.server.address());
-    let arguments = [
-        "enroll",
-        "--config",
-        &config,
-        "--server",
-        &server,
-        "--token-file",
-        token_file.to_str().unwrap(),
-        "--ca-sha256",
-        &fleet.fingerprint,
-        "--id",
-        RESOURCE,
-        "--write",
-        "--json",
-    ];
-    let enrolled: Value = serde_json::from_str(&bed.cli(&arguments).await.ok()).unwrap();
+    let enrolled: Value =
+        serde_json::from_str(&fleet.enroll(&bed, &token, RESOURCE).await.ok()).unwrap();
     assert_eq!(enrolled["agent_id"], RESOURCE);
-    let again = bed.cli(&arguments).await;
+    let again = fleet.enroll(&bed, &token, RESOURCE).await;
     assert_eq!(again.code, 1);
     assert!(again.stderr.contains("already") && again.stderr.contains("delete"), "{again:?}");
 
-    // The certificate is due at once.
+    make_due(&bed);
     let folder = bed.dir().join("state/fleet");
-    let facts = folder.join("enrolled.json");
-    let mut due: Value = serde_json::from_slice(&std::fs::read(&facts).unwrap()).unwrap();
-    (due["renew_at"], due["ends"]) = (0.into(), 0.into());
-    std::fs::write(&facts, due.to_string()).unwrap();
     let first = std::fs::read(folder.join("agent.pem")).unwrap();
     bed.control_plane.shutdown().await;
     bed.control_plane = fleet.gateway.clone();

@@ -37,6 +37,7 @@ mod http;
 mod http_socket;
 mod https;
 
+mod identity;
 mod incident;
 mod install;
 mod leak;

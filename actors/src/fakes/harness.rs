@@ -22,7 +22,7 @@ use crate::model::health::HealthPolicy;
 use crate::model::view::PluginView;
 use crate::outbox::{Bounds, Destination};
 use crate::plugin::state::Policy;
-use crate::ports::{InboundMessage, Ports, Receipt, ServerKind};
+use crate::ports::{ControlLink, InboundMessage, Ports, Receipt, ServerKind};
 use crate::system::{Settings, System, start};
 use crate::wire::AgentFacts;
 
@@ -190,6 +190,12 @@ impl Harness {
         harness
     }
 
+    /// From the next agent on, this is the connection to the control plane. [`World::link`] is not
+    /// asked any more.
+    pub fn use_link(&mut self, link: Arc<dyn ControlLink>) {
+        self.world.ports.link = link;
+    }
+
     /// Whether there is an agent.
     #[must_use]
     pub const fn is_awake(&self) -> bool {
@@ -221,6 +227,12 @@ impl Harness {
         self.crash();
         self.wake().await;
         self.connect().await;
+    }
+
+    /// The actors of the agent, if there is one. They run while [`Harness::run`] does.
+    #[must_use]
+    pub fn system(&self) -> Option<&System> {
+        self.life.as_ref().map(|life| &life.system)
     }
 
     /// The actor that ended, if one that there is one of has: the agent has to start again.

@@ -22,8 +22,9 @@ use crate::view::Target;
 #[cfg(test)]
 mod tests;
 
-/// How long after the former session was fenced an agent without generations is asked whether its
-/// order took, in seconds. What the former session had in flight has arrived by then.
+/// For how long an order may still arrive at an agent without generations, in seconds, unless the
+/// gateway is set up for another time. So long after the former session was fenced such an agent is
+/// asked whether its order took.
 pub const REPEAT_AFTER: u64 = 60;
 
 /// How often an order is given again to an agent that cannot say whether it took.
@@ -100,6 +101,9 @@ pub struct Observed {
     pub generation: u64,
     /// The plugin came with the machine.
     pub is_local: bool,
+    /// A list says so, and it is newer than the order: the agent sends no report, so that the
+    /// revision is all that is known.
+    pub is_listed: bool,
 }
 
 /// Whether an agent keeps generations.
@@ -108,7 +112,10 @@ pub enum Generations {
     /// It acknowledges and ignores an order below the highest.
     Kept,
     /// It does whatever comes last.
-    Ignored,
+    Ignored {
+        /// For how long an order that left may still arrive, in seconds: [`REPEAT_AFTER`].
+        late: u64,
+    },
 }
 
 /// What to do about one plugin now.
@@ -168,6 +175,9 @@ pub enum Told<'a> {
 
 /// Decides what to do about one plugin of an agent.
 ///
+/// An agent without generations reports an installation of what it has as a failure, so it is ordered
+/// nothing that it has: not when an earlier order may still arrive, and not once more.
+///
 /// `digest` is that of the body an order of this decision would have. `observed` may be older than
 /// the newest order only where the agent keeps generations. `fenced` is when the former
 /// session of the agent was fenced; `None` where there was no former session.
@@ -194,28 +204,50 @@ pub fn next(
     let Some(order) = same else {
         let Some(observed) = observed else { return Next::Nothing(Idle::NotObserved) };
         let known = entry.generation.max(observed.generation);
+        let former = entry.order.as_ref().filter(|order| !order.state.is_settled());
+        if let Generations::Ignored { late } = generations
+            && observed.is_at(&decision.target)
+        {
+            // What may still arrive would undo what is there; nothing that is sent now forbids that.
+            let is_alone = former.is_none_or(|order| {
+                let since = fenced.map_or(order.since, |at| at.max(order.since));
+                now.since(since) >= late
+            });
+            return if is_alone && observed.has(&decision.target, digest) {
+                Next::Adopt { generation: known }
+            } else {
+                Next::Nothing(Idle::Waiting)
+            };
+        }
         // An order that may still arrive would undo what is there; a newer one forbids that.
-        let is_alone = entry.order.as_ref().is_none_or(|order| order.state.is_settled());
-        let is_recent = generations == Generations::Ignored
-            || entry.order.as_ref().is_none_or(|order| order.is_seen_by(observed));
-        return if is_alone && is_recent && observed.has(&decision.target, digest) {
+        let is_recent = entry.order.as_ref().is_none_or(|order| order.is_seen_by(observed));
+        return if former.is_none() && is_recent && observed.has(&decision.target, digest) {
             Next::Adopt { generation: known }
         } else {
             Next::Order { generation: generation_above(known, now) }
         };
     };
-    match &order.state {
-        OrderState::Sent => Next::Again,
-        OrderState::Done { .. } => Next::Nothing(Idle::Done),
-        OrderState::Failed { .. } | OrderState::TakenBack { .. } => Next::Nothing(Idle::Settled),
-        OrderState::Begun => Next::Nothing(Idle::Waiting),
-        OrderState::Acknowledged => {
-            let is_doubtful = generations == Generations::Ignored
-                && order.repeats < REPEATS
-                && fenced.is_some_and(|at| at >= order.since && now.since(at) >= REPEAT_AFTER)
-                && observed.is_some_and(|observed| !observed.takes_up(&order.target));
-            if is_doubtful { Next::Repeat } else { Next::Nothing(Idle::Waiting) }
+    let is_taken_up = observed.is_some_and(|observed| observed.takes_up(&order.target));
+    match (&order.state, generations) {
+        // A former session sent it, and the agent was heard no more.
+        (OrderState::Sent, Generations::Ignored { .. }) if is_taken_up => {
+            Next::Nothing(Idle::Waiting)
         }
+        (OrderState::Sent, _) => Next::Again,
+        (OrderState::Done { .. }, _) => Next::Nothing(Idle::Done),
+        (OrderState::Failed { .. } | OrderState::TakenBack { .. }, _) => {
+            Next::Nothing(Idle::Settled)
+        }
+        // It may have forgotten what it acknowledged, or what it began with.
+        (OrderState::Acknowledged | OrderState::Begun, Generations::Ignored { late })
+            if order.repeats < REPEATS
+                && fenced.is_some_and(|at| at >= order.since && now.since(at) >= late)
+                && observed.is_some()
+                && !is_taken_up =>
+        {
+            Next::Repeat
+        }
+        (OrderState::Acknowledged | OrderState::Begun, _) => Next::Nothing(Idle::Waiting),
     }
 }
 
@@ -340,6 +372,12 @@ impl Order {
     /// has the order, and what is there says that it is done. Both replace an acknowledgement or an
     /// event that came when nobody knew what it belonged to.
     fn after_list(&self, observed: &Observed) -> Option<OrderState> {
+        if observed.is_listed {
+            // What such an agent calls a failure may be a repetition of what it has.
+            let is_done = matches!(self.state, OrderState::Done { .. });
+            let has = !is_done && observed.has(&self.target, &self.digest);
+            return has.then_some(OrderState::Done { adopted: false });
+        }
         let is_known = observed.generation >= self.generation;
         let state = if self.state == OrderState::Sent && is_known {
             OrderState::Acknowledged
@@ -402,6 +440,14 @@ impl Observed {
                 let is_current = self.revision.as_ref() == Some(revision) && self.pending.is_none();
                 is_current && !self.is_local && self.digest.is_none_or(|found| found == *digest)
             }
+        }
+    }
+
+    /// Whether the target is what is there now, whatever is on its way.
+    fn is_at(&self, target: &Target) -> bool {
+        match target {
+            Target::Absent => self.is_absent() || self.is_local,
+            Target::Revision(revision) => self.revision.as_ref() == Some(revision),
         }
     }
 

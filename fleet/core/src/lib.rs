@@ -13,6 +13,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod desired;
 pub mod journal;
 pub mod labels;

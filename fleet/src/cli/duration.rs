@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// The text is not a duration; the error says what one looks like.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let bad =
         || format!("`{text}` is no duration: write a number and its unit, such as 30m, 24h or 7d");
     let unit = text.chars().last().ok_or_else(bad)?;

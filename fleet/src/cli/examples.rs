@@ -36,13 +36,19 @@ pub(super) const RETRY: &str = "Examples:\n\
 
 pub(super) const AGENTS: &str = "Examples:\n\
     \x20 guest-fleet agents\n\
-    \x20 guest-fleet agents env=prod --json";
+    \x20 guest-fleet agents env=prod --json\n\
+    \x20 guest-fleet agents --archived";
 
 pub(super) const AGENT: &str = "Examples:\n\
     \x20 guest-fleet agent a-1\n\
     \x20 guest-fleet agent label a-1 env=prod rack-\n\
     \x20 guest-fleet agent revoke a-1 --reason sold\n\
-    \x20 guest-fleet agent release a-1";
+    \x20 guest-fleet agent release a-1\n\
+    \x20 guest-fleet agent archive a-1 --reason scrapped";
+
+pub(super) const GATEWAYS: &str = "Examples:\n\
+    \x20 guest-fleet gateways\n\
+    \x20 guest-fleet gateways --json";
 
 pub(super) const EXPLAIN: &str = "Examples:\n\
     \x20 guest-fleet explain a-1 monitor";

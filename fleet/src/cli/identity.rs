@@ -15,7 +15,7 @@ use crate::ledger::Bucket;
 use crate::records;
 use crate::records::agent::AgentRecord;
 
-/// The options of both verbs.
+/// The options of the verbs about one agent.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// Id of the agent.
@@ -60,13 +60,13 @@ pub async fn release(options: &Options, context: &mut Context<'_>) -> Result<Exi
     Ok(Exit::Done)
 }
 
-async fn read(options: &Options, context: &Context<'_>) -> Result<AgentRecord, Failure> {
+pub(super) async fn read(options: &Options, context: &Context<'_>) -> Result<AgentRecord, Failure> {
     let key = options.id.as_str();
     let found = context.ledger.get(Bucket::Agents, key).await?.ok_or_else(|| unknown(key))?;
     Ok(records::decode(key, &found.value)?)
 }
 
-fn edit(options: &Options, before: String, after: &str) -> Edit {
+pub(super) fn edit(options: &Options, before: String, after: &str) -> Edit {
     Edit {
         key: format!("agent/{}", options.id),
         before: Some(before),
@@ -75,7 +75,7 @@ fn edit(options: &Options, before: String, after: &str) -> Edit {
     }
 }
 
-async fn tell(
+pub(super) async fn tell(
     options: &Options,
     context: &Context<'_>,
     what: &str,
@@ -86,11 +86,11 @@ async fn tell(
     Ok(change::change(context.ledger, &decision, plan).await?.entry)
 }
 
-fn nothing(context: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(super) fn nothing(context: &mut Context<'_>) -> Result<Exit, Failure> {
     ChangeJson::of(None, &[]).print(context)?;
     Ok(Exit::Done)
 }
 
-fn failed(error: agents::AgentError) -> Failure {
+pub(super) fn failed(error: agents::AgentError) -> Failure {
     Failure::of(Exit::Failed, &error).hint("the audit record has the intention: try again")
 }

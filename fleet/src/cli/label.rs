@@ -9,14 +9,14 @@ use std::str::FromStr;
 use clap::Args;
 use guest_fleet_core::labels::OWN_PREFIX;
 use guest_fleet_core::selector::Selector;
-use prost::Message;
 
 use super::context::Context;
 use super::document::ChangeJson;
 use super::facts::unknown;
 use super::failure::{Exit, Failure};
 use crate::configuration::change::{self, Becomes, Edit};
-use crate::ledger::{Bucket, Record, Write, WriteError};
+use crate::enroll::write::{self, ChangeError, Step};
+use crate::ledger::Bucket;
 use crate::records;
 use crate::records::agent::AgentRecord;
 
@@ -24,8 +24,6 @@ use crate::records::agent::AgentRecord;
 const LABELS: usize = 64;
 /// Longest key, and longest value, in bytes.
 const BYTES: usize = 128;
-/// How often the record is read again when a gateway wrote it meanwhile.
-const TRIES: u32 = 5;
 
 /// The options of `agent label`.
 #[derive(Clone, Debug, Args)]
@@ -54,7 +52,7 @@ pub struct Wish {
 /// There is no such agent, it would have too many labels, or the ledger did not take it.
 pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let key = options.id.as_str();
-    let (_, before) = read(context, key).await?;
+    let before = read(context, key).await?;
     let after = wished(&before.operator_labels, &options.labels)?;
     if after == before.operator_labels {
         ChangeJson::of(None, &[]).print(context)?;
@@ -75,43 +73,30 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
     Ok(Exit::Done)
 }
 
-async fn read(context: &Context<'_>, key: &str) -> Result<(Record, AgentRecord), Failure> {
+async fn read(context: &Context<'_>, key: &str) -> Result<AgentRecord, Failure> {
     let found = context.ledger.get(Bucket::Agents, key).await?.ok_or_else(|| unknown(key))?;
-    let record = records::decode(key, &found.value)?;
-    Ok((found, record))
+    Ok(records::decode(key, &found.value)?)
 }
 
 /// Gateways write the record as well, so it is read again when it changed.
 async fn write(context: &Context<'_>, key: &str, wishes: &[Wish]) -> Result<(), Failure> {
-    for attempt in 0..TRIES {
-        if attempt > 0 {
-            change::pause(attempt).await;
-        }
-        let (found, mut record) = read(context, key).await?;
+    write::change(context.ledger, Bucket::Agents, key, |found: Option<AgentRecord>| {
+        let mut record = found.ok_or_else(|| unknown(key))?;
         let after = wished(&record.operator_labels, wishes)?;
         if after == record.operator_labels {
             // An earlier try happened.
-            return Ok(());
+            return Ok(Step::Leave(()));
         }
         record.operator_labels = after;
-        let write = Write {
-            key: key.to_owned(),
-            expected: found.revision,
-            value: Some(record.encode_to_vec().into()),
-        };
-        match context.ledger.write(Bucket::Agents, vec![write]).await {
-            Ok(_) => {
-                context.ledger.wake(Bucket::Agents);
-                return Ok(());
-            }
-            Err(WriteError::Conflict { .. } | WriteError::Ambiguous(_)) => {}
-            Err(error) => return Err(Failure::of(Exit::Failed, &error)),
-        }
+        Ok(Step::Write(record, ()))
+    })
+    .await
+}
+
+impl From<ChangeError> for Failure {
+    fn from(error: ChangeError) -> Self {
+        Self::of(Exit::Failed, &error).hint("it may be as it was: try again")
     }
-    Err(Failure::failed(format_args!(
-        "the agent {key} was written by others, {TRIES} times; its labels may be as they were"
-    ))
-    .hint("try again"))
 }
 
 fn wished(

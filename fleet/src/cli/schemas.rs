@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use super::{agents, audit, document, explain, export, lists, token};
+use super::{agents, audit, document, explain, export, gateways, lists, token};
 
 /// A kind of JSON document.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,8 @@ const DOCUMENTS: &[Document] = &[
             "agent label",
             "agent revoke",
             "agent release",
+            "agent archive",
+            "agent unarchive",
             "token revoke",
         ],
         about: "What was changed, or would be",
@@ -92,6 +94,12 @@ const DOCUMENTS: &[Document] = &[
         commands: &["agent"],
         about: "One agent, with its plugins",
         schema: printed::<agents::WholeAgentJson>,
+    },
+    Document {
+        name: "gateways",
+        commands: &["gateways"],
+        about: "The gateways that agents are connected to",
+        schema: printed::<gateways::GatewaysJson>,
     },
     Document {
         name: "token",

@@ -2,6 +2,7 @@
 
 mod agents;
 mod documents;
+mod gateways;
 mod standing;
 mod tokens;
 

@@ -174,7 +174,7 @@ struct Head {
 }
 
 /// Waits before another try: longer each time, and not in step with others.
-pub(crate) async fn pause(attempt: u32) {
+async fn pause(attempt: u32) {
     let longest = PAUSE.saturating_mul(1 << attempt.min(6));
     let share = rand::rng().random_range(0.5..=1.0);
     tokio::time::sleep(longest.mul_f64(share)).await;

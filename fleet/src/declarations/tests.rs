@@ -1,5 +1,6 @@
 //! Reading, refusing and writing declarations.
 
+mod bounds;
 mod problems;
 mod round_trip;
 

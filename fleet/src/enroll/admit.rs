@@ -13,6 +13,7 @@ use super::issue::Issued;
 use super::protocol::{EnrollRequest, Granted, Trust};
 use super::token;
 use crate::ledger::SharedLedger;
+use crate::observe::figures::Figures;
 
 pub use refusal::Refusal;
 
@@ -33,6 +34,7 @@ pub struct Enrolment {
     authorities: Authorities,
     ledger: SharedLedger,
     settings: Settings,
+    figures: Arc<Figures>,
 }
 
 impl Default for Settings {
@@ -56,7 +58,20 @@ impl Enrolment {
     #[must_use]
     pub fn new(authorities: Authorities, ledger: SharedLedger, settings: Settings) -> Self {
         let life = settings.life.max(Settings::SHORTEST);
-        Self { authorities, ledger, settings: Settings { life, ..settings } }
+        let settings = Settings { life, ..settings };
+        Self { authorities, ledger, settings, figures: Arc::default() }
+    }
+
+    /// Counts here what is asked.
+    #[must_use]
+    pub fn counting(self, figures: Arc<Figures>) -> Self {
+        Self { figures, ..self }
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn figures(&self) -> &Arc<Figures> {
+        &self.figures
     }
 
     /// How it is set up.

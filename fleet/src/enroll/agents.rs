@@ -78,6 +78,7 @@ pub async fn enrol(
         agent.token_labels.clone_from(&spent.labels);
         agent.token.clone_from(&spent.token);
         agent.is_ephemeral = spent.is_ephemeral;
+        agent.archived = None;
         add(&mut agent, facts, now);
         Ok(Step::Write(agent, ()))
     })
@@ -185,6 +186,48 @@ pub async fn note_boot(
     .await
 }
 
+/// Archives an agent: no count includes it until it connects again. Returns whether it was counted
+/// before.
+///
+/// # Errors
+/// There is no such agent, or the ledger refuses.
+pub async fn archive(
+    ledger: &dyn Ledger,
+    id: &AgentId,
+    now: SystemTime,
+) -> Result<bool, AgentError> {
+    write::change(ledger, Bucket::Agents, id.as_str(), |found: Option<AgentRecord>| {
+        let mut agent = found.ok_or_else(|| AgentError::Unknown(id.clone()))?;
+        if agent.archived.is_some() {
+            return Ok(Step::Leave(false));
+        }
+        agent.archived = Some(now.into());
+        Ok(Step::Write(agent, true))
+    })
+    .await
+}
+
+/// Takes an agent out of the archive; its silence counts from now. Returns whether it was in it.
+///
+/// # Errors
+/// There is no such agent, or the ledger refuses.
+pub async fn unarchive(
+    ledger: &dyn Ledger,
+    id: &AgentId,
+    now: SystemTime,
+) -> Result<bool, AgentError> {
+    write::change(ledger, Bucket::Agents, id.as_str(), |found: Option<AgentRecord>| {
+        let mut agent = found.ok_or_else(|| AgentError::Unknown(id.clone()))?;
+        if agent.archived.is_none() {
+            return Ok(Step::Leave(false));
+        }
+        agent.archived = None;
+        agent.unarchived = Some(now.into());
+        Ok(Step::Write(agent, true))
+    })
+    .await
+}
+
 /// Whether a certificate admits nobody any more, whatever the authority says of it.
 pub(super) fn is_revoked(agent: &AgentRecord, shown: &Facts) -> bool {
     if agent.revoked.is_some() {
@@ -219,7 +262,6 @@ fn replaced(mut agent: AgentRecord, now: SystemTime) -> AgentRecord {
     agent.revoked = None;
     agent.quarantine.clear();
     agent.boots.clear();
-    agent.archived = None;
     agent
 }
 

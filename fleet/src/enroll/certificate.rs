@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use x509_parser::prelude::{GeneralName, X509Certificate};
@@ -61,6 +62,13 @@ impl Facts {
     /// It is damaged.
     pub fn read(der: &CertificateDer<'_>) -> Result<Self, CertificateError> {
         Ok(Self::of(&parse(der)?))
+    }
+
+    /// Reads the first certificate of a PEM text; `None` where it has no certificate.
+    #[must_use]
+    pub fn of_pem(pem: &str) -> Option<Self> {
+        let first = CertificateDer::pem_slice_iter(pem.as_bytes()).next()?.ok()?;
+        Self::read(&first).ok()
     }
 
     fn of(certificate: &X509Certificate<'_>) -> Self {

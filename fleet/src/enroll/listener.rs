@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::ca::{Authorities, Authority, AuthorityError};
+use super::certificate::Facts;
 use crate::chain::Chain;
 use crate::tls::{self, Clients, Secured, TlsError};
 
@@ -59,11 +60,33 @@ pub fn secure(
     protocols: &'static [&'static [u8]],
     shutdown: CancellationToken,
 ) -> Result<Secured, ListenerError> {
+    Ok(secure_and_tell(authorities, names, admits, protocols, shutdown)?.0)
+}
+
+/// The same as [`secure`], and what the newest certificate says.
+///
+/// # Errors
+/// See [`ListenerError`].
+pub fn secure_and_tell(
+    authorities: &Authorities,
+    names: Vec<String>,
+    admits: Admits,
+    protocols: &'static [&'static [u8]],
+    shutdown: CancellationToken,
+) -> Result<(Secured, watch::Receiver<Facts>), ListenerError> {
     let keeper = Keeper { names, admits, protocols };
-    let (config, renew_at) = keeper.make(&authorities.current(), SystemTime::now())?;
-    let (sender, secured) = watch::channel(config);
-    tokio::spawn(keeper.keep(authorities.clone(), renew_at, sender, shutdown));
-    Ok(secured)
+    let made = keeper.make(&authorities.current(), SystemTime::now())?;
+    let (sender, secured) = watch::channel(made.config);
+    let (facts, told) = watch::channel(made.facts);
+    tokio::spawn(keeper.keep(authorities.clone(), made.renew_at, sender, facts, shutdown));
+    Ok((secured, told))
+}
+
+/// A certificate that was made.
+struct Made {
+    config: Arc<ServerConfig>,
+    facts: Facts,
+    renew_at: SystemTime,
 }
 
 struct Keeper {
@@ -76,14 +99,10 @@ struct Keeper {
 
 impl Keeper {
     /// What the listener is secured with, and when it has to be made anew.
-    fn make(
-        &self,
-        authority: &Authority,
-        now: SystemTime,
-    ) -> Result<(Arc<ServerConfig>, SystemTime), ListenerError> {
+    fn make(&self, authority: &Authority, now: SystemTime) -> Result<Made, ListenerError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(AuthorityError::Make)?;
         let issued = authority.issue_server(&key, &self.names, LIFE, now)?;
-        let ends = issued.facts.ends;
+        let facts = issued.facts;
         let mut chain = vec![issued.der];
         chain.extend(authority.chain().iter().cloned());
         chain.push(authority.certificate().clone());
@@ -96,8 +115,8 @@ impl Keeper {
         };
         let config =
             tls::server_config(CertifiedKey::new(chain, signing), clients, self.protocols)?;
-        let left = ends.duration_since(now).unwrap_or_default();
-        Ok((config, now + left * 2 / 3))
+        let left = facts.ends.duration_since(now).unwrap_or_default();
+        Ok(Made { config, facts, renew_at: now + left * 2 / 3 })
     }
 
     async fn keep(
@@ -105,6 +124,7 @@ impl Keeper {
         authorities: Authorities,
         mut renew_at: SystemTime,
         sender: watch::Sender<Arc<ServerConfig>>,
+        facts: watch::Sender<Facts>,
         shutdown: CancellationToken,
     ) {
         let mut changes = authorities.changes();
@@ -120,9 +140,10 @@ impl Keeper {
                 continue;
             }
             match self.make(&authorities.current(), now) {
-                Ok((config, at)) => {
-                    renew_at = at;
-                    sender.send_replace(config);
+                Ok(made) => {
+                    renew_at = made.renew_at;
+                    facts.send_replace(made.facts);
+                    sender.send_replace(made.config);
                     tracing::info!(names = ?self.names, "a listener has a new certificate");
                 }
                 Err(error) => {

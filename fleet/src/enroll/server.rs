@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use super::admit::Enrolment;
 use super::listener::{self, Admits, ListenerError};
 use crate::front::{Connection, Front, FrontLimits, Rate};
+use crate::observe::figures::Listener as Door;
 
 const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 /// How long a shutdown waits for connections to end.
@@ -120,7 +121,9 @@ impl Server {
             .map_err(|source| ServerError::Secure { address, source })?;
         let tasks = TaskTracker::new();
         tasks.spawn(authorities.clone().keep_current(shutdown.clone()));
-        let connections = Front::new(limits.front).serve(listener, Some(secured), shutdown.clone());
+        let figures = enrolment.figures().clone();
+        let front = Front::new(limits.front).counting(figures, Door::Enrolment);
+        let connections = front.serve(listener, Some(secured), shutdown.clone());
         tasks.spawn(serve(connections, enrolment, limits, shutdown.clone(), tasks.clone()));
         Ok(Self { address: bound, shutdown, tasks })
     }

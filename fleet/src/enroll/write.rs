@@ -18,7 +18,7 @@ const PAUSE_MILLIS: u64 = 4;
 const DOUBLINGS: u32 = 6;
 
 /// What becomes of the record that was read.
-pub(super) enum Step<R, T> {
+pub(crate) enum Step<R, T> {
     /// It becomes this one.
     Write(R, T),
     /// It stays as it is.
@@ -59,7 +59,7 @@ pub enum ChangeError {
 
 /// Changes a record. `change` is called with what is there and may be called several times; after an
 /// ambiguous write it may see its own change and has to recognise it.
-pub(super) async fn change<R, T, E>(
+pub(crate) async fn change<R, T, E>(
     ledger: &dyn Ledger,
     bucket: Bucket,
     key: &str,

@@ -2,16 +2,21 @@
 //!
 //! ```text
 //!   call ─► registration ─► dyn Admission ─┬─► Local     a process of this machine
-//!                                          ├─► Bearer    a token that all agents share
-//!                                          ├─► Mutual    a certificate of the fleet's authority
-//!                                          └─► Jwt       a signed token of an identity provider
+//!                                          ├─► Bearer       a token that all agents share
+//!                                          ├─► AgentTokens  a token of each agent
+//!                                          ├─► Mutual       a certificate of the fleet's authority
+//!                                          ├─► Jwt          a signed token of an identity provider
+//!                                          └─► Either       a certificate, or without one a token
 //!                              Watched ────┘   and none that was revoked, whatever it shows
 //! ```
 //!
 //! A call is admitted before its stream gets headers; while the stream is open, it is asked again
 //! whether it still is.
 
+mod agent_tokens;
 mod bearer;
+mod either;
+mod counted;
 mod jwt;
 mod local;
 mod mutual;
@@ -30,7 +35,10 @@ use crate::enroll::certificate::Facts;
 use crate::front::PeerInfo;
 use crate::gateway::session::refusal;
 
+pub use agent_tokens::{AgentTokens, AgentTokensError};
 pub use bearer::Bearer;
+pub use either::Either;
+pub(crate) use counted::Counted;
 pub use jwt::{GOOGLE_AUDIENCE, Jwt, JwtSettings, JwtSetupError, KeySource};
 pub use local::{Anyone, Local};
 pub use mutual::Mutual;

@@ -7,11 +7,13 @@
 
 mod agent;
 mod agent_ref;
+mod allowance;
 mod registrations;
 mod session_handle;
+mod waiting;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::SystemTime;
 
 use guest_agent_proto::agent_communication::MessageBody;
@@ -21,9 +23,10 @@ use prost::Message;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::chain::Chain;
+use crate::gateway::comeback::Comeback;
 use crate::gateway::desk::Desk;
 use crate::gateway::event::AgentEvent;
 use crate::gateway::faults::Faults;
@@ -33,9 +36,12 @@ use crate::gateway::settings::{Limits, RateLimits, Timings};
 use crate::gateway::store::{Appended, Report, Store, StoreError};
 use crate::lock::lock;
 use agent::Agent;
+use allowance::Allowances;
 use registrations::Registrations;
+use waiting::{Room, Waiting};
 
 pub(crate) use agent_ref::AgentRef;
+pub(crate) use allowance::Allowed;
 pub(crate) use registrations::Verdict;
 pub use session_handle::{AgentConnection, Guard};
 pub(crate) use session_handle::{Guarded, SessionHandle, ToAgent};
@@ -57,6 +63,12 @@ pub(crate) struct Core {
     /// Whether the response headers of streams announce a fleet.
     pub(crate) announces_fleet: bool,
     pub(crate) shutdown: CancellationToken,
+    /// Ends the listeners; cancelled by the shutdown, too.
+    pub(crate) draining: CancellationToken,
+    /// What streams are refused with while the gateway drains.
+    comeback: OnceLock<Comeback>,
+    allowances: Mutex<Allowances>,
+    waiting: Waiting,
     agents: Mutex<HashMap<Arc<str>, Arc<Agent>>>,
     registrations: Mutex<Registrations>,
     faults: Mutex<Faults>,
@@ -77,6 +89,7 @@ impl Core {
         rate_limits: RateLimits,
         bearer_token: Option<String>,
     ) -> Self {
+        let shutdown = CancellationToken::new();
         Self {
             store,
             desk,
@@ -85,7 +98,11 @@ impl Core {
             rate_limits,
             bearer_token,
             announces_fleet: false,
-            shutdown: CancellationToken::new(),
+            draining: shutdown.child_token(),
+            shutdown,
+            comeback: OnceLock::new(),
+            allowances: Mutex::new(Allowances::new(rate_limits, limits.agents, Instant::now())),
+            waiting: Waiting::new(limits.waiting_messages, limits.waiting_bytes),
             agents: Mutex::default(),
             registrations: Mutex::new(Registrations::new(
                 limits.registrations_per_minute,
@@ -135,6 +152,26 @@ impl Core {
     /// Counts a registration of an agent.
     pub(crate) fn count_registration(&self, resource: &Arc<str>) -> Verdict {
         lock(&self.registrations).register(resource, Instant::now())
+    }
+
+    /// Counts a message of an agent.
+    pub(crate) fn count_message(&self, resource: &Arc<str>, bytes: usize) -> Allowed {
+        lock(&self.allowances).take(resource, bytes, Instant::now())
+    }
+
+    /// Begins to drain: no listener accepts any more. The first call counts.
+    pub(crate) fn begin_drain(&self, comeback: Comeback) -> Comeback {
+        let comeback = *self.comeback.get_or_init(|| comeback);
+        self.draining.cancel();
+        comeback
+    }
+
+    /// What a new stream is refused with, while the gateway drains or shuts down.
+    pub(crate) fn closing(&self) -> Option<Status> {
+        let shutting_down = || Status::unavailable("the server is shutting down");
+        self.draining
+            .is_cancelled()
+            .then(|| self.comeback.get().map_or_else(shutting_down, Comeback::status))
     }
 
     pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
@@ -199,6 +236,20 @@ impl Core {
         message_id: &str,
         body: &MessageBody,
     ) -> Result<(), rpc::Status> {
+        let bytes = body.encoded_len();
+        match self.count_message(resource, bytes) {
+            Allowed::Yes => {}
+            is_over => {
+                // The others of the row are not worth a line each.
+                if is_over == Allowed::NotFirst {
+                    tracing::warn!(%resource, "sends more than its limit; messages are refused");
+                }
+                return Err(exhausted("this agent sends more than its limit allows"));
+            }
+        }
+        let _room: Room = self.waiting.take(bytes).ok_or_else(|| {
+            exhausted("the ledger is slower than what comes: send it again later")
+        })?;
         if let Some(desk) = &self.desk {
             return desk.received(resource, stream, message_id, body).await;
         }
@@ -254,6 +305,15 @@ fn unavailable(resource: &str, error: &StoreError) -> rpc::Status {
     rpc::Status {
         code: i32::from(Code::Unavailable),
         message: "the message could not be recorded".to_owned(),
+        details: Vec::new(),
+    }
+}
+
+/// A status to refuse a message with that the agent should send again, more slowly.
+fn exhausted(reason: &str) -> rpc::Status {
+    rpc::Status {
+        code: i32::from(Code::ResourceExhausted),
+        message: format!("the message was not recorded: {reason}"),
         details: Vec::new(),
     }
 }

@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::desk::{Desk, OpenSession};
+use crate::chain::Chain;
 use crate::ledger::SharedLedger;
 use crate::lock::lock;
 use crate::records::Versioned;
@@ -83,7 +84,8 @@ impl Orders {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             pid: std::process::id(),
             since: Some(SystemTime::now().into()),
-            agents: 0,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            ..GatewayRecord::default()
         };
         let views = Arc::new(Views::new(ledger.clone(), settings.environment.clone(), &id, record));
         let shared = Shared { ledger, views, settings, ending: CancellationToken::new() };
@@ -98,9 +100,29 @@ impl Orders {
         tokio::join!(views, people);
     }
 
+    /// Hands over no order any more, and tells the other gateways; what agents send is still kept.
+    pub async fn drain(&self) {
+        self.shared.views.close();
+        if let Err(error) = self.shared.views.renew().await {
+            tracing::warn!(error = %Chain(&error), "other gateways do not learn that this one drains");
+        }
+    }
+
+    /// Key of this gateway's own record of presence.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.shared.views.key()
+    }
+
     /// Ends [`Orders::run`] and all tasks. No order leaves after it.
     pub fn stop(&self) {
         self.shared.ending.cancel();
+    }
+
+    /// Age of what is known of the configuration; `None` before it was read.
+    #[must_use]
+    pub fn view_age(&self) -> Option<Duration> {
+        self.shared.views.age()
     }
 
     /// Has the streams of an agent on this gateway look at its record again.
@@ -116,8 +138,9 @@ impl Orders {
     }
 
     fn count(&self) {
-        let agents = lock(&self.sessions).len();
-        self.shared.views.count(u64::try_from(agents).unwrap_or(u64::MAX));
+        let agents = u64::try_from(lock(&self.sessions).len()).unwrap_or(u64::MAX);
+        self.shared.views.count(agents);
+        self.shared.settings.figures.streams(agents);
     }
 }
 
@@ -125,7 +148,11 @@ impl Orders {
 impl Desk for Orders {
     async fn opened(&self, session: Arc<OpenSession>) -> Result<(), Status> {
         let (inputs, queue) = mpsc::channel(INPUTS);
-        let task = AgentTask::begin(self.shared.clone(), session.clone(), queue).await?;
+        let figures = &self.shared.settings.figures;
+        let task = AgentTask::begin(self.shared.clone(), session.clone(), queue)
+            .await
+            .inspect_err(|status| figures.refused(status.code()))?;
+        figures.stream_opened();
         let running = Running { resource: session.resource.clone(), inputs };
         lock(&self.sessions).insert(session.stream, running);
         self.count();

@@ -26,10 +26,15 @@ use crate::gateway::store::{PendingConfiguration, supersede};
 const MAX_CONFIGURATIONS: usize = 256;
 /// Most requests that wait for one agent.
 const MAX_REQUESTS: usize = 64;
-/// Pause before a resend that the agent wants, times the number of sendings.
+/// Pause before a resend that a busy agent wants, times the number of sendings.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(250);
 /// Bound of that pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long a message waits that a busy agent was sent so often.
+pub(crate) fn busy_pause(sendings: u32) -> Duration {
+    EXHAUSTED_PAUSE.saturating_mul(sendings).min(LONGEST_PAUSE)
+}
 
 /// Messages for one agent, in order.
 #[derive(Debug, Default)]
@@ -223,7 +228,7 @@ impl Outbox {
             if let Progress::Sent { resend_at, sendings, unanswered } = progress
                 && known == id
             {
-                *resend_at = now + EXHAUSTED_PAUSE.saturating_mul(*sendings).min(LONGEST_PAUSE);
+                *resend_at = now + busy_pause(*sendings);
                 // The agent answers and is only busy: the stream is of use.
                 *unanswered = 0;
             }

@@ -16,13 +16,14 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use crate::front::{FrontLimits, Rate};
-use crate::gateway::admission::{Admission, Anyone, Bearer};
+use crate::gateway::admission::{Admission, Anyone, Bearer, Counted};
 use crate::gateway::core::Core;
 use crate::gateway::desk::Desk;
 use crate::gateway::faults::Faults;
 use crate::gateway::settings::{Limits, RateLimits, Timings};
 use crate::gateway::store::{MemoryStore, Store};
 use crate::lock::lock;
+use crate::observe::figures::Figures;
 use crate::tls::Secured;
 
 pub use address::{AddressError, Listen};
@@ -82,6 +83,7 @@ pub struct Builder {
     timings: Timings,
     limits: Limits,
     announces_fleet: bool,
+    figures: Arc<Figures>,
 }
 
 // === impl Builder ===
@@ -171,6 +173,12 @@ impl Builder {
         self
     }
 
+    /// Counts here what happens.
+    pub fn figures(mut self, figures: Arc<Figures>) -> Self {
+        self.figures = figures;
+        self
+    }
+
     /// Binds all addresses and serves them on the current tokio runtime.
     ///
     /// # Errors
@@ -192,6 +200,7 @@ impl Builder {
             Some(token) => Arc::new(Bearer::new(token)),
             None => Arc::new(Anyone),
         });
+        let admission: Arc<dyn Admission> = Arc::new(Counted::new(admission, self.figures.clone()));
         let secured = match (self.secured, self.tls) {
             (Some(secured), _) => Some(secured),
             (None, Some(tls)) => Some(tls.secured().map_err(StartError::Tls)?),
@@ -205,7 +214,8 @@ impl Builder {
         let bound = listeners.iter().map(listener::Listener::bound).collect();
         let mut tasks = Vec::new();
         for listener in listeners {
-            tasks.push(listener.serve(core.clone(), admission.clone(), front));
+            let figures = self.figures.clone();
+            tasks.push(listener.serve(core.clone(), admission.clone(), front, figures));
         }
         let running = Running { core, bound, tasks: Mutex::new(tasks) };
         Ok(ControlPlane { running: Arc::new(running) })

@@ -41,6 +41,9 @@ impl AgentCommunication for Service {
         &self,
         request: Request<Streaming<StreamAgentMessagesRequest>>,
     ) -> Result<Response<Self::StreamAgentMessagesStream>, Status> {
+        if let Some(status) = self.core.closing() {
+            return Err(status);
+        }
         let identity = Identity::read(&self.admission, &request).await?;
         let (out, frames) = mpsc::channel(OUT_QUEUE);
         tokio::spawn(session::open(self.core.clone(), identity, request.into_inner(), out));

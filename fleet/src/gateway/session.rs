@@ -14,6 +14,7 @@ mod registration;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use guest_agent_proto::agent_communication::{
     ErrorReason, MessageBody, MessageResponse, StreamAgentMessagesRequest,
@@ -35,6 +36,9 @@ pub(crate) use registration::{Identity, open};
 
 /// Frames that wait for the transport.
 pub(crate) const OUT_QUEUE: usize = 8;
+/// How long a stream is not read after a message that was more than the agent may send: a flood costs
+/// little then, and waits in the agent.
+const FLOOD_PAUSE: Duration = Duration::from_millis(50);
 /// Acknowledgements that the delay fault may hold back; then the session stops reading.
 const DELAYED_QUEUE: usize = 256;
 
@@ -48,6 +52,8 @@ struct Session {
     /// The desk that decides, where there is one, and this session as it sees it.
     desk: Option<(Arc<dyn Desk>, Arc<OpenSession>)>,
     delayed: VecDeque<(Instant, StreamAgentMessagesResponse)>,
+    /// Nothing is read before then.
+    read_at: Option<Instant>,
 }
 
 /// How a stream ends.
@@ -106,9 +112,8 @@ impl Session {
             () = self.handle.changed() => Input::Changed,
             () = self.out.closed() => Input::Gone,
             () = due => Input::Due,
-            frame = self.inbound.message(), if self.delayed.len() < DELAYED_QUEUE => {
-                Input::Frame(frame)
-            }
+            frame = next_frame(&mut self.inbound, self.read_at),
+                if self.delayed.len() < DELAYED_QUEUE => Input::Frame(frame),
         }
     }
 
@@ -206,6 +211,9 @@ impl Session {
         {
             self.agent.replied(&request_id, body);
         }
+        let is_exhausted = |status: &rpc::Status| status.code == i32::from(Code::ResourceExhausted);
+        let pause = recorded.as_ref().err().filter(|status| is_exhausted(status));
+        self.read_at = pause.map(|_| Instant::now() + FLOOD_PAUSE);
         let acknowledgement = response(id, recorded.err());
         match fault {
             BodyFault::None | BodyFault::Refuse(_) => self.send(acknowledgement).await,
@@ -257,6 +265,17 @@ impl Drop for Session {
         self.agent.detach(self.handle.stream);
         self.core.streams_changed();
     }
+}
+
+/// The next frame of the agent, not before a moment. Nothing is lost when it is dropped.
+async fn next_frame(
+    inbound: &mut Streaming<StreamAgentMessagesRequest>,
+    not_before: Option<Instant>,
+) -> Result<Option<StreamAgentMessagesRequest>, Status> {
+    if let Some(at) = not_before {
+        tokio::time::sleep_until(at).await;
+    }
+    inbound.message().await
 }
 
 /// A message_response. An absent status means OK.

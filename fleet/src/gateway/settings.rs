@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-/// Limits that the server sends agents in the response headers. `None` sends no header. They are
-/// advice to agents; the server does not enforce them.
+/// Limits that the server sends agents in the response headers. `None`, and zero, are no limit.
+/// Agents keep to them; what is above twice a limit is refused with RESOURCE_EXHAUSTED.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RateLimits {
     /// Messages that an agent should send at most per minute.
@@ -42,6 +42,11 @@ pub struct Limits {
     pub registrations_per_minute: u32,
     /// Largest message that is accepted from an agent or configured for one, in bytes.
     pub message_bytes: usize,
+    /// Number of messages of all agents that wait to be recorded at one time. Further ones are refused
+    /// with RESOURCE_EXHAUSTED, and agents send them again.
+    pub waiting_messages: usize,
+    /// Bytes of these messages.
+    pub waiting_bytes: usize,
 }
 
 impl Default for Timings {
@@ -57,6 +62,13 @@ impl Default for Timings {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { agents: 100_000, channels: 4, registrations_per_minute: 60, message_bytes: 4 << 20 }
+        Self {
+            agents: 100_000,
+            channels: 4,
+            registrations_per_minute: 60,
+            message_bytes: 4 << 20,
+            waiting_messages: 4096,
+            waiting_bytes: 64 << 20,
+        }
     }
 }

@@ -39,7 +39,7 @@ use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use thiserror::Error;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use address::{AddressError, NatsAddress};
@@ -66,6 +66,12 @@ const UNIT: usize = 1024;
 
 /// How long an operation waits for room.
 const TURN: Duration = Duration::from_secs(5);
+
+/// How long a server takes no part before it counts as down, how long one that was not read may take
+/// part before the ledger is refused, and how often that is looked at.
+const SILENT: Duration = Duration::from_secs(5);
+const ACTIVE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(200);
 
 /// How long the end of a ledger waits for what is on its way.
 const END: Duration = Duration::from_secs(30);
@@ -117,13 +123,9 @@ impl JetstreamLedger {
     /// No server answers; one of them would lose what it acknowledges; the streams are set otherwise.
     pub async fn open(address: &NatsAddress) -> Result<Arc<Self>, JetstreamError> {
         let (engine, ending) = prepare(address).await?;
-        streams::refuse_restoring(&engine.api, &address.prefix).await?;
         let servers = judged(address).await?;
-        let all = Wanted::all(&address.prefix);
-        let infos = try_join_all(all.iter().map(|wanted| wanted.ensure(&engine.api, 1))).await?;
-        for (wanted, info) in all.iter().zip(&infos) {
-            servers.judge_replicas(&wanted.name, info)?;
-        }
+        streams::refuse_restoring(&engine.api, &address.prefix).await?;
+        ensure(&engine.api, &Wanted::all(&address.prefix), &servers).await?;
         let address = address.to_string();
         let room = Arc::new(Semaphore::new(ROOM / UNIT));
         start(&engine, ending.token());
@@ -151,8 +153,8 @@ impl JetstreamLedger {
     /// There is something in the ledger; the backup is damaged; the servers are refused.
     pub async fn restore(address: &NatsAddress, from: &Path) -> Result<(), JetstreamError> {
         let (engine, _ending) = prepare(address).await?;
-        streams::refuse_restoring(&engine.api, &address.prefix).await?;
         judged(address).await?;
+        streams::refuse_restoring(&engine.api, &address.prefix).await?;
         Ok(transfer::restore(&engine, from).await?)
     }
 
@@ -227,7 +229,36 @@ async fn judged(address: &NatsAddress) -> Result<servers::Read, JetstreamError> 
     Ok(read)
 }
 
-/// Starts what tells others of changes, and what hears of theirs.
+/// Finds or makes the streams. Every server that takes part in one has to be among those that were
+/// read. One that died takes part for a moment, and one whose replica was made just now does not yet,
+/// so both are looked at for a while.
+async fn ensure(api: &Api, all: &[Wanted], read: &servers::Read) -> Result<(), JetstreamError> {
+    let begun = Instant::now();
+    let mut silent_since = None;
+    loop {
+        let infos = try_join_all(all.iter().map(|wanted| wanted.ensure(api, 1))).await?;
+        let judged: Result<Vec<bool>, ServerError> = all
+            .iter()
+            .zip(&infos)
+            .map(|(wanted, info)| read.judge_replicas(&wanted.name, info))
+            .collect();
+        match judged {
+            Ok(all_read) if all_read.iter().all(|it| *it) => return Ok(()),
+            Ok(_) => {
+                let since = *silent_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= SILENT {
+                    tracing::warn!("a server is down, so that its settings were not read");
+                    return Ok(());
+                }
+            }
+            Err(error) if begun.elapsed() >= ACTIVE => return Err(error.into()),
+            Err(_) => silent_since = None,
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Starts what tells others of changes, and what receives their hints.
 fn start(engine: &Arc<Engine>, ending: CancellationToken) {
     for bucket in Bucket::ALL {
         let (engine, ending) = (Arc::clone(engine), ending.clone());
@@ -249,7 +280,7 @@ fn start(engine: &Arc<Engine>, ending: CancellationToken) {
     }
     let engine = Arc::clone(engine);
     tokio::spawn(async move {
-        let heard = async {
+        let received = async {
             loop {
                 let subscribed = engine.api.client().subscribe(engine.prefix.wake_all()).await;
                 if let Ok(mut hints) = subscribed {
@@ -264,7 +295,7 @@ fn start(engine: &Arc<Engine>, ending: CancellationToken) {
         };
         tokio::select! {
             () = ending.cancelled() => {}
-            () = heard => {}
+            () = received => {}
         }
     });
 }

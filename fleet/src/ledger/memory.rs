@@ -129,6 +129,14 @@ impl MemoryLedger {
         }
     }
 
+    /// A value as it is, at once and without a fault: for what watches a run from outside.
+    #[cfg(test)]
+    pub(crate) fn peek(&self, bucket: Bucket, key: &str) -> Option<Bytes> {
+        let inner = &mut *lock(&self.shared.inner);
+        let records = inner.state.records(bucket);
+        records.get(key, records.revision()).map(|record| record.value)
+    }
+
     async fn pause(&self) {
         let latency = lock(&self.shared.inner).chance.latency();
         if latency.is_zero() {

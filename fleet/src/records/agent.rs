@@ -29,7 +29,7 @@ pub struct AgentRecord {
     /// When it was enrolled, or was seen first.
     #[prost(message, optional, tag = "6")]
     pub since: Option<Timestamp>,
-    /// When it was seen last; written at most once a minute.
+    /// When it was seen last; written at most once in ten minutes.
     #[prost(message, optional, tag = "7")]
     pub seen: Option<Timestamp>,
     /// The certificates that name it.
@@ -57,6 +57,9 @@ pub struct AgentRecord {
     /// agent is enrolled anew.
     #[prost(message, optional, tag = "15")]
     pub revoked_before: Option<Timestamp>,
+    /// When an operator took it out of the archive last: its silence counts from then.
+    #[prost(message, optional, tag = "16")]
+    pub unarchived: Option<Timestamp>,
 }
 
 /// A start of the machine, as the agent reported it.

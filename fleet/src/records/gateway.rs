@@ -27,6 +27,16 @@ pub struct GatewayRecord {
     /// Agents that are connected to it.
     #[prost(uint64, tag = "5")]
     pub agents: u64,
+    /// When this record was written, on the gateway's clock. For people: whether a gateway lives is
+    /// seen by whether its record changes.
+    #[prost(message, optional, tag = "6")]
+    pub beat: Option<Timestamp>,
+    /// Version of its program.
+    #[prost(string, tag = "7")]
+    pub program: String,
+    /// It takes no more streams and ends those it has.
+    #[prost(bool, tag = "8")]
+    pub is_draining: bool,
 }
 
 // === impl GatewayRecord ===

@@ -28,6 +28,10 @@ pub struct JournalRecord {
     /// By plugin.
     #[prost(btree_map = "string, message", tag = "4")]
     pub plugins: BTreeMap<String, EntryRecord>,
+    /// Plugins whose events have a place of their own in the log, and the day of the last one, in
+    /// days since the Unix epoch.
+    #[prost(btree_map = "string, uint64", tag = "5")]
+    pub told: BTreeMap<String, u64>,
 }
 
 /// What an agent was ordered for one plugin.
@@ -189,5 +193,29 @@ impl OrderRecord {
         if order.state != OrderState::Sent {
             self.body.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_where_a_character_begins() {
+        let reason = format!("x{}", "ä".repeat(REASON_BYTES));
+        let order = Order {
+            generation: 1,
+            target: Target::Absent,
+            digest: [0; 32],
+            assignment: String::new(),
+            attempt: 0,
+            repeats: 0,
+            made: Seconds(1),
+            since: Seconds(1),
+            state: OrderState::Failed { reason },
+        };
+        let mut record = OrderRecord::default();
+        record.set(&order);
+        assert_eq!(record.reason.len(), REASON_BYTES - 1);
     }
 }

@@ -14,6 +14,7 @@ use super::configuration::{
 };
 use super::journal::{EntryRecord, JournalRecord, OrderRecord};
 use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
+use super::webhook::WebhookRecord;
 use super::{Versioned, decode};
 use crate::hex::hex;
 
@@ -138,6 +139,7 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
         session: text("s-1"),
         fenced: 5,
         plugins: BTreeMap::from([(text("monitor"), entry)]),
+        told: BTreeMap::new(),
     };
     check("journal", &journal, fixture("journal"));
     let hold = ReportedHold { by: text("root"), reason: text("busy"), until: AT };
@@ -183,4 +185,11 @@ fn every_audit_record_of_schema_1_is_readable() {
     check("audit", &entry, fixture("audit"));
     let head = AuditHead { version: 1, number: 3, digest: vec![9; 32] };
     check("audit-head", &head, fixture("audit-head"));
+}
+
+#[test]
+fn the_cursor_of_a_webhook_of_schema_1_is_readable() {
+    let cursor =
+        WebhookRecord { version: 1, holder: text("a1"), position: 42, since: AT, delivered: AT };
+    check("webhook", &cursor, fixture("webhook"));
 }

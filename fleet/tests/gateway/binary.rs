@@ -15,7 +15,7 @@ use tonic::transport::Endpoint;
 use crate::client::{Agent, identity, registration, reply};
 use crate::{AGENT, CHANNEL, LONG};
 
-const RELEASE: &str = r#"
+pub(crate) const RELEASE: &str = r#"
 [[release]]
 plugin = "monitor"
 revision = "REVISION"
@@ -31,32 +31,45 @@ revision = "REVISION"
 select = "env = prod"
 "#;
 
-struct Served {
+pub(crate) struct Served {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Served {
-    async fn start(directory: &Path) -> Self {
+    /// Starts the program with these arguments.
+    pub(crate) fn spawn(directory: &Path, arguments: &[&str]) -> Self {
         let mut child = program(directory)
             .arg("serve")
-            .arg("--listen")
-            .arg(format!("unix:{}/cp.sock", directory.display()))
-            .arg("--artifacts")
-            .arg(directory.join("artifacts"))
+            .args(arguments)
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut served = Self { child, lines };
+        Self { child, lines }
+    }
+
+    /// Starts it with a gateway on a unix socket and with artifacts.
+    pub(crate) async fn start(directory: &Path) -> Self {
+        Self::start_with(directory, &[]).await
+    }
+
+    /// With further options.
+    pub(crate) async fn start_with(directory: &Path, options: &[&str]) -> Self {
+        let listen = format!("unix:{}/cp.sock", directory.display());
+        let artifacts = directory.join("artifacts");
+        let artifacts = artifacts.to_str().unwrap();
+        let usual = ["--listen", &listen, "--artifacts", artifacts];
+        let arguments: Vec<&str> = usual.iter().chain(options).copied().collect();
+        let mut served = Self::spawn(directory, &arguments);
         served.line("listening unix:").await;
         served.line("artifacts http://127.0.0.1:").await;
         served
     }
 
     /// Waits for a line that begins like this and returns it.
-    async fn line(&mut self, start: &str) -> String {
+    pub(crate) async fn line(&mut self, start: &str) -> String {
         loop {
             let line = tokio::time::timeout(LONG, self.lines.next_line()).await.expect(start);
             let line = line.unwrap().expect("it still runs");
@@ -66,27 +79,36 @@ impl Served {
         }
     }
 
-    async fn stop(mut self) {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) async fn terminate(&self) {
         let pid = self.child.id().unwrap().to_string();
         assert!(Command::new("kill").args(["-s", "TERM", &pid]).status().await.unwrap().success());
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.terminate().await;
         let status =
             tokio::time::timeout(LONG, self.child.wait()).await.expect("it stops").unwrap();
         assert!(status.success());
     }
 
-    async fn kill(mut self) {
+    pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 }
 
-fn program(directory: &Path) -> Command {
+pub(crate) fn program(directory: &Path) -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_guest-fleet"));
     program.arg("--ledger").arg(directory.join("ledger.db"));
     program
 }
 
 /// Runs a verb on the ledger; returns what it printed.
-async fn ask(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) async fn ask(directory: &Path, arguments: &[&str]) -> String {
     let output = program(directory).args(arguments).output().await.unwrap();
     let (out, err) = (output.stdout, output.stderr);
     let (out, err) = (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap());
@@ -94,7 +116,7 @@ async fn ask(directory: &Path, arguments: &[&str]) -> String {
     out
 }
 
-async fn declare(directory: &Path, revision: &str) {
+pub(crate) async fn declare(directory: &Path, revision: &str) {
     let declared = directory.join("declared");
     fs::create_dir_all(&declared).unwrap();
     let release = RELEASE.replace("REVISION", revision);
@@ -104,13 +126,13 @@ async fn declare(directory: &Path, revision: &str) {
 }
 
 /// An agent of the public protocol, with what it has.
-struct Machine {
+pub(crate) struct Machine {
     agent: Agent,
     revision: String,
 }
 
 impl Machine {
-    async fn connect(directory: &Path, revision: &str) -> Self {
+    pub(crate) async fn connect(directory: &Path, revision: &str) -> Self {
         let endpoint = format!("unix:{}/cp.sock", directory.display());
         let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
         let mut agent = Agent::open(channel, &identity()).await.unwrap();
@@ -121,7 +143,7 @@ impl Machine {
     }
 
     /// Answers what it is asked until an order comes; returns its id, its revision and its generation.
-    async fn ordered(&mut self) -> (String, String, u64) {
+    pub(crate) async fn ordered(&mut self) -> (String, String, u64) {
         loop {
             let frame = self.agent.next().await.unwrap().expect("the stream is open");
             // What it sent itself is acknowledged meanwhile.
@@ -154,7 +176,7 @@ impl Machine {
     }
 
     /// Acknowledges an order and does it.
-    async fn does(&mut self, id: &str, revision: &str) {
+    pub(crate) async fn does(&mut self, id: &str, revision: &str) {
         self.agent.answer(id, None).await;
         self.revision = revision.to_owned();
         for kind in [1, 3] {
@@ -261,6 +283,39 @@ async fn a_lost_ledger_is_made_again_from_files_and_what_runs_is_left_alone() {
     declare(path, "2").await;
     assert_eq!(machine.ordered().await.1, "2");
     served.stop().await;
+}
+
+#[tokio::test]
+async fn a_signal_drains_the_gateway_and_what_is_there_is_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut served = Served::start(path).await;
+    let mut machine = Machine::connect(path, "").await;
+    let headers = &machine.agent.headers;
+    assert_eq!(headers.get("agent-communication-message-rate-limit").unwrap(), "3000");
+    assert_eq!(headers.get("agent-communication-bandwidth-limit").unwrap(), "67108864");
+    let pid = format!("\"pid\": {}", served.child.id().unwrap());
+    let listed = async {
+        loop {
+            let listed = ask(path, &["gateways", "--json"]).await;
+            if listed.contains(&pid) && listed.contains("\"serving\"") {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(LONG, listed).await.expect("it is listed");
+    served.terminate().await;
+    let status = machine.agent.end().await.expect("a status");
+    let trailer = status.metadata().get("guest-agent-retry-after").expect("the trailer");
+    let seconds: u64 = trailer.to_str().unwrap().parse().unwrap();
+    // It is alone: agents come back when the next one listens.
+    assert!((5..=60).contains(&seconds), "{seconds}");
+    served.line("drained 1").await;
+    let ended = tokio::time::timeout(LONG, served.child.wait()).await.expect("it ends").unwrap();
+    assert!(ended.success());
+    let listed = ask(path, &["gateways", "--json"]).await;
+    assert!(listed.contains("\"gateways\": []"), "{listed}");
 }
 
 #[tokio::test]

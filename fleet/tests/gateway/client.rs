@@ -103,6 +103,19 @@ impl Agent {
         tokio::time::timeout(LONG, self.inbound.message()).await.expect("a frame or an end comes")
     }
 
+    /// Ends its own half of the stream, and waits until the server has read what was sent.
+    pub(crate) async fn half_close(self) {
+        let Self { out, mut inbound, .. } = self;
+        drop(out);
+        let read = async { while let Ok(Some(_)) = inbound.message().await {} };
+        drop(tokio::time::timeout(std::time::Duration::from_secs(1), read).await);
+    }
+
+    /// The next frame, however long it takes.
+    pub(crate) async fn whenever(&mut self) -> Result<Option<StreamAgentMessagesResponse>, Status> {
+        self.inbound.message().await
+    }
+
     /// The next frame, which must be a body.
     pub(crate) async fn body(&mut self) -> (String, MessageBody) {
         let frame = self.next().await.unwrap().expect("the stream is open");

@@ -3,12 +3,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod archive;
 mod artifacts;
 mod binary;
 mod client;
 mod delivery;
+mod drain;
 mod events;
 mod faults;
+mod identities;
+mod pressure;
+mod hostile;
+mod public;
+mod observe;
 mod registration;
 mod tls;
 

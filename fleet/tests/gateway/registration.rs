@@ -268,3 +268,61 @@ async fn plaintext_is_not_served_off_loopback() {
         ControlPlane::builder().listen_tcp((Ipv4Addr::UNSPECIFIED, 0).into()).start().await;
     assert!(matches!(refused.err(), Some(StartError::PlaintextOffLoopback(_))));
 }
+
+#[tokio::test]
+async fn agents_and_channels_beyond_the_bound_are_refused_and_those_inside_stay() {
+    let limits = Limits { agents: 2, channels: 2, ..Limits::default() };
+    let control_plane = ControlPlane::builder()
+        .listen_tcp((Ipv4Addr::LOCALHOST, 0).into())
+        .limits(limits)
+        .start()
+        .await
+        .unwrap();
+    let mut inside = Agent::connect(&control_plane).await;
+    let open = async |resource: &str, channel_id: &str| {
+        let mut metadata = identity();
+        (metadata[1].1, metadata[2].1) = (resource, channel_id);
+        let agent = Agent::open(channel(&control_plane).await, &metadata).await.unwrap();
+        agent.send(registration("r", resource, channel_id)).await;
+        agent
+    };
+    let mut second = open(AGENT, "second").await;
+    assert_eq!(second.acknowledgement().await.0, "r");
+    let status = open(AGENT, "third").await.end().await.unwrap();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let mut another = open("another", CHANNEL).await;
+    assert_eq!(another.acknowledgement().await.0, "r");
+    let status = open("one too many", CHANNEL).await.end().await.unwrap();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    inside.send_body("1", event("a")).await;
+    assert_eq!(inside.acknowledgement().await.0, "1");
+}
+
+#[tokio::test]
+async fn streams_of_one_connection_beyond_the_bound_wait_until_one_ends() {
+    const STREAMS: usize = 32;
+    let control_plane = on_tcp().await;
+    let connection = channel(&control_plane).await;
+    let names: Vec<String> = (0..STREAMS).map(|number| format!("agent-{number}")).collect();
+    let mut open = Vec::new();
+    for name in &names {
+        let mut metadata = identity();
+        metadata[1].1 = name;
+        let mut agent = Agent::open(connection.clone(), &metadata).await.unwrap();
+        agent.send(registration("r", name, CHANNEL)).await;
+        assert_eq!(agent.acknowledgement().await.0, "r");
+        open.push(agent);
+    }
+    let further = tokio::spawn({
+        let connection = connection.clone();
+        async move { Agent::open(connection, &identity()).await.map(drop) }
+    });
+    // What is open goes on, and the further one waits.
+    for (at, agent) in open.iter_mut().enumerate() {
+        agent.send_body(&format!("e{at}"), event("a")).await;
+        assert_eq!(agent.acknowledgement().await.0, format!("e{at}"));
+    }
+    assert!(!further.is_finished(), "it did not wait");
+    open.pop();
+    tokio::time::timeout(crate::LONG, further).await.expect("there is room").unwrap().unwrap();
+}

@@ -67,7 +67,9 @@ fn clean(servers: &str, prefixes: &mpsc::Receiver<String>) {
         runtime.block_on(async {
             if client.get().is_none() {
                 drop(
-                    client.set(async_nats::connect(servers.replace("nats://", "")).await.unwrap()),
+                    client.set(
+                        async_nats::connect(servers.split(',').next().unwrap()).await.unwrap(),
+                    ),
                 );
             }
             for stream in STREAMS {

@@ -9,7 +9,7 @@
 //! started again. A shell beside each server kills it when the test's process is gone, whatever
 //! ended that.
 
-#![allow(dead_code, reason = "a test uses a part of it")]
+#![allow(dead_code, clippy::allow_attributes, reason = "a test uses a part of it")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -27,7 +27,7 @@ const GUARD: &str =
 
 /// The program, in the target folder or on the path; says on one line that there is none.
 #[must_use]
-pub fn program() -> Option<PathBuf> {
+pub(crate) fn program() -> Option<PathBuf> {
     // The tests' own program is in `TARGET/debug/deps`.
     let own = std::env::current_exe().expect("the test has a program");
     let in_target = own.ancestors().map(|folder| folder.join("nats/nats-server"));
@@ -42,17 +42,17 @@ pub fn program() -> Option<PathBuf> {
 
 /// What may differ from servers that are as they should be.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// How many servers there are; one is not in a cluster.
-    pub servers: usize,
+    pub(crate) servers: usize,
     /// The line of `sync_interval`.
-    pub sync_interval: Option<&'static str>,
+    pub(crate) sync_interval: Option<&'static str>,
     /// The line of `max_payload`.
-    pub max_payload: Option<&'static str>,
+    pub(crate) max_payload: Option<&'static str>,
     /// Whether there is JetStream.
-    pub jetstream: bool,
+    pub(crate) jetstream: bool,
     /// More lines of every configuration.
-    pub more: String,
+    pub(crate) more: String,
 }
 
 impl Default for Shape {
@@ -80,7 +80,7 @@ struct Node {
 
 /// The servers.
 #[derive(Debug)]
-pub struct NatsCluster {
+pub(crate) struct NatsCluster {
     program: PathBuf,
     nodes: Vec<Node>,
 }
@@ -88,13 +88,13 @@ pub struct NatsCluster {
 impl NatsCluster {
     /// Three servers as they should be, with their data below the folder.
     #[must_use]
-    pub fn start(program: &Path, folder: &Path) -> Self {
+    pub(crate) fn start(program: &Path, folder: &Path) -> Self {
         Self::start_as(program, folder, &Shape::default())
     }
 
     /// Servers of another shape. They are up when this returns.
     #[must_use]
-    pub fn start_as(program: &Path, folder: &Path, shape: &Shape) -> Self {
+    pub(crate) fn start_as(program: &Path, folder: &Path, shape: &Shape) -> Self {
         // Another program may take a port between its choice and its use.
         for _ in 0..5 {
             let mut cluster = Self::configure(program, folder, shape);
@@ -114,30 +114,26 @@ impl NatsCluster {
             ports.chunks(3).map(|ports| format!("nats-route://127.0.0.1:{}", ports[2])).collect();
         let nodes = ports.chunks(3).zip(1..).map(|(ports, number)| {
             let store = folder.join(format!("n{number}"));
-            let mut text = format!(
-                "server_name: n{number}\nlisten: 127.0.0.1:{}\nhttp: 127.0.0.1:{}\n{}\n",
-                ports[0], ports[1], shape.more
-            );
-            if let Some(payload) = shape.max_payload {
-                text += &format!("max_payload: {payload}\n");
-            }
+            let mut blocks = vec![
+                format!("server_name: n{number}"),
+                format!("listen: 127.0.0.1:{}", ports[0]),
+                format!("http: 127.0.0.1:{}", ports[1]),
+                shape.more.clone(),
+            ];
+            blocks.extend(shape.max_payload.map(|payload| format!("max_payload: {payload}")));
             if shape.jetstream {
                 let sync = shape.sync_interval.map(|it| format!("sync_interval: {it}"));
-                text += &format!(
-                    "jetstream {{\n  store_dir: \"{}\"\n  {}\n}}\n",
-                    store.display(),
-                    sync.unwrap_or_default()
-                );
+                let (store, sync) = (store.display(), sync.unwrap_or_default());
+                blocks.push(format!("jetstream {{\n  store_dir: \"{store}\"\n  {sync}\n}}"));
             }
             if shape.servers > 1 {
-                text += &format!(
-                    "cluster {{\n  name: tests\n  listen: 127.0.0.1:{}\n  routes: [{}]\n}}\n",
-                    ports[2],
-                    routes.join(", ")
-                );
+                let (port, routes) = (ports[2], routes.join(", "));
+                blocks.push(format!(
+                    "cluster {{\n  name: tests\n  listen: 127.0.0.1:{port}\n  routes: [{routes}]\n}}"
+                ));
             }
             let configuration = folder.join(format!("n{number}.conf"));
-            fs::write(&configuration, text).expect("a configuration is written");
+            fs::write(&configuration, blocks.join("\n") + "\n").expect("a configuration is written");
             let log = folder.join(format!("n{number}.log"));
             Node { port: ports[0], monitoring: ports[1], configuration, log, running: None }
         });
@@ -146,19 +142,19 @@ impl NatsCluster {
 
     /// How many servers there are.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
     /// The address of a ledger on all servers, whose streams begin with the prefix.
     #[must_use]
-    pub fn address(&self, prefix: &str) -> String {
+    pub(crate) fn address(&self, prefix: &str) -> String {
         format!("{}?prefix={prefix}&monitor={}", self.servers(), self.monitoring())
     }
 
     /// All servers, as the beginning of an address.
     #[must_use]
-    pub fn servers(&self) -> String {
+    pub(crate) fn servers(&self) -> String {
         let ports: Vec<String> =
             self.nodes.iter().map(|it| format!("127.0.0.1:{}", it.port)).collect();
         format!("nats://{}", ports.join(","))
@@ -166,14 +162,14 @@ impl NatsCluster {
 
     /// All monitoring pages, as the address of a ledger names them.
     #[must_use]
-    pub fn monitoring(&self) -> String {
+    pub(crate) fn monitoring(&self) -> String {
         let pages: Vec<String> =
             self.nodes.iter().map(|it| format!("127.0.0.1:{}", it.monitoring)).collect();
         pages.join(",")
     }
 
     /// Kills a server as the power would, but for its disk.
-    pub fn kill(&mut self, node: usize) {
+    pub(crate) fn kill(&mut self, node: usize) {
         if let Some((mut shell, pid)) = self.nodes[node].running.take() {
             // A stopped one dies as well.
             signal("KILL", pid);
@@ -183,27 +179,27 @@ impl NatsCluster {
     }
 
     /// Stops a server without its end: connections stay, and nothing is answered.
-    pub fn stop(&self, node: usize) {
+    pub(crate) fn stop(&self, node: usize) {
         if let Some((_, pid)) = &self.nodes[node].running {
             signal("STOP", *pid);
         }
     }
 
     /// Lets a stopped server go on.
-    pub fn resume(&self, node: usize) {
+    pub(crate) fn resume(&self, node: usize) {
         if let Some((_, pid)) = &self.nodes[node].running {
             signal("CONT", *pid);
         }
     }
 
     /// Starts a server that was killed.
-    pub fn restart(&mut self, node: usize) {
+    pub(crate) fn restart(&mut self, node: usize) {
         self.kill(node);
         self.launch(node);
     }
 
     /// Waits until all servers have a leader and everything that they missed.
-    pub fn wait_healthy(&self) {
+    pub(crate) fn wait_healthy(&self) {
         assert!(self.is_up_within(LONG, true), "the cluster does not become healthy");
     }
 

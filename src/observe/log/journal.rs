@@ -26,7 +26,7 @@ use tracing_subscriber::fmt::format::{JsonFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::json;
+use guest_agent_observe_kit::json_lines;
 
 /// Longest value of a field, in bytes; the rest is cut off.
 const VALUE_MAX: usize = 8 << 10;
@@ -89,13 +89,13 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
-        let mut fields = json::own_fields(event);
+        let mut fields = json_lines::own_fields(event);
         let mut message = fields.remove("message").as_ref().map(shown).unwrap_or_default();
         for (name, value) in &fields {
             write!(message, " {name}={}", quoted(&shown(value)))?;
         }
         let names_plugin = fields.contains_key("plugin");
-        json::inherit(context, &mut fields);
+        json_lines::inherit(context, &mut fields);
         if let Some(plugin) = fields.get("plugin").filter(|_| !names_plugin) {
             write!(message, " plugin={}", quoted(&shown(plugin)))?;
         }

@@ -18,7 +18,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
-use super::text::TextFields;
+use guest_agent_observe_kit::text_fields::TextFields;
 
 /// Most bytes of all lines together.
 const BYTES_MAX: usize = 256 * 1024;

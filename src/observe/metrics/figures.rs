@@ -10,9 +10,10 @@ use guest_agent_actors::model::verdict::{Cause, Level};
 use guest_agent_actors::model::view::{Pending, Reported};
 use guest_agent_actors::ports::{OrderKind, Outcome};
 use guest_agent_actors::wire;
+pub(crate) use guest_agent_observe_kit::figures::{Sink, Value, Values, Writer};
 
-use super::catalogue::{self as of, Kind, Metric};
-use super::counters::{Bounds, ByOutcome, CrashCause, Histogram};
+use super::catalogue as of;
+use super::counters::{ByOutcome, CrashCause};
 use super::snapshot::{SetAside, Snapshot};
 use crate::observe::forwarding::Figures;
 
@@ -34,45 +35,6 @@ const STATES: [Reported; 9] = [
     Reported::ExecutionCompleted,
     Reported::ExecutionFailed,
 ];
-
-/// The labels of a sample, in the order of the catalogue.
-pub(crate) type Values<'a> = Vec<&'a str>;
-
-/// The value of a sample.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
-    /// A value that goes up and down.
-    Gauge(f64),
-    /// A count so far.
-    Counter(u64),
-    /// A number of seconds so far.
-    Seconds(f64),
-    /// A histogram of durations.
-    Times {
-        /// The sum of all durations, in seconds.
-        sum: f64,
-        /// How many durations.
-        count: u64,
-        /// The upper bound of each bucket in seconds, and how many durations are in it and in no
-        /// bucket before it.
-        buckets: Vec<(f64, u64)>,
-    },
-    /// No value: the labels have the information.
-    Info,
-}
-
-/// Writes figures.
-pub(crate) trait Sink {
-    /// One metric, with its samples. One without samples is left out.
-    ///
-    /// # Errors
-    /// The sink cannot write it.
-    fn family<'v>(
-        &mut self,
-        metric: &'static Metric,
-        samples: impl Iterator<Item = (Values<'v>, Value)>,
-    ) -> fmt::Result;
-}
 
 /// Writes all metrics of a snapshot.
 ///
@@ -386,79 +348,4 @@ fn whole(count: u64) -> f64 {
 /// Seconds since 1970; a clock before that is wrong.
 fn moment(at: SystemTime) -> f64 {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
-// === impl Writer ===
-
-/// Writes families, each with values of its kind.
-pub(super) struct Writer<'a, S>(pub(super) &'a mut S);
-
-impl<S: Sink> Writer<'_, S> {
-    fn gauge(&mut self, metric: &'static Metric, value: Option<f64>) -> fmt::Result {
-        self.gauges(metric, value.map(|value| (Vec::new(), value)))
-    }
-
-    fn counter(&mut self, metric: &'static Metric, value: u64) -> fmt::Result {
-        self.counters(metric, [(Vec::new(), value)])
-    }
-
-    pub(super) fn gauges<'v>(
-        &mut self,
-        metric: &'static Metric,
-        samples: impl IntoIterator<Item = (Values<'v>, f64)>,
-    ) -> fmt::Result {
-        self.family(metric, Kind::Gauge, samples, Value::Gauge)
-    }
-
-    fn counters<'v>(
-        &mut self,
-        metric: &'static Metric,
-        samples: impl IntoIterator<Item = (Values<'v>, u64)>,
-    ) -> fmt::Result {
-        self.family(metric, Kind::Counter, samples, Value::Counter)
-    }
-
-    fn seconds_counters<'v>(
-        &mut self,
-        metric: &'static Metric,
-        samples: impl IntoIterator<Item = (Values<'v>, f64)>,
-    ) -> fmt::Result {
-        self.family(metric, Kind::Counter, samples, Value::Seconds)
-    }
-
-    fn infos<'v>(
-        &mut self,
-        metric: &'static Metric,
-        samples: impl IntoIterator<Item = Values<'v>>,
-    ) -> fmt::Result {
-        let samples = samples.into_iter().map(|values| (values, ()));
-        self.family(metric, Kind::Info, samples, |()| Value::Info)
-    }
-
-    fn histogram<B: Bounds>(
-        &mut self,
-        metric: &'static Metric,
-        histogram: &Histogram<B>,
-    ) -> fmt::Result {
-        self.family(metric, Kind::Histogram, [(Vec::new(), histogram)], |histogram| Value::Times {
-            sum: histogram.sum(),
-            count: histogram.count(),
-            buckets: histogram.buckets(),
-        })
-    }
-
-    fn family<'v, V>(
-        &mut self,
-        metric: &'static Metric,
-        kind: Kind,
-        samples: impl IntoIterator<Item = (Values<'v>, V)>,
-        value: impl Fn(V) -> Value,
-    ) -> fmt::Result {
-        debug_assert_eq!(metric.kind, kind, "{}", metric.name);
-        let samples = samples.into_iter().map(|(values, of)| {
-            debug_assert_eq!(values.len(), metric.labels.len(), "{}", metric.name);
-            (values, value(of))
-        });
-        self.0.family(metric, samples)
-    }
 }

@@ -18,9 +18,10 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use proptest::prelude::*;
 
+use guest_agent_observe_kit::open_metrics::OpenMetrics;
+
 use super::catalogue::{Kind, METRICS};
 use super::counters::Counted;
-use super::open_metrics::OpenMetrics;
 use super::own::{Machine, Own, Process};
 use super::page::Format;
 use super::snapshot::{SetAside, Snapshot};

@@ -4,6 +4,7 @@ use crate::desired::Permission;
 const DIGEST: [u8; 32] = [1; 32];
 const OTHER: [u8; 32] = [2; 32];
 const NOW: Seconds = Seconds(1000);
+const IGNORED: Generations = Generations::Ignored { late: REPEAT_AFTER };
 
 fn decision(revision: Option<&str>) -> Decision {
     Decision {
@@ -145,25 +146,69 @@ fn an_agent_without_generations_is_given_the_order_again_when_it_did_not_take() 
     };
     let waiting = Next::Nothing(Idle::Waiting);
     let forgot = there("0");
-    assert_eq!(ask(Some(&forgot), Generations::Ignored, Some(10), 70), Next::Repeat);
-    assert_eq!(ask(Some(&forgot), Generations::Ignored, Some(10), 69), waiting);
-    assert_eq!(ask(Some(&forgot), Generations::Ignored, None, 1000), waiting);
+    assert_eq!(ask(Some(&forgot), IGNORED, Some(10), 70), Next::Repeat);
+    assert_eq!(ask(Some(&forgot), IGNORED, Some(10), 69), waiting);
+    assert_eq!(ask(Some(&forgot), IGNORED, None, 1000), waiting);
     assert_eq!(ask(Some(&forgot), Generations::Kept, Some(10), 70), waiting);
-    assert_eq!(ask(None, Generations::Ignored, Some(10), 70), waiting);
+    assert_eq!(ask(None, IGNORED, Some(10), 70), waiting);
     let took = Observed { pending: Some("1".to_owned()), ..there("0") };
-    assert_eq!(ask(Some(&took), Generations::Ignored, Some(10), 70), waiting);
+    assert_eq!(ask(Some(&took), IGNORED, Some(10), 70), waiting);
+    // It may forget what it had begun with.
+    let begun = ordered(&one, OrderState::Begun);
+    let fenced = Some(NOW.plus(10));
+    let found = next(&one, &DIGEST, &begun, Some(&forgot), IGNORED, fenced, NOW.plus(70));
+    assert_eq!(found, Next::Repeat);
     let mut tired = entry.clone();
     tired.order.as_mut().expect("an order").repeats = REPEATS;
-    let found = next(
-        &one,
-        &DIGEST,
-        &tired,
-        Some(&forgot),
-        Generations::Ignored,
-        Some(NOW.plus(10)),
-        NOW.plus(70),
-    );
+    let found =
+        next(&one, &DIGEST, &tired, Some(&forgot), IGNORED, Some(NOW.plus(10)), NOW.plus(70));
     assert_eq!(found, waiting);
+}
+
+#[test]
+fn an_agent_without_generations_is_not_ordered_what_it_has() {
+    let ask = |wanted: Option<&str>, entry: &Entry, observed: &Observed, waited| {
+        let (fenced, now) = (Some(NOW.plus(10)), NOW.plus(waited));
+        next(&decision(wanted), &DIGEST, entry, Some(observed), IGNORED, fenced, now)
+    };
+    let waiting = Next::Nothing(Idle::Waiting);
+    // The order may have been done when its acknowledgement was lost.
+    let sent = ordered(&decision(Some("1")), OrderState::Sent);
+    assert_eq!(ask(Some("1"), &sent, &there("1"), 0), waiting);
+    let moving = Observed { pending: Some("1".to_owned()), ..there("0") };
+    assert_eq!(ask(Some("1"), &sent, &moving, 0), waiting);
+    assert_eq!(ask(Some("1"), &sent, &there("0"), 0), Next::Again);
+    // The former order may still arrive, and what is there is what is wanted again.
+    let other = ordered(&decision(Some("2")), OrderState::Acknowledged);
+    let moving = Observed { pending: Some("2".to_owned()), ..there("1") };
+    assert_eq!(ask(Some("1"), &other, &there("1"), 69), waiting);
+    assert_eq!(ask(Some("1"), &other, &there("1"), 70), Next::Adopt { generation: 3 });
+    assert_eq!(ask(Some("1"), &other, &moving, 70), waiting);
+    assert_eq!(ask(Some("1"), &other, &there("2"), 0), Next::Order { generation: 1000 });
+    // A removal is sent only for what is listed.
+    assert_eq!(ask(None, &other, &Observed::default(), 69), waiting);
+    assert_eq!(ask(None, &other, &Observed::default(), 70), Next::Adopt { generation: 3 });
+    assert_eq!(ask(None, &other, &there("1"), 0), Next::Order { generation: 1000 });
+    let begun = Observed { pending: Some("2".to_owned()), ..Observed::default() };
+    assert_eq!(ask(None, &other, &begun, 0), Next::Order { generation: 1000 });
+}
+
+#[test]
+fn a_list_of_an_agent_without_reports_settles_an_order_whatever_was_heard_of_it() {
+    use OrderState::{Acknowledged, Begun, Done, Failed, Sent, TakenBack};
+    let one = decision(Some("1"));
+    let listed = Observed { is_listed: true, ..there("1") };
+    let reason = || "already installed".to_owned();
+    for state in
+        [Sent, Acknowledged, Begun, Failed { reason: reason() }, TakenBack { reason: reason() }]
+    {
+        let other = Observed { is_listed: true, ..there("0") };
+        told(&one, state.clone(), &Told::Listed(&other), None);
+        told(&one, state, &Told::Listed(&listed), Some(Done { adopted: false }));
+    }
+    told(&one, Done { adopted: true }, &Told::Listed(&listed), None);
+    let gone = Observed { is_listed: true, ..Observed::default() };
+    told(&decision(None), Sent, &Told::Listed(&gone), Some(Done { adopted: false }));
 }
 
 #[track_caller]

@@ -1,5 +1,6 @@
 //! Opens the ledger that `--ledger` names, whichever engine has it.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use guest_fleet::cli::failure::{Exit, Failure};
 use guest_fleet::ledger::{
     AddressError, Existing, JetstreamLedger, NatsAddress, SharedLedger, SqliteLedger, restore,
 };
+use tokio_util::sync::CancellationToken;
 
 /// Where a ledger is.
 #[derive(Clone, Debug)]
@@ -16,6 +18,9 @@ pub(crate) enum Place {
     File(PathBuf),
     /// Servers of NATS.
     Nats(Box<NatsAddress>),
+    /// An address that is wrong. The error comes when it is used: a parser of command lines would
+    /// print the whole address, and what is wrong may be a secret in it.
+    Wrong(AddressError),
 }
 
 /// A ledger that is open.
@@ -30,18 +35,21 @@ pub(crate) enum Opened {
 // === impl Place ===
 
 impl FromStr for Place {
-    type Err = AddressError;
+    type Err = Infallible;
 
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        if NatsAddress::is_meant_by(text) {
-            return Ok(Self::Nats(Box::new(text.parse()?)));
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        if !NatsAddress::is_meant_by(text) {
+            return Ok(Self::File(text.into()));
         }
-        Ok(Self::File(text.into()))
+        Ok(match text.parse() {
+            Ok(address) => Self::Nats(Box::new(address)),
+            Err(error) => Self::Wrong(error),
+        })
     }
 }
 
 impl Place {
-    /// Opens the ledger, and makes it where there is none.
+    /// Opens the ledger, and makes it where it is missing.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
         match self {
             Self::File(path) => SqliteLedger::open(path)
@@ -51,6 +59,7 @@ impl Place {
                 .await
                 .map(Opened::Nats)
                 .map_err(|error| Failure::of(Exit::Unreachable, &error)),
+            Self::Wrong(error) => Err(Failure::of(Exit::Usage, error)),
         }
     }
 
@@ -69,6 +78,7 @@ impl Place {
                 let restored = JetstreamLedger::restore(address, &from).await;
                 restored.map_err(|error| Failure::of(Exit::Failed, &error))
             }
+            Self::Wrong(error) => Err(Failure::of(Exit::Usage, error)),
         }
     }
 }
@@ -80,6 +90,14 @@ impl Opened {
         match self {
             Self::File(ledger) => Arc::clone(ledger) as SharedLedger,
             Self::Nats(ledger) => Arc::clone(ledger) as SharedLedger,
+        }
+    }
+
+    /// The name of its engine, as metrics have it.
+    pub(crate) fn engine(&self) -> &'static str {
+        match self {
+            Self::File(_) => "sqlite",
+            Self::Nats(_) => "jetstream",
         }
     }
 
@@ -98,9 +116,17 @@ impl Opened {
     /// Returns when the ledger failed so that the process has to end. On NATS the servers have what
     /// was written, and a process has nothing that could differ from it.
     pub(crate) async fn failed(&self) {
+        match self.failed_token() {
+            Some(failed) => failed.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What says that the ledger failed, where an engine can.
+    pub(crate) fn failed_token(&self) -> Option<CancellationToken> {
         match self {
-            Self::File(ledger) => ledger.failed().cancelled().await,
-            Self::Nats(_) => std::future::pending().await,
+            Self::File(ledger) => Some(ledger.failed()),
+            Self::Nats(_) => None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! failures to stderr.
 
 mod ledger;
+mod log;
 mod serve;
 
 use std::io;
@@ -18,7 +19,6 @@ use guest_fleet::cli::failure::{Exit, Failure};
 use guest_fleet::configuration::Configuration;
 use guest_fleet::zones::IanaZones;
 use ledger::Place;
-use tracing_subscriber::EnvFilter;
 
 /// The self-hosted control plane that guest-agents connect to.
 #[derive(Parser)]
@@ -67,12 +67,10 @@ enum Verb {
 
 fn main() -> ExitCode {
     let arguments = Cli::parse();
-    tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_env_filter(
-            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn")),
-        )
-        .init();
+    log::start(match &arguments.verb {
+        Verb::Serve(options) => Some(&options.log),
+        _ => None,
+    });
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return ended(Err(Failure::of(Exit::Failed, &error))),

@@ -1,5 +1,12 @@
 //! The verb `serve`: opens the ledger, starts everything on it, stops on a signal.
 
+mod admission;
+mod drain;
+mod ends;
+mod limits;
+mod observe;
+mod webhooks;
+
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -17,15 +24,20 @@ use guest_fleet::artifacts::place::Place;
 use guest_fleet::artifacts::store::Bounds;
 use guest_fleet::artifacts::tls::PairFiles;
 use guest_fleet::configuration::Configuration;
-use guest_fleet::enroll::listener::{Admits, secure};
+use guest_fleet::enroll::listener::secure_and_tell;
 use guest_fleet::enroll::{Authorities, Enrolment, Revocations, Server, Settings, server};
-use guest_fleet::gateway::admission::{Mutual, Watched};
-use guest_fleet::gateway::orders::{OrderSettings, Orders, UnknownAgents};
+use guest_fleet::gateway::housekeeping;
+use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::{Bucket, SharedLedger};
-use guest_fleet::{ControlPlane, Listen, ServerTls};
+use guest_fleet::observe::artifacts::ObservedStore;
+use guest_fleet::observe::health::Stage;
+use guest_fleet::{ControlPlane, Listen};
+use guest_fleet_core::journal::REPEAT_AFTER;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use observe::{Observed, Shown};
 
 /// How often the releases are looked at where nothing reports a change.
 const LOOK: Duration = Duration::from_secs(5);
@@ -36,10 +48,8 @@ pub(crate) struct Options {
     /// Where agents connect: `unix:/path` or `ADDRESS:PORT`; may be given several times.
     #[arg(long, required = true, value_name = "ADDRESS")]
     listen: Vec<Listen>,
-    /// Directory of the fleet's authority (`guest-fleet ca init`): agents have to be enrolled, and
-    /// the TCP addresses get their certificates from it.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["tls_cert", "token_file"])]
-    ca: Option<PathBuf>,
+    #[command(flatten)]
+    admission: admission::AdmissionOptions,
     /// DNS name or IP address under which agents reach this machine; may be given several times.
     #[arg(long = "name", value_name = "NAME", default_value = "127.0.0.1", requires = "ca")]
     names: Vec<String>,
@@ -49,18 +59,10 @@ pub(crate) struct Options {
     /// the address of the gateway in answers to machines that enrol, such as `https://fleet.example:7443`.
     #[arg(long, value_name = "URL", requires = "enroll_listen")]
     gateway_url: Option<String>,
-    /// TLS certificate chain for the TCP addresses, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Private key of the certificate, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Authority whose certificates agents must show, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
-    /// File with the bearer token that agents must show.
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    /// For how many seconds an order may still arrive at an agent that sends no report. So long after
+    /// it came back, it is given again an order that its list does not show.
+    #[arg(long, value_name = "SECONDS", default_value_t = REPEAT_AFTER, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    repeat_after: u64,
     /// Serve artifacts from here: a directory or `s3://bucket/prefix`.
     #[arg(long, value_name = "PLACE")]
     artifacts: Option<Place>,
@@ -79,38 +81,74 @@ pub(crate) struct Options {
     /// File with the tokens of those who may upload artifacts, one per line.
     #[arg(long, value_name = "FILE", requires = "artifacts")]
     upload_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    limits: limits::LimitOptions,
+    #[command(flatten)]
+    drain: drain::DrainOptions,
+    #[command(flatten)]
+    observe: observe::Options,
+    #[command(flatten)]
+    webhooks: webhooks::Options,
+    #[command(flatten)]
+    pub(crate) log: crate::log::Options,
 }
 
 /// Serves until SIGTERM or SIGINT, or until the ledger fails.
 pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> {
-    let ledger = opened.shared();
+    let webhooks = options.webhooks.read()?;
+    let observed = Observed::new(opened.shared(), opened.engine());
+    let ledger = observed.ledger.clone();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ending = CancellationToken::new();
     let mut tasks = JoinSet::new();
 
-    let artifacts = start_artifacts(&options, &ledger, &ending, &mut tasks).await?;
+    let artifacts = start_artifacts(&options, &observed, &ending, &mut tasks).await?;
     let url = options.artifacts_url.clone();
     let orders = Orders::new(
         ledger.clone(),
         OrderSettings {
             artifacts: url.or_else(|| artifacts.as_ref().map(|it| it.endpoint().to_owned())),
-            unknown_agents: match options.ca {
-                Some(_) => UnknownAgents::Refused,
-                None => UnknownAgents::TakenIn,
-            },
+            unknown_agents: options.admission.unknown_agents(),
+            late_orders: Duration::from_secs(options.repeat_after),
+            figures: observed.figures.clone(),
             ..OrderSettings::default()
         },
     );
     tasks.spawn(orders.clone().run());
-    let authorities = match &options.ca {
+    let authorities = match &options.admission.ca {
         Some(directory) => Some(Authorities::open(directory).await?),
         None => None,
     };
-    let control_plane =
-        start_gateway(&options, &ledger, &orders, authorities.as_ref(), &ending, &mut tasks)
-            .await?;
-    let enrolment = start_enrolment(&options, &ledger, authorities).await?;
+    let shown = Shown {
+        orders: &orders,
+        authorities: authorities.as_ref(),
+        certificates: [
+            ("gateway", options.admission.tls_cert.as_ref()),
+            ("artifacts", options.artifacts_cert.as_ref()),
+        ],
+        failed: opened.failed_token(),
+    };
+    let http = observed.listen(&options.observe, shown).await?;
+    let mut certificates = ends::Certificates::default();
+    let control_plane = start_gateway(
+        &options,
+        &observed,
+        &orders,
+        authorities.as_ref(),
+        &mut certificates,
+        &ending,
+        &mut tasks,
+    )
+    .await?;
+    if let (Some(_), Some(path)) = (&artifacts, &options.artifacts_cert) {
+        certificates.file("artifacts", path.clone());
+    }
+    tasks.spawn(certificates.ends().watch(ending.clone()));
+    tasks.spawn(housekeeping::run(ledger.clone(), orders.key().to_owned(), ending.clone()));
+    let enrolment = start_enrolment(&options, &observed, authorities).await?;
+    options.webhooks.start(webhooks, &observed, &ending, &mut tasks);
+    observed.is(Stage::Serving);
 
     for endpoint in control_plane.endpoints() {
         say(format_args!("listening {endpoint}"));
@@ -121,6 +159,9 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     if let Some(enrolment) = &enrolment {
         say(format_args!("enrolment https://{}", enrolment.address()));
     }
+    if let Some(http) = &http {
+        say(format_args!("http {}", http.endpoint()));
+    }
 
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
@@ -130,6 +171,17 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         )),
     };
     say(format_args!("stopping"));
+    observed.is(Stage::Stopping);
+    if ended.is_ok() {
+        let drained = options.drain.drain(&control_plane, &orders, &*ledger);
+        tokio::select! {
+            streams = drained => say(format_args!("drained {streams}")),
+            // Again: at once.
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = opened.failed() => {}
+        }
+    }
     orders.stop();
     ending.cancel();
     control_plane.shutdown().await;
@@ -141,66 +193,74 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     }
     // The gateway takes its heartbeat back.
     drop(tokio::time::timeout(LOOK, tasks.join_all()).await);
+    if let Some(http) = http {
+        http.shutdown().await;
+    }
     opened.close().await;
     ended
 }
 
 async fn start_gateway(
     options: &Options,
-    ledger: &SharedLedger,
+    observed: &Observed,
     orders: &Arc<Orders>,
     authorities: Option<&Authorities>,
+    certificates: &mut ends::Certificates,
     ending: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<ControlPlane> {
-    let mut builder = ControlPlane::builder().announces_fleet(true).desk(orders.clone());
+    let mut builder = ControlPlane::builder()
+        .announces_fleet(true)
+        .desk(orders.clone())
+        .figures(observed.figures.clone())
+        .rate_limits(options.limits.rates());
     for address in &options.listen {
         builder = builder.listen(address.clone());
     }
+    let revocations = Revocations::default();
+    let admitting =
+        options.admission.open(authorities, revocations.clone(), &observed.ledger).await?;
+    tasks.spawn(revocations.follow(observed.ledger.clone(), ending.clone()));
+    builder = builder.admission(admitting.admission);
     if let Some(authorities) = authorities {
-        let secured =
-            secure(authorities, options.names.clone(), Admits::Agents, &[b"h2"], ending.clone())?;
-        let revocations = Revocations::default();
-        tasks.spawn(revocations.clone().follow(ledger.clone(), ending.clone()));
-        let mutual = Arc::new(Mutual::new(authorities.current().fleet().clone()));
-        builder = builder.secured(secured).admission(Arc::new(Watched::new(mutual, revocations)));
+        let (names, admits) = (options.names.clone(), options.admission.admits());
+        let (secured, told) =
+            secure_and_tell(authorities, names, admits, &[b"h2"], ending.clone())?;
+        builder = builder.secured(secured);
+        certificates.made("gateway", told);
+        certificates.authority(authorities.clone());
     }
-    if let (Some(certificate), Some(key)) = (&options.tls_cert, &options.tls_key) {
-        builder = builder.tls(ServerTls {
-            certificate: read_text(certificate)?,
-            key: read_text(key)?,
-            client_ca: options.tls_client_ca.as_deref().map(read_text).transpose()?,
-        });
-    }
-    if let Some(path) = &options.token_file {
-        builder = builder.bearer_token(read_text(path)?.trim());
+    if let Some(tls) = admitting.tls {
+        certificates.read("gateway", &tls.certificate);
+        builder = builder.tls(tls);
     }
     Ok(builder.start().await?)
 }
 
 async fn start_enrolment(
     options: &Options,
-    ledger: &SharedLedger,
+    observed: &Observed,
     authorities: Option<Authorities>,
 ) -> anyhow::Result<Option<Server>> {
     let (Some(address), Some(authorities)) = (options.enroll_listen, authorities) else {
         return Ok(None);
     };
     let settings = Settings { gateway: options.gateway_url.clone(), ..Settings::default() };
-    let enrolment = Enrolment::new(authorities, ledger.clone(), settings);
+    let enrolment = Enrolment::new(authorities, observed.ledger.clone(), settings)
+        .counting(observed.figures.clone());
     let names = options.names.clone();
     Ok(Some(Server::start(address, names, enrolment, server::Limits::default()).await?))
 }
 
 async fn start_artifacts(
     options: &Options,
-    ledger: &SharedLedger,
+    observed: &Observed,
     ending: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<Option<ArtifactListener>> {
     let Some(place) = &options.artifacts else { return Ok(None) };
     let named = Arc::new(Mutex::new(Arc::new(Named::default())));
-    tasks.spawn(follow_releases(ledger.clone(), named.clone(), ending.clone()));
+    tasks.spawn(follow_releases(observed.ledger.clone(), named.clone(), ending.clone()));
     let known = move |plugin: &str, digest: &Digest| {
         let named = named.lock().unwrap_or_else(PoisonError::into_inner).clone();
         named.releases(digest).any(|release| release.plugin == plugin)
@@ -214,7 +274,7 @@ async fn start_artifacts(
     let listener = ArtifactListener::start(ListenerOptions {
         listen: options.artifacts_listen.clone(),
         tls,
-        store: place.open(Bounds::default()).await?,
+        store: ObservedStore::new(place.open(Bounds::default()).await?, observed.figures.clone()),
         known: Arc::new(known),
         upload_tokens: options.upload_token_file.clone(),
         delivery: Delivery::default(),

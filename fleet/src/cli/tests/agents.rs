@@ -151,6 +151,9 @@ fn labels_that_no_selector_can_name_are_usage() {
     for bad in ["a", "self.a=b", "and=b", "a b=c", "=b", "a=b\"c", "a=\u{7}", "-", "a,b=c"] {
         assert!(Wish::from_str(bad).is_err(), "{bad}");
     }
+    let long = "x".repeat(129);
+    assert!(Wish::from_str(&format!("{long}=a")).is_err());
+    assert!(Wish::from_str(&format!("a={long}")).is_err());
     for good in ["a=", "a-b=c d", "a/b.c-", "a=b=c"] {
         assert!(Wish::from_str(good).is_ok(), "{good}");
     }

@@ -21,6 +21,7 @@ fn names(verb: &Verb) -> &'static [&'static str] {
         Verb::Windows => &["windows"],
         Verb::Agents(_) => &["agents"],
         Verb::Agent(AgentOptions { verb: Some(_), .. }) => &["change"],
+        Verb::Gateways => &["gateways"],
         Verb::Token(token::Verb::Create(_)) => &["token"],
         Verb::Token(token::Verb::List) => &["tokens"],
         Verb::Token(token::Verb::Revoke(_)) => &["change"],

@@ -17,6 +17,7 @@ use crate::enroll::admit::{Enrolment, Refusal};
 use crate::enroll::certificate::AgentCertificate;
 use crate::enroll::protocol::{self, EnrollRequest, RenewRequest};
 use crate::front::PeerInfo;
+use crate::observe::figures::Asked;
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES: usize = 64 << 10;
@@ -26,6 +27,25 @@ struct Context {
     enrolment: Enrolment,
     peer: PeerInfo,
     body: Duration,
+}
+
+// === impl Context ===
+
+impl Context {
+    /// The answer to a request for a certificate, which is counted.
+    fn answered(&self, asked: Asked, answer: Result<protocol::Granted, Refusal>) -> Response {
+        let figures = self.enrolment.figures();
+        match answer {
+            Ok(answer) => {
+                figures.certificate(asked);
+                granted(answer)
+            }
+            Err(refusal) => {
+                figures.certificate_refused(asked, refusal.code().1);
+                refused(&refusal)
+            }
+        }
+    }
 }
 
 /// The routes for one connection.
@@ -55,10 +75,8 @@ async fn enroll(State(context): State<Context>, headers: HeaderMap, body: Body) 
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "));
-    match context.enrolment.enroll(&request, bearer, SystemTime::now()).await {
-        Ok(answer) => granted(answer),
-        Err(refusal) => refused(&refusal),
-    }
+    let answer = context.enrolment.enroll(&request, bearer, SystemTime::now()).await;
+    context.answered(Asked::Enrolment, answer)
 }
 
 async fn renew(State(context): State<Context>, body: Body) -> Response {
@@ -66,10 +84,8 @@ async fn renew(State(context): State<Context>, body: Body) -> Response {
         Ok(request) => request,
         Err(response) => return *response,
     };
-    match renewed(&context, &request.csr).await {
-        Ok(answer) => granted(answer),
-        Err(refusal) => refused(&refusal),
-    }
+    let answer = renewed(&context, &request.csr).await;
+    context.answered(Asked::Renewal, answer)
 }
 
 async fn renewed(context: &Context, csr: &str) -> Result<protocol::Granted, Refusal> {

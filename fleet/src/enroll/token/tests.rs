@@ -202,3 +202,19 @@ async fn a_ledger_that_loses_answers_and_is_stale_lets_no_token_be_used_too_ofte
         }
     }
 }
+
+#[tokio::test]
+async fn of_many_uses_the_newest_are_remembered() {
+    let uses = RECENT + 10;
+    let (ledger, text) = ledger_with(new("web", u32::try_from(uses).expect("few"))).await;
+    for key in 0..uses {
+        spend(&ledger, &text, &key.to_string(), None, now()).await.expect("spent");
+    }
+    let token = list(&ledger).await.expect("tokens").remove(0);
+    assert_eq!((token.recent.len(), token.uses_left), (RECENT, 0));
+    // A machine that repeats its request after so many others is too late for its certificate.
+    let late = spend(&ledger, &text, "0", None, now()).await;
+    assert!(matches!(late, Err(SpendError::UsedUp)));
+    let again = spend(&ledger, &text, &(uses - 1).to_string(), None, now()).await;
+    again.expect("the newest is remembered");
+}

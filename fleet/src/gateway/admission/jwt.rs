@@ -9,7 +9,6 @@
 //! could be shown here by anybody who got it; so the one that clouds give out by default is refused
 //! unless an operator enables it.
 
-mod fetch;
 mod keys;
 mod source;
 mod template;
@@ -41,6 +40,9 @@ pub struct JwtSettings {
     pub audience: String,
     /// Who has to have issued them; without it any issuer whose key is known.
     pub issuer: Option<String>,
+    /// Claims that a token has to have with exactly these values, such as `tenant` or a JSON pointer: an
+    /// issuer that serves many customers signs tokens for all of them.
+    pub required: Vec<(String, String)>,
     /// The agent's id by the claims: text with `{CLAIM}`, where a claim in depth is a JSON pointer,
     /// such as `{sub}` or `instances/{/google/compute_engine/instance_id}`.
     pub id: String,
@@ -79,6 +81,8 @@ pub enum JwtSetupError {
 /// Admits agents by signed tokens.
 pub struct Jwt {
     rules: Rules,
+    /// Pointers of claims, and the values that they have to have.
+    required: Vec<(String, String)>,
     template: Template,
     source: Source,
 }
@@ -91,7 +95,9 @@ impl Jwt {
     /// # Errors
     /// See [`JwtSetupError`].
     pub async fn new(settings: JwtSettings) -> Result<Self, JwtSetupError> {
-        let JwtSettings { audience, issuer, id, keys, allows_google_audience } = settings;
+        let JwtSettings { audience, issuer, required, id, keys, allows_google_audience } = settings;
+        let required =
+            required.into_iter().map(|(claim, value)| (template::pointer(&claim), value)).collect();
         let bare = audience.trim_start_matches("https://").trim_end_matches('/');
         if bare.is_empty() {
             return Err(JwtSetupError::NoAudience);
@@ -102,7 +108,8 @@ impl Jwt {
         let template = id
             .parse()
             .map_err(|source| JwtSetupError::Template { template: id.clone(), source })?;
-        Ok(Self { rules: Rules { audience, issuer }, template, source: Source::open(keys).await? })
+        let source = Source::open(keys).await?;
+        Ok(Self { rules: Rules { audience, issuer }, required, template, source })
     }
 }
 
@@ -125,6 +132,15 @@ impl Admission for Jwt {
             verified => verified,
         };
         let verified = verified.map_err(|error| unauthenticated(&Chain(&error).to_string()))?;
+        for (claim, wanted) in &self.required {
+            let found = template::claimed(&verified.claims, claim);
+            if found.as_deref() != Some(wanted) {
+                return Err(Status::permission_denied(format!(
+                    "the claim `{}` of the token is not the one that this fleet requires",
+                    claim.escape_debug()
+                )));
+            }
+        }
         let id = self
             .template
             .fill(&verified.claims)

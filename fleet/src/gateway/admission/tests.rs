@@ -78,6 +78,7 @@ async fn jwt(
     Jwt::new(JwtSettings {
         audience: audience.to_owned(),
         issuer: Some(ISSUER.to_owned()),
+        required: Vec::new(),
         id: "{sub}".to_owned(),
         keys: KeySource::File(path),
         allows_google_audience: false,
@@ -115,11 +116,96 @@ async fn an_audience_that_others_take_is_refused_unless_it_is_allowed() {
     let allowed = Jwt::new(JwtSettings {
         audience: GOOGLE_AUDIENCE.to_owned(),
         issuer: None,
+        required: Vec::new(),
         id: "{sub}".to_owned(),
         keys: KeySource::File(directory.path().join("keys.json")),
         allows_google_audience: true,
     });
     allowed.await.expect("it is allowed");
+}
+
+#[tokio::test]
+async fn a_claim_that_is_required_has_to_have_its_value() {
+    let (directory, issuer) = (tempfile::tempdir().expect("a directory"), Issuer::new());
+    let path = directory.path().join("keys.json");
+    std::fs::write(&path, issuer.jwks()).expect("written");
+    let requiring = async |claim: &str, value: &str| {
+        let settings = JwtSettings {
+            audience: AUDIENCE.to_owned(),
+            issuer: None,
+            required: vec![(claim.to_owned(), value.to_owned())],
+            id: "{sub}".to_owned(),
+            keys: KeySource::File(path.clone()),
+            allows_google_audience: false,
+        };
+        let jwt = Jwt::new(settings).await.expect("settings");
+        code(&jwt, &info(None), Some(&issuer.token("vm-1"))).await
+    };
+    assert_eq!(requiring("iss", ISSUER).await, Code::Ok);
+    assert_eq!(requiring("/iss", ISSUER).await, Code::Ok);
+    assert_eq!(requiring("iss", "https://other.example").await, Code::PermissionDenied);
+    assert_eq!(requiring("/tenant/id", "7").await, Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn each_agent_has_a_token_of_its_own_and_the_file_is_read_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("tokens");
+    let (first, second) = ("first-token-0123456789", "second-token-0123456789");
+    let hashed = crate::hex::hex(&<sha2::Sha256 as sha2::Digest>::digest(second));
+    std::fs::write(&path, format!("# agents\nvm-1 {first}\n\nvm-2 sha256:{hashed}\n"))
+        .expect("written");
+    let tokens = AgentTokens::open(path.clone()).await.expect("tokens");
+    let admit = async |token: Option<&str>, resource: &str| {
+        let peer = Peer { info: &info(None), bearer: token };
+        tokens.admit(&peer, resource).await.map_or_else(|status| status.code(), |_| Code::Ok)
+    };
+    assert_eq!(admit(Some(first), "vm-1").await, Code::Ok);
+    assert_eq!(admit(Some(second), "vm-2").await, Code::Ok);
+    assert_eq!(admit(Some(first), "vm-2").await, Code::Unauthenticated);
+    assert_eq!(admit(Some(second), "vm-3").await, Code::Unauthenticated);
+    assert_eq!(admit(None, "vm-1").await, Code::Unauthenticated);
+    // A token that is replaced, and one that is being replaced: two lines of one agent.
+    std::fs::write(&path, format!("vm-1 {second}\nvm-1 third-token-0123456789\n"))
+        .expect("written");
+    assert_eq!(admit(Some(first), "vm-1").await, Code::Unauthenticated);
+    assert_eq!(admit(Some(second), "vm-1").await, Code::Ok);
+    assert_eq!(admit(Some("third-token-0123456789"), "vm-1").await, Code::Ok);
+    // A file that is damaged meanwhile admits nobody by a guess: the former one counts.
+    std::fs::write(&path, "vm-1\n").expect("written");
+    assert_eq!(admit(Some(second), "vm-1").await, Code::Ok);
+}
+
+#[tokio::test]
+async fn a_file_of_tokens_that_is_not_one_is_refused_with_its_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("tokens");
+    for (text, expected) in [
+        ("vm-1 first-token-0123456789\nvm-2\n", "line 2"),
+        ("vm-1 short\n", "line 1"),
+        ("vm-1 sha256:00\n", "line 1"),
+        ("a//b first-token-0123456789\n", "line 1"),
+        ("# nothing\n", "no agent"),
+    ] {
+        std::fs::write(&path, text).expect("written");
+        let error = AgentTokens::open(path.clone()).await.err().expect("refused").to_string();
+        assert!(error.contains(expected) && error.contains("tokens"), "{error}");
+        assert!(!error.contains("first-token"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_or_a_token_admits_where_both_are_taken() {
+    let either =
+        Either::new(Arc::new(Bearer::new("certificates")), Arc::new(Bearer::new("tokens")));
+    let with = PeerInfo { certificate: Some(Arc::new(vec![1].into())), ..info(None) };
+    // What is shown first counts: a certificate that is not good is not made up for by a token.
+    assert_eq!(code(&either, &with, Some("tokens")).await, Code::Unauthenticated);
+    assert_eq!(code(&either, &with, Some("certificates")).await, Code::Ok);
+    assert_eq!(code(&either, &info(None), Some("tokens")).await, Code::Ok);
+    let nothing = either.admit(&Peer { info: &info(None), bearer: None }, "vm-1").await;
+    let nothing = nothing.expect_err("nothing was shown");
+    assert!(nothing.message().contains("neither"), "{nothing}");
 }
 
 // === a gateway with certificates ===

@@ -52,6 +52,8 @@ pub(crate) struct SessionHandle {
 #[derive(Debug, Default)]
 struct Asked {
     end: Option<Status>,
+    /// An end was asked for, carried out or not.
+    is_ending: bool,
     raw: VecDeque<StreamAgentMessagesResponse>,
     guarded: VecDeque<Guarded>,
 }
@@ -94,8 +96,19 @@ impl SessionHandle {
 
     /// Ends the stream with this status.
     pub(crate) fn end(&self, status: Status) {
-        lock(&self.asked).end.get_or_insert(status);
+        {
+            let mut asked = lock(&self.asked);
+            if !asked.is_ending {
+                asked.end = Some(status);
+                asked.is_ending = true;
+            }
+        }
         self.wake();
+    }
+
+    /// Whether the stream is about to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        lock(&self.asked).is_ending
     }
 
     /// Queues a frame that is sent as it is; false when too many wait already.
@@ -156,5 +169,25 @@ impl SessionHandle {
     pub(crate) fn seen(&self) {
         let millis = self.since.elapsed().unwrap_or_default().as_millis();
         self.last_seen.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_find_no_room_in_a_queue_are_refused() {
+        let handle = SessionHandle::new("c".into(), 1);
+        let frame = StreamAgentMessagesResponse::default;
+        let guarded = || Guarded { frame: frame(), guard: Box::new(|| true) };
+        for _ in 0..RAW_QUEUE {
+            assert!(handle.send_raw(frame()));
+        }
+        for _ in 0..GUARDED_QUEUE {
+            assert!(handle.hand_over(guarded()));
+        }
+        assert!(!handle.send_raw(frame()) && !handle.hand_over(guarded()));
+        assert!(handle.next_guarded().is_some() && handle.hand_over(guarded()));
     }
 }

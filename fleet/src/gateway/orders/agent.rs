@@ -1,9 +1,11 @@
 //! One stream of one agent: its task, which alone writes the agent's journal while it lives.
 
+mod events;
 mod journal;
 mod recorded;
 mod reported;
 mod sending;
+mod steps;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -11,30 +13,31 @@ use std::time::Duration;
 
 use guest_agent_proto::agent_communication::{ErrorReason, MessageBody};
 use guest_agent_proto::agent_controlplane::{
-    AgentInfo, CurrentPluginStates, GetAgentInfo, ListPluginStates, PluginEventMessage,
+    AgentInfo, CurrentPluginStates, GetAgentInfo, ListPluginStates,
 };
 use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
 use guest_fleet_core::desired::desired;
 use guest_fleet_core::journal::{self as core_journal, Generations, Next};
+use guest_fleet_core::view::Target;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::compose;
-use super::observed::Told;
+use super::observed::{self, Told};
+use super::removed::{self, Guard};
 use super::shared::{Shared, UnknownAgents, unavailable};
-use super::told::told;
 use super::view::Known;
 use crate::chain::Chain;
 use crate::gateway::desk::OpenSession;
+use crate::gateway::outbox::busy_pause;
 use crate::gateway::session::refusal;
 use crate::gateway::{core, messages};
 use crate::lock::lock;
 use crate::records::agent::AgentRecord;
 use crate::records::report::ReportRecord;
 use journal::{Journal, SaveError};
-use recorded::AppendError;
 use sending::{Sending, carry_out};
 
 /// How long an acknowledgement is awaited before an order is sent again.
@@ -60,12 +63,6 @@ const LIST: Duration = Duration::from_secs(30);
 
 /// How often at most it is asked after something happened with its plugins.
 const RELIST: Duration = Duration::from_secs(5);
-
-/// Pause of a resend that a busy agent wants, times the number of sendings.
-const BUSY_PAUSE: Duration = Duration::from_millis(250);
-
-/// Most sendings that lengthen it.
-const BUSY_MAX: u32 = 40;
 
 /// What reaches the task.
 pub(super) enum Input {
@@ -96,7 +93,10 @@ pub(super) struct AgentTask {
     /// zero where there was none.
     fenced_at: Duration,
     asked_at: Option<Instant>,
-    seen_at: Instant,
+    /// When the list came that was taken in last, for agents that send no report.
+    observed_at: Option<Instant>,
+    /// When it is recorded again that the agent was seen.
+    seen_next: Instant,
 }
 
 struct Flight {
@@ -135,14 +135,25 @@ impl AgentTask {
             }
         };
         let now = shared.settings.environment.wall();
+        let record = match recorded::is_outdated(&record, shared.now()) {
+            true => {
+                recorded::seen(&*shared.ledger, &session.resource, shared.now()).await;
+                AgentRecord { archived: None, ..record }
+            }
+            false => record,
+        };
         let journal = Journal::open(
             shared.ledger.clone(),
             shared.settings.environment.clone(),
+            shared.settings.figures.clone(),
             &session.resource,
             now,
         )
         .await
         .map_err(|error| unreadable(&error))?;
+        let seen_next = Instant::now()
+            + recorded::SEEN
+            + shared.settings.environment.jittered(recorded::SEEN_SPREAD);
         let had_former = journal.draft().fenced().is_some();
         let since_boot = shared.settings.environment.since_boot();
         let fenced_at = if had_former { since_boot } else { Duration::ZERO };
@@ -150,15 +161,16 @@ impl AgentTask {
             shared,
             session,
             inputs,
+            told: Told::by(&record),
             record,
             journal,
-            told: Told::default(),
             last_events: HashMap::new(),
             flights: Arc::default(),
             kept: None,
             fenced_at,
             asked_at: None,
-            seen_at: Instant::now(),
+            observed_at: None,
+            seen_next,
         })
     }
 
@@ -233,7 +245,14 @@ impl AgentTask {
             Input::Answered { id, status } => self.answered(&id, status.as_ref()).await,
             Input::RecordChanged => {
                 match recorded::load(&*self.shared.ledger, &self.session.resource).await {
-                    Ok(Some(record)) => self.record = record,
+                    Ok(Some(record)) => {
+                        // It is connected: so it is in no archive.
+                        if record.archived.is_some() {
+                            let now = self.shared.now();
+                            recorded::seen(&*self.shared.ledger, &record.id, now).await;
+                        }
+                        self.record = AgentRecord { archived: None, ..record };
+                    }
                     Ok(None) => {
                         return Err(Status::permission_denied(
                             "the agent was taken out of the fleet",
@@ -255,25 +274,29 @@ impl AgentTask {
             messages::PLUGIN_EVENT => self.event(id, core::unpack(body)?).await,
             messages::CURRENT_PLUGIN_STATES => {
                 let request = body.labels.get(messages::REQUEST_ID).map_or("", String::as_str);
-                let states = core::unpack::<CurrentPluginStates>(body)?;
+                let states = observed::bounded_list(core::unpack::<CurrentPluginStates>(body)?);
                 if self.told.sends_no_report() {
                     let architecture = self.told.agent(&self.record).architecture;
                     self.keep(reported::of_list(&states, &architecture)).await;
                 }
                 self.told.list(states, request, Instant::now());
-                self.observe().await
+                self.observe().await.map_err(Refused::from)
             }
             messages::AGENT_INFO => {
                 self.told.info(core::unpack::<AgentInfo>(body)?);
                 Ok(())
             }
             messages::AGENT_REPORT => {
-                let report = core::unpack::<AgentReport>(body)?;
+                let report = observed::bounded(core::unpack::<AgentReport>(body)?);
                 let (agent, now) = (self.session.resource.clone(), self.shared.now());
                 reported::claimed(&*self.shared.ledger, &agent, &report, now).await;
+                // It may be in quarantine since this very report, and gets no order then.
+                if let Ok(Some(record)) = recorded::load(&*self.shared.ledger, &agent).await {
+                    self.record = record;
+                }
                 self.keep(reported::of_report(&report)).await;
                 self.told.report(report);
-                self.observe().await
+                self.observe().await.map_err(Refused::from)
             }
             other => {
                 // A newer agent may know more; a refusal would make it send the message for ever.
@@ -281,69 +304,6 @@ impl AgentTask {
                 Ok(())
             }
         }
-    }
-
-    /// Takes an event: first into the log, then into the journal. After a crash in between the agent
-    /// sends it again, and both recognise it.
-    async fn event(&mut self, id: &str, event: PluginEventMessage) -> Result<(), Refused> {
-        let Some(appended) = self.append(id, &event).await? else { return Ok(()) };
-        if self.last_events.len() >= super::observed::PLUGINS {
-            self.last_events.clear();
-        }
-        self.last_events.insert(event.plugin_name.clone(), appended);
-        let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
-        self.told.outdated(&event.plugin_name);
-        let Some(told) = told(&event, &details) else { return Ok(()) };
-        let now = self.shared.settings.environment.wall();
-        let plugin = event.plugin_name.as_str();
-        self.journal.change(|journal| journal.told(plugin, &told, now)).await.map_err(Refused::from)
-    }
-
-    /// Appends an event to the log. `None` where it was not the last event and is there already: an
-    /// agent that was killed may have lost what it knew of several acknowledgements.
-    ///
-    /// Only a session that knows the last event of the plugin appends: its own, or one that it read
-    /// before it found that no other session took over. Otherwise a gateway that stood still would
-    /// append once more what came to the next one meanwhile.
-    async fn append(
-        &mut self,
-        id: &str,
-        event: &PluginEventMessage,
-    ) -> Result<Option<recorded::Last>, Refused> {
-        let ledger = self.shared.ledger.clone();
-        let agent = self.session.resource.clone();
-        let failed = |error: AppendError| {
-            tracing::warn!(resource = %agent, error = %Chain(&error), "an event was not recorded");
-            Refused::Message(unavailable("the ledger did not take it"))
-        };
-        let mut known = self.last_events.get(&event.plugin_name).cloned();
-        for _ in 0..recorded::TRIES {
-            let last = match known.take() {
-                Some(last) => last,
-                None => {
-                    let read = recorded::last(&*ledger, &agent, &event.plugin_name).await;
-                    let last = read.map_err(failed)?;
-                    if last.id == id {
-                        return Ok(Some(last));
-                    }
-                    let plugin = &event.plugin_name;
-                    if recorded::is_there(&*ledger, &agent, plugin, id).await.map_err(failed)? {
-                        return Ok(None);
-                    }
-                    self.journal.hold().await?;
-                    last
-                }
-            };
-            let now = self.shared.now();
-            match recorded::append(&*ledger, &agent, last, id, event, now).await {
-                Ok(appended) => return Ok(Some(appended)),
-                // What was known is old, or went with its age, or another session took over: the
-                // journal says which.
-                Err(AppendError::Stale) => {}
-                Err(error @ AppendError::Failed(_)) => return Err(failed(error)),
-            }
-        }
-        Err(failed(AppendError::Stale))
     }
 
     /// Keeps what the agent told, if it is something new.
@@ -355,8 +315,20 @@ impl AgentTask {
         }
     }
 
+    /// Takes a list in once it is certain that no report follows.
+    async fn observe_list(&mut self, now: Instant) -> Result<(), SaveError> {
+        let listed_at = self.told.listed_at();
+        let is_known = self.told.known_at().is_some_and(|at| at <= now);
+        let is_new = is_known && self.observed_at != listed_at;
+        if is_new && self.told.plugins(now).is_some() {
+            self.observe().await?;
+            self.observed_at = listed_at;
+        }
+        Ok(())
+    }
+
     /// Takes into the journal what a report or a list says of all plugins.
-    async fn observe(&mut self) -> Result<(), Refused> {
+    async fn observe(&mut self) -> Result<(), SaveError> {
         let Some(plugins) = self.told.plugins(Instant::now()) else { return Ok(()) };
         let now = self.shared.settings.environment.wall();
         let told = &self.told;
@@ -370,7 +342,6 @@ impl AgentTask {
                 changed
             })
             .await
-            .map_err(Refused::from)
     }
 
     async fn answered(&mut self, id: &str, status: Option<&rpc::Status>) -> Result<(), Status> {
@@ -380,8 +351,7 @@ impl AgentTask {
             if let Some(flight) = lock(&self.flights).get_mut(&plugin) {
                 // The agent answers and is only busy: the stream is of use.
                 flight.unanswered = 0;
-                let pause = BUSY_PAUSE.saturating_mul(flight.sendings.min(BUSY_MAX));
-                flight.resend_at = Instant::now() + pause;
+                flight.resend_at = Instant::now() + busy_pause(flight.sendings);
             }
             return Ok(());
         }
@@ -416,18 +386,26 @@ impl AgentTask {
             self.shared.views.want();
             return Ok(now + VIEW_PAUSE);
         }
-        let (sendings, more) = match self.plan(&known, now).await {
+        let planned = match self.observe_list(now).await {
+            Ok(()) => self.plan(&known, now).await,
+            Err(error) => Err(error),
+        };
+        let (sendings, more) = match planned {
             Ok(planned) => planned,
             Err(SaveError::Replaced) => return Err(journal::replaced()),
             Err(SaveError::Failed) => return Ok(now + RESEND),
         };
         // The journal took time.
-        if known.as_of.is_some_and(|as_of| self.shared.views.is_fresh(as_of)) {
+        if known.as_of.is_some_and(|as_of| self.shared.views.is_fresh(as_of))
+            || removed::is(Guard::ViewAgeAfterJournal)
+        {
             for sending in sendings {
                 self.hand_over(sending, &known, now)?;
             }
         }
-        let resend = lock(&self.flights).values().map(|flight| flight.resend_at).min();
+        // What is due and waits for a list is sent when that comes.
+        let resends = |flight: &Flight| (flight.resend_at > now).then_some(flight.resend_at);
+        let resend = lock(&self.flights).values().filter_map(resends).min();
         let known_at = self.told.known_at().filter(|at| *at > now);
         let relist = self.told.needs_list().then(|| self.asked_at.unwrap_or(now) + RELIST);
         let relist = relist.filter(|at| *at > now);
@@ -435,9 +413,14 @@ impl AgentTask {
         Ok(soonest.into_iter().flatten().min().unwrap_or(look))
     }
 
+    /// Whether the agent keeps generations.
+    fn generations(&self) -> Generations {
+        self.told.generations(self.shared.settings.late_orders)
+    }
+
     /// What goes on beside orders: asking again, and saying that the agent was seen.
     async fn look_after(&mut self, now: Instant) {
-        let is_doubtful = self.told.generations() == Generations::Ignored
+        let is_doubtful = self.generations() != Generations::Kept
             && self.journal.is_waiting()
             && self.told.listed_at().is_some_and(|at| now >= at + LIST);
         let pause = match (self.told.needs_list(), is_doubtful) {
@@ -453,8 +436,9 @@ impl AgentTask {
 
     /// Records now and then that the agent was seen.
     async fn look_seen(&mut self, now: Instant) {
-        if now >= self.seen_at + recorded::SEEN {
-            self.seen_at = now;
+        if now >= self.seen_next {
+            let spread = self.shared.settings.environment.jittered(recorded::SEEN_SPREAD);
+            self.seen_next = now + recorded::SEEN + spread;
             recorded::seen(&*self.shared.ledger, &self.session.resource, self.shared.now()).await;
         }
     }
@@ -471,14 +455,15 @@ impl AgentTask {
         let wall = settings.environment.wall();
         let decisions = desired(view, &agent, wall, &*settings.zones);
         let plugins = self.told.plugins(now);
-        let generations = self.told.generations();
+        let generations = self.generations();
         let mut journal = self.journal.draft();
         let mut sendings = Vec::new();
         let mut bytes = 0;
         let mut more = false;
         // What may not be handed over any more, or was settled by an event, is not waited for either.
         lock(&self.flights).retain(|plugin, flight| {
-            decisions.get(plugin).is_some_and(|decision| decision.permission.is_go())
+            (decisions.get(plugin).is_some_and(|decision| decision.permission.is_go())
+                || removed::is(Guard::Supersede))
                 && journal.is_unanswered(plugin, &flight.message_id)
         });
         for (plugin, decision) in &decisions {
@@ -496,7 +481,10 @@ impl AgentTask {
                     continue;
                 }
             };
-            let observed = self.told.plugin(plugins.as_ref(), plugin);
+            let mut observed = self.told.plugin(plugins.as_ref(), plugin);
+            if removed::is(Guard::RemoveWhatIsThere) && decision.target == Target::Absent {
+                observed.get_or_insert_default().pending = Some(String::new());
+            }
             let next = core_journal::next(
                 decision,
                 &body.digest,
@@ -516,12 +504,24 @@ impl AgentTask {
                 continue;
             }
             bytes += if is_new { body.bytes.len() } else { 0 };
+            // What an agent without generations has done already, it must not be sent again.
+            let is_known = generations == Generations::Kept || observed.is_some();
             let is_due = |id: &str| {
                 let flights = lock(&self.flights);
                 let flight = flights.get(plugin).filter(|flight| flight.message_id == id);
-                flight.is_none_or(|flight| now >= flight.resend_at)
+                is_known && flight.is_none_or(|flight| now >= flight.resend_at)
             };
             sendings.extend(carry_out(&mut journal, plugin, decision, body, next, wall, is_due));
+        }
+        if removed::is(Guard::Supersede) {
+            sendings.extend(
+                journal.names().iter().filter_map(|plugin| sending::again(&journal, plugin)),
+            );
+        }
+        if removed::is(Guard::JournalFirst) {
+            for sending in sendings.drain(..) {
+                drop(self.hand_over(sending, known, now));
+            }
         }
         self.journal.save(journal).await?;
         Ok((sendings, more))
@@ -545,10 +545,18 @@ impl AgentTask {
         let (guarded, views) = (self.flights.clone(), self.shared.views.clone());
         let as_of = known.as_of.unwrap_or_default();
         let (guarded_plugin, guarded_id) = (plugin.clone(), message_id.clone());
+        // Asked here, because another thread may ask the guard.
+        let is_unguarded = removed::is(Guard::ViewAgeAtHandOver);
+        let figures = self.shared.settings.figures.clone();
         let guard = Box::new(move || {
             let flights = lock(&guarded);
             let flight = flights.get(&guarded_plugin);
-            views.is_fresh(as_of) && flight.is_some_and(|flight| flight.message_id == guarded_id)
+            let leaves = (views.is_fresh(as_of) || is_unguarded)
+                && flight.is_some_and(|flight| flight.message_id == guarded_id);
+            if leaves {
+                figures.order_frame();
+            }
+            leaves
         });
         let frame = compose::frame(&message_id, generation, body);
         let is_queued = self.session.hand_over(frame, guard);

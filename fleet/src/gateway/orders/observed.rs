@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use guest_agent_proto::agent_controlplane::current_plugin_states::{
+    DaemonPluginState, OneShotPluginState, Status, StatusValue,
+};
 use guest_agent_proto::agent_controlplane::{AgentInfo, CurrentPluginStates};
 use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
@@ -11,13 +14,31 @@ use guest_fleet_core::journal::{Generations, Observed};
 use guest_fleet_core::time::Seconds;
 use tokio::time::Instant;
 
+use super::removed;
 use crate::records::agent::AgentRecord;
 
 /// How long a report is awaited after a list, before the agent counts as one that sends none.
 const REPORT_GRACE: Duration = Duration::from_secs(2);
 
+/// The same for an agent that sent reports before: it is slow, and a list says less than a report.
+const LATE_REPORT_GRACE: Duration = Duration::from_secs(30);
+
 /// Most plugins of one agent that are looked at.
 pub(super) const PLUGINS: usize = 1000;
+
+/// Most plugins of one report: those that are there, and as many that are gone, with the generations
+/// that the agent keeps of them.
+const REPORTED: usize = 2000;
+
+/// Longest text of a report or a list that is looked at, in bytes; plugins with a longer name or
+/// revision are left out, other texts are cut.
+pub(super) const TEXT_BYTES: usize = 512;
+
+/// Most capabilities of one agent.
+const CAPABILITIES: usize = 64;
+
+/// Most labels that an agent may claim.
+pub(super) const LABELS: usize = 64;
 
 /// Capability of agents that keep generations.
 const GENERATIONS: &str = "generations";
@@ -26,6 +47,8 @@ const GENERATIONS: &str = "generations";
 #[derive(Debug, Default)]
 pub(super) struct Told {
     report: Option<AgentReport>,
+    /// The agent sent reports on earlier streams.
+    has_reported: bool,
     listed: Option<(CurrentPluginStates, Instant)>,
     info: Option<AgentInfo>,
     /// Id of the last request for a list.
@@ -39,8 +62,18 @@ pub(super) struct Told {
 // === impl Told ===
 
 impl Told {
-    pub(super) fn report(&mut self, mut report: AgentReport) {
-        report.plugins.truncate(PLUGINS);
+    /// Nothing yet, of the agent of this record.
+    pub(super) fn by(record: &AgentRecord) -> Self {
+        // A boot is recorded of a report alone.
+        Self { has_reported: !record.boots.is_empty(), ..Self::default() }
+    }
+
+    fn grace(&self) -> Duration {
+        if self.has_reported { LATE_REPORT_GRACE } else { REPORT_GRACE }
+    }
+
+    /// Takes a report that is [bounded].
+    pub(super) fn report(&mut self, report: AgentReport) {
         self.report = Some(report);
     }
 
@@ -52,6 +85,9 @@ impl Told {
 
     /// Something happens with a plugin that a list from before does not show.
     pub(super) fn outdated(&mut self, plugin: &str) {
+        if plugin.len() > TEXT_BYTES {
+            return;
+        }
         for known in [&mut self.outdated, &mut self.outdated_since_asked] {
             if known.len() < PLUGINS && !known.contains(plugin) {
                 known.insert(plugin.to_owned());
@@ -65,15 +101,10 @@ impl Told {
         self.report.is_none() && !self.outdated.is_empty()
     }
 
-    pub(super) fn list(&mut self, mut states: CurrentPluginStates, request: &str, now: Instant) {
+    /// Takes a list that is [bounded](bounded_list), the answer to this request.
+    pub(super) fn list(&mut self, states: CurrentPluginStates, request: &str, now: Instant) {
         if request == self.asked {
             self.outdated.clone_from(&self.outdated_since_asked);
-        }
-        for state in &mut states.daemon_plugin_states {
-            state.current_plugin_metrics = Vec::new();
-        }
-        for state in &mut states.one_shot_plugin_states {
-            state.current_plugin_metrics = Vec::new();
         }
         self.listed = Some((states, now));
     }
@@ -85,7 +116,7 @@ impl Told {
     /// When more is known without that the agent tells anything, if it is not yet.
     pub(super) fn known_at(&self) -> Option<Instant> {
         match (&self.report, &self.listed) {
-            (None, Some((_, at))) => Some(*at + REPORT_GRACE),
+            (None, Some((_, at))) => Some(*at + self.grace()),
             _ => None,
         }
     }
@@ -100,13 +131,14 @@ impl Told {
         self.listed.as_ref().map(|(_, at)| *at)
     }
 
-    /// Whether the agent keeps generations.
-    pub(super) fn generations(&self) -> Generations {
+    /// Whether the agent keeps generations; `late` is for how long orders to one that does not may
+    /// still arrive.
+    pub(super) fn generations(&self, late: Duration) -> Generations {
         let keeps = self
             .report
             .as_ref()
             .is_some_and(|report| report.capabilities.iter().any(|found| found == GENERATIONS));
-        if keeps { Generations::Kept } else { Generations::Ignored }
+        if keeps { Generations::Kept } else { Generations::Ignored { late: late.as_secs() } }
     }
 
     /// What the agent has of a plugin; `None` while that is not known.
@@ -118,7 +150,8 @@ impl Told {
         if self.report.is_none() && self.outdated.contains(plugin) {
             return None;
         }
-        plugins.map(|found| found.get(plugin).cloned().unwrap_or_default())
+        let absent = || Observed { is_listed: self.report.is_none(), ..Observed::default() };
+        plugins.map(|found| found.get(plugin).cloned().unwrap_or_else(absent))
     }
 
     /// What the agent told of its plugins; `None` while that is not known.
@@ -128,15 +161,10 @@ impl Told {
         }
         let (states, at) = self.listed.as_ref()?;
         // The architecture is asked for together with the list.
-        if now < *at + REPORT_GRACE || self.info.is_none() {
+        if now < *at + self.grace() || self.info.is_none() {
             return None;
         }
-        let observed = |it: Listed<'_>| Observed {
-            revision: some(it.revision),
-            pending: some(it.pending),
-            ..Observed::default()
-        };
-        Some(listed(states).map(|it| (it.name.to_owned(), observed(it))).collect())
+        Some(listed(states).map(|it| (it.name.to_owned(), it.observed())).collect())
     }
 
     /// The agent as decisions see it.
@@ -162,12 +190,115 @@ impl Told {
     }
 }
 
+/// A report without what is more than any agent has to tell.
+pub(super) fn bounded(mut report: AgentReport) -> AgentReport {
+    let fits = |text: &str| text.len() <= TEXT_BYTES;
+    report.plugins.retain(|it| {
+        fits(&it.name) && fits(&it.revision) && fits(&it.pending_revision) && fits_digest(it)
+    });
+    report.plugins.truncate(REPORTED);
+    report.plugins.shrink_to_fit();
+    for hold in report.plugins.iter_mut().filter_map(|it| it.hold.as_mut()) {
+        cut(&mut hold.by);
+        cut(&mut hold.reason);
+    }
+    report.capabilities.retain(|it| fits(it));
+    report.capabilities.truncate(CAPABILITIES);
+    let labels = std::mem::take(&mut report.labels).into_iter();
+    let labels = labels.filter(|(key, value)| fits(key) && fits(value));
+    report.labels = labels.take(LABELS).collect();
+    for text in [
+        &mut report.architecture,
+        &mut report.os,
+        &mut report.kernel,
+        &mut report.hostname,
+        &mut report.agent_version,
+        &mut report.boot_id,
+    ] {
+        cut(text);
+    }
+    report
+}
+
+fn fits_digest(plugin: &PluginReport) -> bool {
+    plugin.order_digest.len() <= TEXT_BYTES
+}
+
+/// A list without what is more than any agent has, and without what decides nothing.
+pub(super) fn bounded_list(states: CurrentPluginStates) -> CurrentPluginStates {
+    let fits = |texts: [&str; 3]| texts.iter().all(|text| text.len() <= TEXT_BYTES);
+    let status =
+        |status: Option<Status>| status.map(|it| Status { status: it.status, ..Status::default() });
+    let daemons = states.daemon_plugin_states.into_iter();
+    let daemons = daemons
+        .filter(|it| fits([&it.name, &it.current_revision_id, &it.pending_revision_id]))
+        .take(PLUGINS)
+        .map(|it| DaemonPluginState {
+            name: it.name,
+            current_revision_id: it.current_revision_id,
+            current_plugin_status: status(it.current_plugin_status),
+            pending_revision_id: it.pending_revision_id,
+            pending_plugin_status: status(it.pending_plugin_status),
+            ..DaemonPluginState::default()
+        });
+    let one_shots = states.one_shot_plugin_states.into_iter();
+    let one_shots = one_shots
+        .filter(|it| fits([&it.name, &it.current_revision_id, &it.pending_revision_id]))
+        .take(PLUGINS)
+        .map(|it| OneShotPluginState {
+            name: it.name,
+            current_revision_id: it.current_revision_id,
+            current_plugin_status: status(it.current_plugin_status),
+            pending_revision_id: it.pending_revision_id,
+            pending_plugin_status: status(it.pending_plugin_status),
+            ..OneShotPluginState::default()
+        });
+    // A new list: an iterator may collect into the memory of the old one.
+    let (mut daemon_plugin_states, mut one_shot_plugin_states) = (Vec::new(), Vec::new());
+    daemon_plugin_states.extend(daemons);
+    one_shot_plugin_states.extend(one_shots);
+    CurrentPluginStates { daemon_plugin_states, one_shot_plugin_states }
+}
+
+fn cut(text: &mut String) {
+    text.truncate(text.floor_char_boundary(TEXT_BYTES));
+    text.shrink_to_fit();
+}
+
 /// A plugin of a list.
 #[derive(Clone, Copy)]
 pub(super) struct Listed<'a> {
     pub(super) name: &'a str,
     pub(super) revision: &'a str,
     pub(super) pending: &'a str,
+    status: StatusValue,
+    pending_status: StatusValue,
+}
+
+// === impl Listed ===
+
+impl Listed<'_> {
+    /// What there is of the plugin. A revision that could not be installed stays in the list: it is
+    /// not there, and where there is another one, it is not on its way either.
+    fn observed(self) -> Observed {
+        let has_failed = |status| {
+            matches!(
+                status,
+                StatusValue::InstallFailed | StatusValue::Crashed | StatusValue::ExecutionFailed
+            )
+        };
+        let (revision, pending) = match (some(self.revision), some(self.pending)) {
+            (revision, None) if self.status == StatusValue::InstallFailed => (None, revision),
+            (Some(revision), Some(_)) if has_failed(self.pending_status) => (Some(revision), None),
+            as_listed => as_listed,
+        };
+        Observed { revision, pending, is_listed: true, ..Observed::default() }
+    }
+}
+
+/// The state that a list gives a revision.
+fn status_of(status: Option<&Status>) -> StatusValue {
+    status.map_or(StatusValue::StateValueUnspecified, Status::status)
 }
 
 /// The plugins of a list, of both kinds; at most [`PLUGINS`].
@@ -176,11 +307,15 @@ pub(super) fn listed(states: &CurrentPluginStates) -> impl Iterator<Item = Liste
         name: &it.name,
         revision: &it.current_revision_id,
         pending: &it.pending_revision_id,
+        status: status_of(it.current_plugin_status.as_ref()),
+        pending_status: status_of(it.pending_plugin_status.as_ref()),
     });
     let one_shots = states.one_shot_plugin_states.iter().map(|it| Listed {
         name: &it.name,
         revision: &it.current_revision_id,
         pending: &it.pending_revision_id,
+        status: status_of(it.current_plugin_status.as_ref()),
+        pending_status: status_of(it.pending_plugin_status.as_ref()),
     });
     daemons.chain(one_shots).take(PLUGINS)
 }
@@ -194,8 +329,9 @@ fn reported(plugin: &PluginReport) -> (String, Observed) {
         revision: some(&plugin.revision),
         pending: some(&plugin.pending_revision),
         digest: plugin.order_digest.as_slice().try_into().ok(),
-        generation: plugin.generation,
+        generation: if removed::is(removed::Guard::AboveReported) { 0 } else { plugin.generation },
         is_local: plugin.installation() == Installation::Local,
+        is_listed: false,
     };
     (plugin.name.clone(), observed)
 }
@@ -206,4 +342,95 @@ fn held(plugin: &PluginReport) -> Option<(String, OwnersHold)> {
     let hold =
         OwnersHold { by: hold.by.clone(), reason: hold.reason.clone(), until: until.map(Seconds) };
     Some((plugin.name.clone(), hold))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use guest_agent_proto::fleet::Hold;
+    use prost::Message;
+
+    /// More than fits.
+    fn long() -> String {
+        "ä".repeat(TEXT_BYTES)
+    }
+
+    #[test]
+    fn of_a_report_no_more_is_kept_than_an_agent_has_to_tell() {
+        let plugin = |name: String| PluginReport {
+            name,
+            hold: Some(Hold { by: long(), reason: long(), until: None }),
+            ..PluginReport::default()
+        };
+        let names = (0..=REPORTED).map(|number| format!("p{number}"));
+        let report = bounded(AgentReport {
+            plugins: std::iter::once(long()).chain(names).map(plugin).collect(),
+            capabilities: vec![GENERATIONS.to_owned(); 1000],
+            labels: (0..1000).map(|number| (number.to_string(), String::new())).collect(),
+            hostname: long(),
+            boot_id: long(),
+            ..AgentReport::default()
+        });
+        assert_eq!(report.plugins.len(), REPORTED);
+        assert_eq!(report.plugins[0].name, "p0", "a name that is cut would be another one");
+        assert!(report.encoded_len() < REPORTED * 2 * (TEXT_BYTES + 16));
+        assert_eq!((report.capabilities.len(), report.labels.len()), (CAPABILITIES, LABELS));
+        assert!(report.hostname.len() <= TEXT_BYTES && report.boot_id.len() <= TEXT_BYTES);
+    }
+
+    #[test]
+    fn of_a_list_no_more_is_kept_than_an_agent_has() {
+        let state = |name: String| DaemonPluginState {
+            name,
+            current_revision_id: "1".to_owned(),
+            current_plugin_status: Some(Status { results: vec![long()], ..Status::default() }),
+            config_hash: long(),
+            ..DaemonPluginState::default()
+        };
+        let names = (0..100 * PLUGINS).map(|number| format!("p{number}"));
+        let list = bounded_list(CurrentPluginStates {
+            daemon_plugin_states: std::iter::once(long()).chain(names).map(state).collect(),
+            ..CurrentPluginStates::default()
+        });
+        assert_eq!(list.daemon_plugin_states.len(), PLUGINS);
+        assert!(list.encoded_len() < PLUGINS * 32);
+        let mut told = Told::default();
+        for number in 0..=PLUGINS {
+            told.outdated(&format!("p{number}"));
+        }
+        told.outdated(&long());
+        assert_eq!(told.outdated.len(), PLUGINS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_sent_reports_is_given_time_for_its_next_one() {
+        let boot = crate::records::agent::Boot { id: "b".to_owned(), seen: None };
+        let silent = AgentRecord::new("a");
+        let reporting = AgentRecord { boots: vec![boot], ..silent.clone() };
+        for (record, grace) in [(silent, REPORT_GRACE), (reporting, LATE_REPORT_GRACE)] {
+            let (mut told, now) = (Told::by(&record), Instant::now());
+            told.info(AgentInfo::default());
+            told.list(CurrentPluginStates::default(), "", now);
+            assert_eq!(told.known_at(), Some(now + grace));
+            assert_eq!(told.plugins(now + grace - Duration::from_millis(1)), None);
+            assert!(told.plugins(now + grace).is_some());
+        }
+    }
+
+    #[test]
+    fn a_revision_that_a_list_calls_failed_is_neither_there_nor_on_its_way() {
+        let listed = |revision, status, pending, pending_status| {
+            let listed = Listed { name: "p", revision, pending, status, pending_status };
+            let observed = listed.observed();
+            (observed.revision.unwrap_or_default(), observed.pending.unwrap_or_default())
+        };
+        let (up, none) = (StatusValue::Running, StatusValue::StateValueUnspecified);
+        let pair = |one: &str, two: &str| (one.to_owned(), two.to_owned());
+        assert_eq!(listed("1", up, "", none), pair("1", ""));
+        assert_eq!(listed("1", up, "2", StatusValue::Installing), pair("1", "2"));
+        assert_eq!(listed("1", up, "2", StatusValue::InstallFailed), pair("1", ""));
+        assert_eq!(listed("1", StatusValue::InstallFailed, "", none), pair("", "1"));
+        // It is there, and does not run.
+        assert_eq!(listed("1", StatusValue::Crashed, "", none), pair("1", ""));
+    }
 }

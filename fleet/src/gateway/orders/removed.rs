@@ -3,10 +3,33 @@
 /// A guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// No order leaves on an old view.
-    ViewAge,
+    /// Nothing is recorded on an old view.
+    ViewAgeBeforeJournal,
+    /// Nothing waits for the transport on a view that grew old while the journal was written.
+    ViewAgeAfterJournal,
+    /// Nothing is handed to the transport on an old view.
+    ViewAgeAtHandOver,
     /// A session that was replaced writes nothing into the journal.
     Fence,
+    /// What is not wanted any more is not sent again.
+    Supersede,
+    /// An order is recorded before it leaves.
+    JournalFirst,
+    /// An event is acknowledged when it is recorded, and not before.
+    EventRecorded,
+    /// A removal is ordered only of what is there.
+    RemoveWhatIsThere,
+    /// Generations go on above the highest that an agent reports.
+    AboveReported,
+    /// An event that comes again under its id is recorded once. Removed in the simulated ledger.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the simulation removes it"))]
+    SameId,
+    /// An agent ignores orders that are older than one it took. Removed on the simulated stream.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the simulation removes it"))]
+    Generations,
+    /// An agent does not start what its owner stopped. Removed in the simulated agent.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the simulation removes it"))]
+    OwnerStopped,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_proto::rpc;
+use guest_fleet_core::journal::REPEAT_AFTER;
 use guest_fleet_core::time::Zones;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -11,6 +12,7 @@ use tonic::Code;
 use super::environment::{Environment, Machine};
 use super::view::Views;
 use crate::ledger::SharedLedger;
+use crate::observe::figures::Figures;
 use crate::zones::IanaZones;
 
 /// What a gateway orders by.
@@ -25,6 +27,12 @@ pub struct OrderSettings {
     pub zones: Arc<dyn Zones + Send + Sync>,
     /// Whether an agent that the ledger does not know is taken in when it connects.
     pub unknown_agents: UnknownAgents,
+    /// For how long an order that left may still arrive at an agent without generations. So long
+    /// after its former session was fenced it is given an order again that did not take. Counts in
+    /// whole seconds.
+    pub late_orders: Duration,
+    /// Counts what happens.
+    pub figures: Arc<Figures>,
 }
 
 /// What becomes of agents that were never enrolled.
@@ -53,6 +61,8 @@ impl Default for OrderSettings {
             environment: Arc::new(Machine),
             zones: Arc::new(IanaZones),
             unknown_agents: UnknownAgents::TakenIn,
+            late_orders: Duration::from_secs(REPEAT_AFTER),
+            figures: Arc::default(),
         }
     }
 }

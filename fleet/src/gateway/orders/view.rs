@@ -9,8 +9,9 @@
 //! every change that was committed before it, so a view that reaches it misses none. A gateway that
 //! cannot write cannot prove that, and orders nothing after [`AGE_MAX`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use prost::Message;
@@ -46,6 +47,8 @@ pub(crate) struct Views {
     wanted: Notify,
     heartbeat: tokio::sync::Mutex<Heartbeat>,
     counted: Mutex<GatewayRecord>,
+    /// No order leaves any more, however new the view is.
+    is_closed: AtomicBool,
 }
 
 /// A configuration, and from when it is.
@@ -91,19 +94,21 @@ impl Views {
             wanted: Notify::new(),
             heartbeat: tokio::sync::Mutex::default(),
             counted: Mutex::new(record),
+            is_closed: AtomicBool::new(false),
         }
     }
 
     /// The newest view, if it is new enough to order on.
     pub(crate) fn fresh(&self) -> Option<Known> {
         let known = lock(&self.known).clone();
-        self.is_fresh(known.as_of?).then_some(known)
+        let is_unguarded = removed::is(removed::Guard::ViewAgeBeforeJournal);
+        (self.is_fresh(known.as_of?) || is_unguarded).then_some(known)
     }
 
     /// Whether a view from that moment is still new enough.
     pub(crate) fn is_fresh(&self, as_of: Duration) -> bool {
-        if removed::is(removed::Guard::ViewAge) {
-            return true;
+        if self.is_closed.load(Ordering::SeqCst) {
+            return false;
         }
         // A clock that went back would make an old view young: then it is not trusted.
         self.environment.since_boot().checked_sub(as_of).is_some_and(|age| age <= AGE_MAX)
@@ -114,6 +119,12 @@ impl Views {
         self.wanted.notify_one();
     }
 
+    /// Age of the view; `None` before the first.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let as_of = lock(&self.known).as_of?;
+        Some(self.environment.since_boot().saturating_sub(as_of))
+    }
+
     /// Completes when the view changes after this call.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
@@ -122,6 +133,18 @@ impl Views {
     /// Says with the next heartbeat how many agents are connected.
     pub(crate) fn count(&self, agents: u64) {
         lock(&self.counted).agents = agents;
+    }
+
+    /// Key of the gateway's own record.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Lets no order leave from now on, also none that waits for room in the transport, and says so
+    /// with the next heartbeat.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        lock(&self.counted).is_draining = true;
     }
 
     /// Renews the view until the gateway ends; then takes the heartbeat back.
@@ -174,7 +197,12 @@ impl Views {
     async fn try_renew(&self) -> Result<(), RenewError> {
         let mut heartbeat = self.heartbeat.lock().await;
         let as_of = self.environment.since_boot();
-        let value = Bytes::from(lock(&self.counted).encode_to_vec());
+        let value = {
+            let mut counted = lock(&self.counted);
+            let wall = Duration::from_secs(self.environment.wall().0);
+            counted.beat = SystemTime::UNIX_EPOCH.checked_add(wall).map(Into::into);
+            Bytes::from(counted.encode_to_vec())
+        };
         let write =
             Write { key: self.key.clone(), expected: heartbeat.revision, value: Some(value) };
         match self.ledger.write(Bucket::Configuration, vec![write]).await {

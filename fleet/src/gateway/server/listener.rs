@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt, stream};
 use guest_agent_proto::agent_communication::agent_communication_server::AgentCommunicationServer;
 use tokio::net::{TcpListener, UnixListener, UnixSocket, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 
@@ -24,6 +25,7 @@ use crate::front::{Connection, Front, FrontLimits, Rate};
 use crate::gateway::admission::Admission;
 use crate::gateway::core::Core;
 use crate::gateway::service::Service;
+use crate::observe::figures::{Figures, Listener as Door};
 use crate::tls::{self, Clients, Secured, TlsError};
 
 /// Pause after a failed accept, which is mostly a lack of descriptors and does not pass at once.
@@ -156,15 +158,15 @@ impl Listener {
         core: Arc<Core>,
         admission: Arc<dyn Admission>,
         front: FrontLimits,
+        figures: Arc<Figures>,
     ) -> JoinHandle<()> {
-        let shutdown = core.shutdown.clone();
+        let (shutdown, draining) = (core.shutdown.clone(), core.draining.clone());
         let router = router(core, admission);
         match self {
             Self::Unix(listener, file) => tokio::spawn(async move {
-                let accepted = accept_unix(listener);
+                let accepted = and_nothing_after(accept_unix(listener, file, draining));
                 let shutdown = shutdown.cancelled_owned();
                 report(router.serve_with_incoming_shutdown(accepted, shutdown).await);
-                drop(file);
             }),
             Self::Tcp(listener, _, secured) => {
                 // Without TLS there is only loopback, and nothing that costs.
@@ -172,9 +174,10 @@ impl Listener {
                     Some(_) => front,
                     None => FrontLimits { rate: Rate::ANY, rate_per_address: None, ..front },
                 };
-                let connections = Front::new(limits).serve(listener, secured, shutdown.clone());
+                let front = Front::new(limits).counting(figures, Door::Gateway);
+                let connections = front.serve(listener, secured, draining);
                 tokio::spawn(async move {
-                    let accepted = ReceiverStream::new(connections);
+                    let accepted = and_nothing_after(ReceiverStream::new(connections));
                     let shutdown = shutdown.cancelled_owned();
                     report(router.serve_with_incoming_shutdown(accepted, shutdown).await);
                 })
@@ -200,13 +203,23 @@ fn report(served: Result<(), tonic::transport::Error>) {
     }
 }
 
+/// The connections, and then none without an end: the end would tell all clients at once to leave.
+fn and_nothing_after<S: Stream>(connections: S) -> impl Stream<Item = S::Item> {
+    connections.chain(stream::pending())
+}
+
+/// Accepts until the gateway drains; then the socket is gone, so that another one can take its place.
 fn accept_unix(
     listener: UnixListener,
+    file: SocketFile,
+    draining: CancellationToken,
 ) -> impl Stream<Item = io::Result<Connection>> + Send + 'static {
-    stream::unfold(listener, |listener| async {
+    stream::unfold((listener, file, draining), |(listener, file, draining)| async {
         loop {
-            match listener.accept().await {
-                Ok((stream, _)) => return Some((Ok(Connection::unix(stream)), listener)),
+            match draining.run_until_cancelled(listener.accept()).await? {
+                Ok((stream, _)) => {
+                    return Some((Ok(Connection::unix(stream)), (listener, file, draining)));
+                }
                 Err(error) => pause(&error).await,
             }
         }

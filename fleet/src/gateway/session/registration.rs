@@ -130,9 +130,14 @@ async fn register(
             return Err(Ending::Status(Status::unavailable("the server is shutting down")));
         }
     };
+    if let Some(status) = core.closing() {
+        return Err(Ending::Status(status));
+    }
     let message = match first {
         Ok(Ok(Some(message))) => message,
-        Ok(Ok(None) | Err(_)) => return Err(Ending::Closed),
+        Ok(Ok(None)) => return Err(Ending::Closed),
+        // The frame cannot be decoded, or the connection broke and the status reaches nobody.
+        Ok(Err(status)) => return Err(Ending::Status(status)),
         Err(_elapsed) => {
             return Err(Ending::Status(refusal(
                 Code::DeadlineExceeded,
@@ -182,7 +187,8 @@ async fn accept(
         .desk
         .clone()
         .map(|desk| (desk, Arc::new(OpenSession::new(agent.resource.clone(), handle.clone()))));
-    let session = Session { core, agent, handle: handle.clone(), inbound, out, desk, delayed };
+    let session =
+        Session { core, agent, handle: handle.clone(), inbound, out, desk, delayed, read_at: None };
     // The acknowledgement is in the queue before any other part can queue a frame for this session.
     session.send(response(id, None)).await?;
     if let Some(older) = session.agent.attach(handle) {

@@ -64,7 +64,7 @@ pub enum ConnectError {
     },
 }
 
-/// Connects. What happens to the connection is told to `events`.
+/// Connects. `events` gets what happens to the connection.
 pub(super) async fn connect(
     address: &NatsAddress,
     login: &Login,

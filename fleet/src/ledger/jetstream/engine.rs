@@ -1,5 +1,6 @@
 //! What all calls share: the streams, how far this process has seen each, and who watches.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,9 +12,13 @@ use super::graves::Graves;
 use super::names::{self, Prefix};
 use crate::ledger::watchers::Watchers;
 use crate::ledger::{Bucket, Log, ReadError};
+use crate::lock::lock;
 
 /// How long a read waits for a replica to have what this process has seen.
-const FRESH: Duration = Duration::from_secs(2);
+const FRESH: Duration = Duration::from_secs(10);
+
+/// Revisions of a bucket that are remembered.
+const GIVEN: usize = 1024;
 
 /// A stream, and how far this process has seen it.
 #[derive(Debug)]
@@ -34,6 +39,8 @@ pub(super) struct Records {
     pub(super) graves: Mutex<Graves>,
     /// Somebody has to be told that the bucket changed.
     pub(super) changed: Notify,
+    /// Revisions that this process was given, the newest of them.
+    given: std::sync::Mutex<BTreeSet<u64>>,
 }
 
 /// What is known of one log.
@@ -75,6 +82,24 @@ impl Stream {
     }
 }
 
+// === impl Records ===
+
+impl Records {
+    /// A batch ends at this revision.
+    pub(super) fn gave(&self, revision: u64) {
+        let mut given = lock(&self.given);
+        given.insert(revision);
+        if given.len() > GIVEN {
+            given.pop_first();
+        }
+    }
+
+    /// Whether it is known that no batch reaches over this number.
+    pub(super) fn is_given(&self, revision: u64) -> bool {
+        lock(&self.given).contains(&revision)
+    }
+}
+
 // === impl Engine ===
 
 impl Engine {
@@ -83,6 +108,7 @@ impl Engine {
             stream: Stream::new(prefix.stream_of_bucket(bucket), prefix.subjects_of_bucket(bucket)),
             graves: Mutex::default(),
             changed: Notify::new(),
+            given: std::sync::Mutex::default(),
         });
         let entries = Log::ALL.map(|log| Entries {
             stream: Stream::new(prefix.stream_of_log(log), prefix.subjects_of_log(log)),

@@ -77,8 +77,8 @@ async fn forget_oldest(engine: &Engine, stream: &Stream, graves: &mut Graves) ->
         let found: Vec<_> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
         let found: Vec<(u64, u64)> = found.into_iter().flatten().collect();
         if let Some(newest) = found.iter().map(|it| it.1).max() {
-            // Said first: a reader asks for it after it has read, so that it never misses a deletion
-            // without being told.
+            // Said first: a reader asks what is forgotten after it has read, so that a page which lacks
+            // a deletion says so.
             say(engine, stream, newest).await?;
         }
         let mut gone: Vec<u64> = found.iter().map(|it| it.0).collect();

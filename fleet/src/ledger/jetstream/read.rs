@@ -25,6 +25,9 @@ const REACH: Duration = Duration::from_secs(10);
 /// Pages without any record of the prefix that one call looks at.
 const ROUNDS: usize = 16;
 
+/// Messages of one request where the beginning of a batch is looked for.
+const ACROSS: usize = 128;
+
 /// Room for what messages have beside values, so that a whole batch is in one page.
 const BESIDE: usize = 4 << 20;
 
@@ -128,9 +131,14 @@ pub(super) async fn changes(
             .await
             .map_err(unavailable)?;
         let is_known = after == Revision::ABSENT || !raw.messages.is_empty();
+        let mut raw = raw;
+        if !engine.records(bucket).is_given(after.0) {
+            raw.messages.splice(..0, across(engine, bucket, after).await?);
+        }
         let mut page = page_of(raw, after)?;
         if is_known && (page.more && page.through > after || page.through.0 >= asked) {
             stream.saw(page.through.0);
+            engine.records(bucket).gave(page.through.0);
             // Read after the page, so that it says of every deletion that the page lacks.
             page.forgotten = forget::forgotten(engine, bucket).await?;
             return Ok(page);
@@ -143,6 +151,30 @@ pub(super) async fn changes(
     }
 }
 
+/// The beginning of a batch that reaches over a number: one that this process was not given may be
+/// in the middle of it. It was written to another bucket, or is a cursor that was stored.
+async fn across(
+    engine: &Engine,
+    bucket: Bucket,
+    after: Revision,
+) -> Result<Vec<Stored>, ReadError> {
+    let stream = &engine.records(bucket).stream;
+    let mut found = Vec::new();
+    let mut from = after.0.saturating_sub(bounds::BATCH as u64 - 2);
+    while from < after.0 {
+        let raw = engine.api.page(&stream.name, None, from, ACROSS, bounds::PAGE_BYTES).await;
+        let raw = raw.map_err(unavailable)?;
+        let Some(last) = raw.messages.last() else { break };
+        from = last.seq + 1;
+        for stored in raw.messages {
+            if stored.seq < after.0 && stored.content()?.1.revision(stored.seq) > after.0 {
+                found.push(stored);
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The whole batches of a page, at most as many as a page has.
 fn page_of(raw: RawPage, after: Revision) -> Result<Changes, ReadError> {
     let mut page = Changes { through: after, more: raw.more, ..Changes::default() };
@@ -150,11 +182,11 @@ fn page_of(raw: RawPage, after: Revision) -> Result<Changes, ReadError> {
     let mut begin = 0;
     let mut open: Option<u64> = None;
     for stored in raw.messages {
-        if stored.seq <= after.0 {
-            continue;
-        }
         let (content, place) = stored.content()?;
         let revision = place.revision(stored.seq);
+        if revision <= after.0 {
+            continue;
+        }
         if open.is_some_and(|open| open != revision) {
             // The rest of that batch was replaced since.
             page.through = Revision(open.unwrap_or_default());

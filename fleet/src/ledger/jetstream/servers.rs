@@ -32,6 +32,9 @@ const PAYLOAD: u64 = (bounds::VALUE_BYTES + envelope::OVERHEAD + (16 << 10)) as 
 const PAGE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// A replica answers its leader every second.
+const LATELY: Duration = Duration::from_secs(3);
+
 /// Most bytes of one page, and most servers that answer.
 const BYTES: usize = 1 << 20;
 const SERVERS: usize = 1024;
@@ -155,19 +158,16 @@ impl Read {
         self.facts.iter().try_for_each(Facts::judge)
     }
 
-    /// Whether every server that has a replica of a stream, and is not offline, was read. `info` is
-    /// what JetStream says of the stream.
-    pub(super) fn judge_replicas(&self, stream: &str, info: &Value) -> Result<(), ServerError> {
-        for (server, is_offline) in replicas(info) {
+    /// Whether every server that has a replica of a stream was read; false where one was not that takes
+    /// no part at the moment. `info` is what JetStream says of the stream.
+    pub(super) fn judge_replicas(&self, stream: &str, info: &Value) -> Result<bool, ServerError> {
+        let mut all_read = true;
+        for (server, takes_part) in replicas(info) {
             if self.facts.iter().any(|facts| facts.name == server) {
                 continue;
             }
-            if is_offline {
-                tracing::warn!(
-                    server,
-                    stream,
-                    "a server is offline, so that its settings were not read"
-                );
+            if !takes_part {
+                all_read = false;
                 continue;
             }
             let problem = match self.problems.as_slice() {
@@ -176,7 +176,7 @@ impl Read {
             };
             return Err(ServerError::NotRead { server, stream: stream.to_owned(), problem });
         }
-        Ok(())
+        Ok(all_read)
     }
 }
 
@@ -228,14 +228,20 @@ impl Facts {
     }
 }
 
-/// Servers with a replica of a stream, and whether each is offline.
+/// Servers with a replica of a stream, and whether each takes part: the leader got something from it
+/// lately. One that died is current for some seconds more.
 fn replicas(info: &Value) -> Vec<(String, bool)> {
     let cluster = &info["cluster"];
     let mut found = Vec::new();
-    found.extend(cluster["leader"].as_str().map(|leader| (leader.to_owned(), false)));
+    found.extend(cluster["leader"].as_str().map(|leader| (leader.to_owned(), true)));
     for replica in cluster["replicas"].as_array().into_iter().flatten() {
         if let Some(name) = replica["name"].as_str() {
-            found.push((name.to_owned(), replica["offline"].as_bool().unwrap_or(false)));
+            let is_offline = replica["offline"].as_bool().unwrap_or(false);
+            let is_current = replica["current"].as_bool().unwrap_or(false);
+            // Nanoseconds since then; 0 where the leader got nothing from it yet.
+            let active = Duration::from_nanos(replica["active"].as_u64().unwrap_or(0));
+            let is_active = if active.is_zero() { is_current } else { active < LATELY };
+            found.push((name.to_owned(), !is_offline && is_active));
         }
     }
     found
@@ -356,11 +362,26 @@ mod tests {
     }
 
     #[test]
-    fn every_server_with_a_replica_has_to_be_read_unless_it_is_offline() {
+    fn every_server_with_a_replica_that_takes_part_has_to_be_read() {
         let read = page(|_| {});
-        let info = |offline: bool| json!({ "cluster": { "leader": "a", "replicas": [{ "name": "b", "offline": offline }] } });
-        assert_eq!(read.judge_replicas("s", &info(true)), Ok(()));
-        let error = read.judge_replicas("s", &info(false)).unwrap_err().to_string();
-        assert!(error.contains("`b`") && error.contains("monitor="), "{error}");
+        let judge = |replica: Value| {
+            let mut info = json!({ "cluster": { "leader": "a", "replicas": [replica] } });
+            info["cluster"]["replicas"][0]["name"] = "b".into();
+            read.judge_replicas("s", &info)
+        };
+        for silent in [
+            json!({ "current": true, "active": 1, "offline": true }),
+            json!({ "current": true, "active": 4_000_000_000_u64 }),
+            json!({ "current": false, "active": 0 }),
+        ] {
+            assert_eq!(judge(silent), Ok(false));
+        }
+        for takes_part in
+            [json!({ "current": true, "active": 0 }), json!({ "current": false, "active": 9 })]
+        {
+            let error = judge(takes_part).unwrap_err().to_string();
+            assert!(error.contains("`b`") && error.contains("monitor="), "{error}");
+        }
+        assert_eq!(read.judge_replicas("s", &json!({ "cluster": { "leader": "a" } })), Ok(true));
     }
 }

@@ -26,7 +26,7 @@ const NOT_ENABLED: [u64; 3] = [10039, 10076, 10008];
 pub enum StreamError {
     /// A stream is set otherwise.
     #[error(
-        "the stream `{stream}` has `{setting}: {found}` instead of {wanted}, so that it is none of this ledger: name another \
+        "the stream `{stream}` has `{setting}: {found}` instead of {wanted}, which a ledger cannot use: name another \
          prefix in the address (`prefix=`), or correct it with `nats stream edit {stream}`"
     )]
     Settings {
@@ -204,7 +204,7 @@ impl Wanted {
         Ok(())
     }
 
-    /// What JetStream says of the stream, or `None` where there is none.
+    /// What JetStream says of the stream, or `None` where it does not exist.
     pub(super) async fn find(&self, api: &Api) -> Result<Option<Value>, StreamError> {
         match api.info(&self.name).await {
             Ok(info) => Ok(Some(info)),
@@ -234,7 +234,7 @@ impl Wanted {
         Ok(info)
     }
 
-    /// Deletes the stream. That there is none is no error.
+    /// Deletes the stream. One that does not exist is no error.
     pub(super) async fn remove(&self, api: &Api) -> Result<(), StreamError> {
         let subject = format!("STREAM.DELETE.{}", self.name);
         match api.ask("that a stream is deleted", &subject, &Value::Null, MAKE).await {

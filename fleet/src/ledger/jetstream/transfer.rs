@@ -11,8 +11,8 @@
 //! * Revisions and positions go on far above those that the file knows ([`MARGIN`]), and above
 //!   those of the streams that were there. What was written after the backup and got lost has
 //!   smaller ones, which no write expects rightly any more.
-//! * Records get new revisions, and everything before is said to be forgotten, so that every
-//!   follower begins again.
+//! * Records get new revisions, and the bucket says that it forgot everything before, so that
+//!   every follower begins again.
 //! * Entries keep their positions and numbers, so that a cursor that is restored with them reads
 //!   none of them twice and none too few.
 

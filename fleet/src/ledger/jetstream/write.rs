@@ -32,9 +32,9 @@ const LOOKS: usize = 64;
 /// What is under a key.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Sequence of the last message, 0 where there is none.
+    /// Sequence of the last message, 0 where the key has no message.
     seq: u64,
-    /// Revision of the record, 0 where there is none.
+    /// Revision of the record, 0 where the key has no record.
     revision: u64,
 }
 
@@ -79,6 +79,7 @@ pub(super) async fn write(
         match published {
             Ok(seq) => {
                 stream.saw(seq);
+                engine.records(bucket).gave(seq);
                 if let Some(grave) = grave {
                     forget::forget(engine, bucket, grave, deleted).await;
                 }
@@ -187,7 +188,7 @@ fn messages(
     messages.collect()
 }
 
-/// Waits for another try, or says why there is none.
+/// Waits for another try, or says why nothing is tried any more.
 async fn again(
     patience: &mut Patience,
     not_taken: NotTaken,

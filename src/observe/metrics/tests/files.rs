@@ -24,18 +24,7 @@ fn reference() -> String {
          not known is absent. At most 2000 plugins are shown.\n\n\
          | metric | type | labels | what it says | when it looks bad |\n|---|---|---|---|---|\n",
     );
-    for metric in METRICS {
-        let kind = match metric.kind {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
-            Kind::Histogram => "histogram",
-            Kind::Info => "info",
-        };
-        let name = format!("{}{}", metric.family(), metric.suffix());
-        let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-        let cells = [&format!("`{name}`"), kind, &labels.join(", "), metric.help, metric.then];
-        page.extend(["| ", &cells.join(" | "), " |\n"]);
-    }
+    page.extend(METRICS.iter().map(|metric| metric.row()));
     page
 }
 

@@ -2,13 +2,12 @@
 
 use std::io;
 
+use crate::outbound::FetchError;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
 use thiserror::Error;
-
-use super::fetch::FetchError;
 
 /// Largest set that is read, in bytes.
 pub(super) const SET_BYTES: usize = 256 << 10;

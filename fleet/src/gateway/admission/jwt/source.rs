@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
-use super::fetch;
 use super::keys::{Keys, KeysError, SET_BYTES};
 use crate::chain::Chain;
 use crate::lock::lock;
+use crate::outbound::{self, Document, FetchError, Target};
 
 /// How long keys are used before they are read again.
 const FRESH: Duration = Duration::from_secs(600);
@@ -60,7 +60,7 @@ impl Source {
         match &source.place {
             KeySource::File(_) => drop(source.read().await?),
             KeySource::Url { url, .. } => {
-                fetch::check(url).map_err(|error| failed(url, error))?;
+                Target::parse(url).map_err(|error| failed(url, error))?;
             }
         }
         Ok(source)
@@ -119,10 +119,12 @@ impl Source {
             KeySource::File(path) => read_file(path)
                 .await
                 .map_err(|source| KeysError::File { path: path.display().to_string(), source })?,
-            KeySource::Url { url, ca } => fetch::get(url, ca.as_deref(), SET_BYTES)
-                .await
-                .map_err(|error| failed(url, error))?
-                .to_vec(),
+            KeySource::Url { url, ca } => {
+                outbound::get(&Document { url, ca: ca.as_deref(), most: SET_BYTES })
+                    .await
+                    .map_err(|error| failed(url, error))?
+                    .to_vec()
+            }
         };
         let keys = Arc::new(Keys::parse(&json)?);
         let mut state = lock(&self.state);
@@ -138,7 +140,7 @@ async fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(json)
 }
 
-fn failed(url: &str, source: fetch::FetchError) -> KeysError {
+fn failed(url: &str, source: FetchError) -> KeysError {
     KeysError::Fetch { url: url.to_owned(), source }
 }
 

@@ -63,12 +63,7 @@ impl FromStr for Template {
             if claim.is_empty() {
                 return Err(TemplateError::Empty);
             }
-            // A name without a slash is a claim of the first level.
-            let pointer = match claim.starts_with('/') {
-                true => claim.to_owned(),
-                false => format!("/{}", claim.replace('~', "~0")),
-            };
-            pieces.push(Piece::Claim(pointer));
+            pieces.push(Piece::Claim(pointer(claim)));
             rest = after;
         }
         if !pieces.iter().any(|piece| matches!(piece, Piece::Claim(_))) {
@@ -91,11 +86,8 @@ impl Template {
                 }
                 Piece::Claim(pointer) => pointer,
             };
-            let value = match claims.pointer(pointer) {
-                Some(Value::String(text)) => text.clone(),
-                Some(Value::Number(number)) if number.is_u64() => number.to_string(),
-                _ => return Err(FillError::Missing(pointer.clone())),
-            };
+            let value =
+                claimed(claims, pointer).ok_or_else(|| FillError::Missing(pointer.clone()))?;
             // Otherwise the claim could stand for the parts beside it.
             if value.is_empty() || (!is_whole && value.contains('/')) {
                 return Err(FillError::Slash(pointer.clone()));
@@ -103,6 +95,23 @@ impl Template {
             id.push_str(&value);
         }
         Ok(id)
+    }
+}
+
+/// The JSON pointer of a claim: a name without a slash is a claim of the first level.
+pub(super) fn pointer(claim: &str) -> String {
+    match claim.starts_with('/') {
+        true => claim.to_owned(),
+        false => format!("/{}", claim.replace('~', "~0")),
+    }
+}
+
+/// A claim as text, where it is a text or a whole number.
+pub(super) fn claimed(claims: &Value, pointer: &str) -> Option<String> {
+    match claims.pointer(pointer) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Number(number)) if number.is_u64() => Some(number.to_string()),
+        _ => None,
     }
 }
 

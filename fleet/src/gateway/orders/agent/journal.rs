@@ -11,13 +11,24 @@ use tonic::Status;
 
 use super::super::environment::Environment;
 use super::super::removed;
+use super::steps;
 use crate::chain::Chain;
-use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
+use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError, bounds};
+use crate::observe::figures::Figures;
 use crate::records::journal::{JournalRecord, OrderRecord};
 use crate::records::{self, RecordError, Versioned};
 
 /// Most plugins of one journal.
 const PLUGINS: usize = super::super::observed::PLUGINS;
+
+/// Most plugins of one agent whose events have a place of their own in the log. Those of further ones
+/// share one, so that an agent with names without number fills nobody's disk.
+const TOLD: usize = PLUGINS;
+
+/// For how many days a plugin that tells nothing keeps its place: its last entry has left the log.
+const TOLD_DAYS: u64 = bounds::ENTRY_AGE.as_secs() / DAY + 1;
+
+const DAY: u64 = 24 * 60 * 60;
 
 /// How often a write is tried again after somebody else's.
 const TRIES: u32 = 3;
@@ -29,6 +40,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Journal {
     ledger: SharedLedger,
     environment: Arc<dyn Environment>,
+    figures: Arc<Figures>,
     agent: String,
     record: JournalRecord,
     revision: Revision,
@@ -74,6 +86,7 @@ impl Journal {
     pub(super) async fn open(
         ledger: SharedLedger,
         environment: Arc<dyn Environment>,
+        figures: Arc<Figures>,
         agent: &str,
         now: Seconds,
     ) -> Result<Self, OpenError> {
@@ -96,6 +109,7 @@ impl Journal {
             let mut journal = Self {
                 ledger: ledger.clone(),
                 environment: environment.clone(),
+                figures: figures.clone(),
                 agent: agent.to_owned(),
                 record,
                 revision,
@@ -119,6 +133,11 @@ impl Journal {
             environment: self.environment.clone(),
             is_changed: false,
         }
+    }
+
+    /// Whether the events of a plugin have a place of their own in the log.
+    pub(super) fn has_told(&self, plugin: &str) -> bool {
+        self.record.told.contains_key(plugin)
     }
 
     /// The plugin whose newest order this message carries.
@@ -170,11 +189,33 @@ impl Journal {
         if !draft.is_changed {
             return Ok(());
         }
+        let changes = steps::between(&self.agent, &self.record, &draft.record);
+        let saved = self.try_save(&draft).await;
+        match saved {
+            Ok(()) => {
+                for change in changes {
+                    change.log(&self.agent);
+                    self.figures.order(change.step);
+                    if let Some(took) = change.took() {
+                        self.figures.settled(change.step, took);
+                    }
+                }
+            }
+            Err(SaveError::Replaced) => self.figures.session_replaced(),
+            Err(SaveError::Failed) => {}
+        }
+        saved
+    }
+
+    async fn try_save(&mut self, draft: &Draft) -> Result<(), SaveError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let Err(error) = self.write(draft.record.clone()).await else { return Ok(()) };
-            if self.is_written(&draft).await? {
+            if matches!(error, WriteError::Conflict { .. }) {
+                self.figures.journal_conflict();
+            }
+            if self.is_written(draft).await? {
                 return Ok(());
             }
             if tries >= TRIES {
@@ -275,6 +316,20 @@ impl Draft {
         Some(order.clone())
     }
 
+    /// Gives the events of a plugin a place of their own in the log, if there is one; whether anything
+    /// changed.
+    pub(super) fn tells(&mut self, plugin: &str, now: Seconds) -> bool {
+        let today = now.0 / DAY;
+        let told = &mut self.record.told;
+        if !told.contains_key(plugin) && told.len() >= TOLD {
+            told.retain(|_, day| today.saturating_sub(*day) <= TOLD_DAYS);
+            if told.len() >= TOLD {
+                return false;
+            }
+        }
+        told.insert(plugin.to_owned(), today) != Some(today)
+    }
+
     /// Takes in what the agent tells of a plugin; whether anything changed.
     pub(super) fn told(&mut self, plugin: &str, told: &Told<'_>, now: Seconds) -> bool {
         let mut entry = self.entry(plugin);
@@ -285,5 +340,34 @@ impl Draft {
             record.set(&entry);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::orders::environment::Machine;
+
+    #[test]
+    fn so_many_plugins_have_a_place_for_their_events_and_one_that_is_silent_makes_room() {
+        let mut draft = Draft {
+            record: JournalRecord::default(),
+            agent: "a".to_owned(),
+            environment: Arc::new(Machine),
+            is_changed: false,
+        };
+        let day = |number: u64| Seconds(DAY * (20_000 + number));
+        for number in 0..TOLD {
+            assert!(draft.tells(&format!("p{number}"), day(0)));
+        }
+        assert!(!draft.tells("one too many", day(0)));
+        assert_eq!(draft.record.told.len(), TOLD);
+        // It tells something every day, and is written once a day.
+        assert!(!draft.tells("p0", day(0)));
+        assert!(draft.tells("p0", day(TOLD_DAYS)));
+        assert!(!draft.tells("one too many", day(TOLD_DAYS)));
+        assert!(draft.tells("one too many", day(TOLD_DAYS + 1)));
+        let names: Vec<&String> = draft.record.told.keys().collect();
+        assert_eq!(names, ["one too many", "p0"]);
     }
 }

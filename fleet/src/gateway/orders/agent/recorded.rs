@@ -7,6 +7,7 @@ use prost::Message;
 use thiserror::Error;
 
 use crate::chain::Chain;
+use crate::gateway::orders::shared::Shared;
 use crate::ledger::{
     Appended, Bucket, EngineError, Ledger, Log, ReadError, Record, Revision, Write, WriteError,
     bounds,
@@ -15,8 +16,14 @@ use crate::records::agent::AgentRecord;
 use crate::records::event::{EventRecord, subject};
 use crate::records::{self, RecordError, Versioned};
 
-/// How often it is recorded that an agent was seen.
-pub(super) const SEEN: Duration = Duration::from_secs(60);
+/// Most bytes of an event's details that are kept; the rest is cut off.
+pub(super) const DETAIL_BYTES: usize = 64 << 10;
+
+/// How often at most it is recorded that an agent was seen.
+pub(super) const SEEN: Duration = Duration::from_secs(600);
+
+/// Longest time that is added to it, so that agents that connected together do not write together.
+pub(super) const SEEN_SPREAD: Duration = Duration::from_secs(300);
 
 /// How often a change of an agent's record is tried again after somebody else's.
 pub(super) const TRIES: u32 = 3;
@@ -72,13 +79,21 @@ pub(super) async fn take_in(
     }
 }
 
-/// Records that an agent was seen now. Best effort: the next minute comes.
+/// Records that an agent was seen now, and takes it out of the archive. Best effort: the next time
+/// comes.
 pub(super) async fn seen(ledger: &dyn Ledger, agent: &str, now: SystemTime) {
     change(ledger, agent, |record| {
         record.seen = Some(now.into());
+        record.archived = None;
         true
     })
     .await;
+}
+
+/// Whether the record of an agent that connects has to say so at once.
+pub(super) fn is_outdated(record: &AgentRecord, now: SystemTime) -> bool {
+    let is_old = |seen: SystemTime| now.duration_since(seen).is_ok_and(|age| age >= SEEN);
+    record.archived.is_some() || records::time(record.seen).is_none_or(is_old)
 }
 
 /// Changes the record of an agent, if the change says that there is one. Best effort.
@@ -106,43 +121,73 @@ pub(super) async fn change(
     }
 }
 
-/// The last event of a plugin.
+/// Says why an event can never be recorded.
+pub(super) fn refused(agent: &str, id: &str, event: &PluginEventMessage) -> Option<String> {
+    let most = bounds::KEY_BYTES;
+    if id.len() > most {
+        return Some(format!(
+            "the message id has {} bytes, and at most {most} are taken",
+            id.len()
+        ));
+    }
+    let subject = subject(agent, &event.plugin_name).len();
+    (subject > most).then(|| {
+        let name = event.plugin_name.len();
+        format!("the name of the plugin has {name} bytes: with the agent's id, and with what has to be escaped, it takes {subject}, and at most {most} are taken")
+    })
+}
+
+/// Cuts what is kept of an event's details.
+pub(super) fn cut(event: &mut PluginEventMessage) {
+    if let Some(details) = &mut event.event_details {
+        // Text stays text.
+        let whole = |byte: &u8| byte & 0xc0 != 0x80;
+        let end = details.get(DETAIL_BYTES).map_or(details.len(), |next| {
+            let before = details[..DETAIL_BYTES].iter().rposition(whole).unwrap_or(0);
+            if whole(next) { DETAIL_BYTES } else { before }
+        });
+        details.truncate(end);
+    }
+}
+
+/// The last event of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Last {
     pub(super) number: u64,
     pub(super) id: String,
 }
 
-/// Appends an event of an agent after the one that is the last, unless it is that one.
+/// Appends an event to a subject after the one that is the last, unless it is that one.
 ///
 /// # Errors
 /// [`AppendError::Stale`] where another event is the last one.
 pub(super) async fn append(
-    ledger: &dyn Ledger,
-    agent: &str,
+    shared: &Shared,
+    subject: &str,
     last: Last,
     id: &str,
     event: &PluginEventMessage,
-    now: SystemTime,
 ) -> Result<Last, AppendError> {
+    let (ledger, figures) = (&*shared.ledger, &shared.settings.figures);
     if last.id == id {
+        figures.event(false);
         return Ok(last);
     }
-    let subject = subject(agent, &event.plugin_name);
     let record = EventRecord {
         version: EventRecord::VERSION,
-        received: Some(now.into()),
+        received: Some(shared.now().into()),
         event: event.encode_to_vec(),
     };
     let value: bytes::Bytes = record.encode_to_vec().into();
     for _ in 0..TRIES {
-        match ledger.append(Log::Events, &subject, last.number, id, value.clone()).await {
-            Ok(Appended::New(number) | Appended::Already(number)) => {
+        match ledger.append(Log::Events, subject, last.number, id, value.clone()).await {
+            Ok(appended @ (Appended::New(number) | Appended::Already(number))) => {
+                figures.event(matches!(appended, Appended::New(_)));
                 return Ok(Last { number, id: id.to_owned() });
             }
             Err(WriteError::Conflict { .. }) => return Err(AppendError::Stale),
             Err(error @ WriteError::Ambiguous(_)) => {
-                tracing::debug!(agent, error = %Chain(&error), "an event is appended again");
+                tracing::debug!(subject, error = %Chain(&error), "an event is appended again");
             }
             Err(error) => return Err(AppendError::Failed(Box::new(error))),
         }
@@ -150,17 +195,15 @@ pub(super) async fn append(
     Err(AppendError::Failed("it is not known whether the log took it".into()))
 }
 
-/// Whether an event is among those that the log keeps of a plugin.
+/// Whether an event is among those that the log keeps of a subject.
 pub(super) async fn is_there(
     ledger: &dyn Ledger,
-    agent: &str,
-    plugin: &str,
+    subject: &str,
     id: &str,
 ) -> Result<bool, AppendError> {
-    let subject = subject(agent, plugin);
     let mut after = 0;
     loop {
-        let page = ledger.read(Log::Events, &subject, after, bounds::PAGE).await;
+        let page = ledger.read(Log::Events, subject, after, bounds::PAGE).await;
         let page = page.map_err(|error| AppendError::Failed(Box::new(error)))?;
         if page.iter().any(|entry| entry.id == id && entry.subject == subject) {
             return Ok(true);
@@ -170,16 +213,8 @@ pub(super) async fn is_there(
     }
 }
 
-/// The last event of a plugin, as it is read.
-pub(super) async fn last(
-    ledger: &dyn Ledger,
-    agent: &str,
-    plugin: &str,
-) -> Result<Last, AppendError> {
-    last_of(ledger, &subject(agent, plugin)).await
-}
-
-async fn last_of(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError> {
+/// The last event of a subject, as it is read.
+pub(super) async fn last(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError> {
     let last = ledger.last(Log::Events, subject).await;
     let last = last.map_err(|error| AppendError::Failed(Box::new(error)))?;
     let last = last.map(|entry| Last { number: entry.number, id: entry.id });
@@ -188,4 +223,44 @@ async fn last_of(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError
 
 fn decode(agent: &str, found: &Record) -> Result<AgentRecord, LoadError> {
     records::decode(agent, &found.value).map_err(LoadError::Record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: String, details: Vec<u8>) -> PluginEventMessage {
+        PluginEventMessage {
+            plugin_name: name,
+            event_details: Some(details),
+            ..PluginEventMessage::default()
+        }
+    }
+
+    #[test]
+    fn details_are_cut_where_a_character_begins() {
+        let kept = |text: &str| {
+            let mut event = event("p".to_owned(), text.as_bytes().to_vec());
+            cut(&mut event);
+            String::from_utf8(event.event_details.expect("details")).expect("text").len()
+        };
+        assert_eq!(kept("short"), 5);
+        assert_eq!(kept(&"x".repeat(DETAIL_BYTES)), DETAIL_BYTES);
+        assert_eq!(kept(&"x".repeat(DETAIL_BYTES + 1)), DETAIL_BYTES);
+        assert_eq!(kept(&"ä".repeat(DETAIL_BYTES)), DETAIL_BYTES);
+        assert_eq!(kept(&format!("x{}", "ä".repeat(DETAIL_BYTES))), DETAIL_BYTES - 1);
+        let mut binary = event("p".to_owned(), vec![0x80; DETAIL_BYTES + 9]);
+        cut(&mut binary);
+        assert!(binary.event_details.expect("details").len() <= DETAIL_BYTES);
+    }
+
+    #[test]
+    fn what_no_key_has_room_for_is_refused_by_name() {
+        let most = bounds::KEY_BYTES;
+        assert_eq!(refused("a", &"i".repeat(most), &event("p".to_owned(), Vec::new())), None);
+        let long = refused("a", &"i".repeat(most + 1), &event("p".to_owned(), Vec::new()));
+        assert!(long.expect("a reason").contains("message id has 513 bytes"));
+        let long = refused("a", "i", &event("p".repeat(most), Vec::new()));
+        assert!(long.expect("a reason").contains("name of the plugin has 512 bytes"));
+    }
 }

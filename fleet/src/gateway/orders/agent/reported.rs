@@ -15,9 +15,6 @@ use crate::ledger::{Bucket, Ledger, Revision, Write};
 use crate::records::Versioned;
 use crate::records::report::{ReportRecord, ReportedHold, ReportedPlugin};
 
-/// Most labels that an agent may claim.
-const LABELS: usize = 64;
-
 /// Longest key or value of such a label, in bytes.
 const LABEL_BYTES: usize = 256;
 
@@ -105,7 +102,7 @@ pub(super) async fn claimed(
     let labels =
         report.labels.iter().filter(|(key, value)| fits(key) && value.len() <= LABEL_BYTES);
     let own: std::collections::BTreeMap<_, _> =
-        labels.take(LABELS).map(|(key, value)| (key.clone(), value.clone())).collect();
+        labels.map(|(key, value)| (key.clone(), value.clone())).collect();
     recorded::change(ledger, agent, |record| {
         let differs = record.own_labels != own;
         record.own_labels.clone_from(&own);
@@ -123,5 +120,25 @@ pub(super) async fn claimed(
         }
         Ok(None) => {}
         Err(error) => tracing::warn!(agent, error = %Chain(&error), "a boot was not recorded"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::MemoryLedger;
+
+    #[tokio::test]
+    async fn labels_that_no_selector_needs_are_not_kept() {
+        let ledger = MemoryLedger::new();
+        let now = SystemTime::UNIX_EPOCH;
+        recorded::take_in(&ledger, "a", now).await.expect("a record");
+        let long = "x".repeat(LABEL_BYTES + 1);
+        let labels = [("zone", "a"), ("", "empty"), (long.as_str(), "key"), ("value", &long)];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let report = AgentReport { labels, ..AgentReport::default() };
+        claimed(&ledger, "a", &report, now).await;
+        let record = recorded::load(&ledger, "a").await.expect("it is read").expect("a record");
+        assert_eq!(record.own_labels.keys().collect::<Vec<_>>(), ["zone"]);
     }
 }

@@ -52,6 +52,12 @@ pub(super) fn carry_out(
     }
 }
 
+/// The newest order of a plugin, if it is recorded and nothing is known of it.
+pub(super) fn again(journal: &Draft, plugin: &str) -> Option<Sending> {
+    let record = journal.order(plugin)?;
+    journal.is_unanswered(plugin, &record.message_id).then(|| sending(plugin, record.clone()))
+}
+
 fn sending(plugin: &str, record: OrderRecord) -> Sending {
     Sending {
         plugin: plugin.to_owned(),

@@ -1,12 +1,15 @@
-//! A way to the ledger that can be cut.
+//! A way to the ledger that can be cut, and that the laws watch.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use super::laws::Laws;
+use crate::gateway::orders::removed::{self, Guard};
 use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
     Write, WriteError,
@@ -16,8 +19,26 @@ use crate::ledger::{
 /// receivers in an order that no seed decides.
 pub(super) struct CutLedger {
     inner: MemoryLedger,
-    is_cut: AtomicBool,
+    laws: Arc<Laws>,
+    cut: AtomicU8,
+    /// How long the answer to a write of a journal takes beyond the ledger's own time, in
+    /// milliseconds.
+    slow: AtomicU64,
+    /// Ids of entries that were made unlike each other.
+    appended: AtomicU64,
     quiet: watch::Sender<u64>,
+}
+
+/// What a gateway does not reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Cut {
+    /// It reaches everything.
+    Nothing,
+    /// Its view grows old, and journals are written as ever: they are in another place.
+    Configuration,
+    /// It reaches nothing.
+    Everything,
 }
 
 /// How long it takes to find out that the ledger cannot be reached.
@@ -26,41 +47,71 @@ const TRIED: Duration = Duration::from_millis(300);
 // === impl CutLedger ===
 
 impl CutLedger {
-    pub(super) fn new(inner: MemoryLedger) -> Self {
-        Self { inner, is_cut: AtomicBool::new(false), quiet: watch::Sender::new(0) }
+    pub(super) fn new(inner: MemoryLedger, laws: Arc<Laws>) -> Self {
+        let (cut, quiet) = (AtomicU8::new(Cut::Nothing as u8), watch::Sender::new(0));
+        let (slow, appended) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { inner, laws, cut, slow, appended, quiet }
     }
 
-    pub(super) fn cut(&self, is_cut: bool) {
-        self.is_cut.store(is_cut, Ordering::Relaxed);
+    /// How long the answers to writes of journals take from now on, beyond the ledger's own time.
+    pub(super) fn slow_down(&self, by: Duration) {
+        self.slow.store(u64::try_from(by.as_millis()).unwrap_or(0), Ordering::Relaxed);
     }
 
-    async fn reach(&self) -> Result<(), &'static str> {
-        if !self.is_cut.load(Ordering::Relaxed) {
+    pub(super) fn cut(&self, cut: Cut) {
+        self.cut.store(cut as u8, Ordering::Relaxed);
+    }
+
+    async fn reach(&self, bucket: Option<Bucket>) -> Result<(), &'static str> {
+        let cut = self.cut.load(Ordering::Relaxed);
+        let is_reached = cut == Cut::Nothing as u8
+            || (cut == Cut::Configuration as u8 && bucket != Some(Bucket::Configuration));
+        if is_reached {
             return Ok(());
         }
         tokio::time::sleep(TRIED).await;
         Err("the ledger cannot be reached")
     }
 
-    async fn readable(&self) -> Result<(), ReadError> {
-        self.reach().await.map_err(|error| ReadError::Unavailable(error.into()))
+    async fn readable(&self, bucket: Option<Bucket>) -> Result<(), ReadError> {
+        self.reach(bucket).await.map_err(|error| ReadError::Unavailable(error.into()))
     }
 
-    async fn writable(&self) -> Result<(), WriteError> {
-        self.reach().await.map_err(|error| WriteError::Refused(error.into()))
+    async fn writable(&self, bucket: Option<Bucket>) -> Result<(), WriteError> {
+        self.reach(bucket).await.map_err(|error| WriteError::Refused(error.into()))
     }
 }
 
 #[async_trait]
 impl Ledger for CutLedger {
     async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Record>, ReadError> {
-        self.readable().await?;
-        self.inner.get(bucket, key).await
+        self.readable(Some(bucket)).await?;
+        let found = self.inner.get(bucket, key).await;
+        if bucket == Bucket::Journal {
+            self.laws.look_at_journal(key);
+        }
+        found
     }
 
     async fn write(&self, bucket: Bucket, batch: Vec<Write>) -> Result<Revision, WriteError> {
-        self.writable().await?;
-        self.inner.write(bucket, batch).await
+        let journals: Vec<String> = if bucket == Bucket::Journal {
+            batch.iter().map(|write| write.key.clone()).collect()
+        } else {
+            Vec::new()
+        };
+        for write in batch.iter().filter(|_| !journals.is_empty()) {
+            self.laws.recording(&write.key, write.value.as_deref().unwrap_or_default());
+        }
+        self.writable(Some(bucket)).await?;
+        let written = self.inner.write(bucket, batch).await;
+        for agent in &journals {
+            self.laws.look_at_journal(agent);
+        }
+        let slow = self.slow.load(Ordering::Relaxed);
+        if slow > 0 && !journals.is_empty() {
+            tokio::time::sleep(Duration::from_millis(slow)).await;
+        }
+        written
     }
 
     async fn scan(
@@ -70,7 +121,7 @@ impl Ledger for CutLedger {
         next: Option<&str>,
         limit: usize,
     ) -> Result<Page, ReadError> {
-        self.readable().await?;
+        self.readable(Some(bucket)).await?;
         self.inner.scan(bucket, prefix, next, limit).await
     }
 
@@ -80,7 +131,7 @@ impl Ledger for CutLedger {
         after: Revision,
         at_least: Revision,
     ) -> Result<Changes, ReadError> {
-        self.readable().await?;
+        self.readable(Some(bucket)).await?;
         self.inner.changes(bucket, after, at_least).await
     }
 
@@ -92,12 +143,19 @@ impl Ledger for CutLedger {
         id: &str,
         value: Bytes,
     ) -> Result<Appended, WriteError> {
-        self.writable().await?;
-        self.inner.append(log, subject, last, id, value).await
+        self.writable(None).await?;
+        if removed::is(Guard::SameId) {
+            // No two entries have the same id, so that none is recognised.
+            let id = format!("{id}#{}", self.appended.fetch_add(1, Ordering::Relaxed));
+            return self.inner.append(log, subject, last, &id, value).await;
+        }
+        let appended = self.inner.append(log, subject, last, id, value).await;
+        self.laws.trace(|| format!("{subject}: {id} after {last}: {appended:?}"));
+        appended
     }
 
     async fn last(&self, log: Log, subject: &str) -> Result<Option<Entry>, ReadError> {
-        self.readable().await?;
+        self.readable(None).await?;
         self.inner.last(log, subject).await
     }
 
@@ -108,7 +166,7 @@ impl Ledger for CutLedger {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Entry>, ReadError> {
-        self.readable().await?;
+        self.readable(None).await?;
         self.inner.read(log, prefix, after, limit).await
     }
 

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    ConfigurePlugin, Manifest, Plugin,
+};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{
     ANY_ARCHITECTURE, Archive, Assignment, Hold, Plugins, Release, ReleaseName, Target, View,
 };
 use prost::Message;
-use tokio::time::Instant;
 
-use super::world::{Configured, World};
+use super::world::World;
 use crate::ledger::{Bucket, Ledger, Revision, Write};
-use crate::lock::lock;
 use crate::records::configuration::{AssignmentRecord, HoldRecord, ReleaseRecord, release_key};
 
 pub(super) const PLUGINS: [&str; 2] = ["p", "q"];
@@ -20,13 +21,20 @@ const REVISIONS: [&str; 3] = ["1", "2", "3"];
 
 pub(super) async fn work(world: Arc<World>) {
     let mut view = View::default();
-    remember(&world, &view);
+    world.laws.configures(&view);
+    let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+    let template = ConfigurePlugin {
+        plugin: Some(Plugin { entry_point: "bin/plugin".to_owned(), ..Plugin::default() }),
+        // What processes use is not looked at.
+        manifest: Some(Manifest { metrics_interval: seconds(300), ..Manifest::default() }),
+        ..ConfigurePlugin::default()
+    };
     for plugin in PLUGINS {
         for revision in REVISIONS {
             let name = ReleaseName { plugin: plugin.to_owned(), revision: revision.to_owned() };
             let archive = Archive { digest: "ab".repeat(32), url: String::new() };
             let archives = [(ANY_ARCHITECTURE.to_owned(), archive)].into();
-            let release = Release { archives, order: Vec::new() };
+            let release = Release { archives, order: template.encode_to_vec() };
             let key = release_key(&name);
             let value = ReleaseRecord::of(&name, &release).encode_to_vec();
             view.releases.insert(name, release);
@@ -64,6 +72,10 @@ async fn change(world: &World, view: &mut View) {
     }
     let plugin = PLUGINS[pick(PLUGINS.len())];
     let name = format!("of-{plugin}");
+    if pick(7) == 0 && view.assignments.remove(&name).is_some() {
+        // What was ordered and has not left must not leave any more.
+        return put(world, &format!("assignment/{name}"), None, view).await;
+    }
     let target = match pick(REVISIONS.len() + 1) {
         0 => Target::Absent,
         at => Target::Revision(REVISIONS[at - 1].to_owned()),
@@ -84,7 +96,7 @@ async fn change(world: &World, view: &mut View) {
 /// Writes until it is certain that it is written.
 async fn put(world: &World, key: &str, value: Option<Vec<u8>>, view: &View) {
     world.trace(|| format!("the operator writes {key}"));
-    remember(world, view);
+    world.laws.configures(view);
     let value = value.map(bytes::Bytes::from);
     loop {
         let found = world.ledger.get(Bucket::Configuration, key).await;
@@ -97,15 +109,5 @@ async fn put(world: &World, key: &str, value: Option<Vec<u8>>, view: &View) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Only now it is certain that the configuration before does not count any more.
-    let mut history = lock(&world.history);
-    let now = Instant::now();
-    let newest = history.len().saturating_sub(1);
-    for configured in &mut history[..newest] {
-        configured.until.get_or_insert(now);
-    }
-}
-
-fn remember(world: &World, view: &View) {
-    lock(&world.history).push(Configured { view: view.clone(), until: None });
+    world.laws.configured();
 }

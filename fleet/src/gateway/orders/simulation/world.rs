@@ -1,83 +1,68 @@
-//! What the tasks of one run share: the ledger, the gateways, chance, and what broke.
+//! What the tasks of one run share: the ledger, the gateways, chance, and the laws.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use guest_fleet_core::desired::Agent;
-use guest_fleet_core::desired::decide;
 use guest_fleet_core::time::{Seconds, UtcOnly};
-use guest_fleet_core::view::{Target, View};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::cut::CutLedger;
-use crate::gateway::orders::{AGE_MAX, Environment, OrderSettings, Orders, UnknownAgents};
-use crate::ledger::{Faults, MemoryLedger};
+use super::laws::Laws;
+use super::trace::trace;
+use crate::gateway::orders::{Environment, OrderSettings, Orders, UnknownAgents};
+use crate::ledger::{Bucket, Faults, MemoryLedger};
 use crate::lock::lock;
 
 /// What time it is when a run begins.
 const WALL: u64 = 1_700_000_000;
 
 pub(super) const GATEWAYS: usize = 2;
+
+/// The agents: the first is as public ones are, the others are ours.
+pub(super) const AGENTS: [&str; 3] = ["a-0", "a-1", "a-2"];
+
 /// Everything that the tasks of a run share.
 pub(super) struct World {
     pub(super) ledger: MemoryLedger,
+    pub(super) laws: Arc<Laws>,
     pub(super) gateways: Mutex<Vec<Gateway>>,
-    pub(super) chance: Mutex<StdRng>,
-    /// What was configured, with the time until which it may have counted.
-    pub(super) history: Mutex<Vec<Configured>>,
-    pub(super) is_calm: Mutex<bool>,
-    /// When the newest session of each agent had fenced the one before, and its stream.
-    fenced: Mutex<BTreeMap<String, (u64, Instant)>>,
-    broken: Mutex<Option<String>>,
+    chance: Mutex<StdRng>,
+    is_calm: AtomicBool,
+    /// How far the clocks of gateways were set back, in seconds.
+    set_back: AtomicU64,
     ids: AtomicU64,
     streams: AtomicU64,
     begun: Instant,
 }
 
-/// A gateway, and its way to the ledger.
+/// A process of the fleet: a gateway, and its way to the ledger. What else a process does, such as
+/// folding the index, belongs here and dies with it.
 #[derive(Clone)]
 pub(super) struct Gateway {
     pub(super) orders: Arc<Orders>,
     pub(super) ledger: Arc<CutLedger>,
-}
-
-/// A view, until it certainly was not the newest any more.
-#[derive(Clone, Debug)]
-pub(super) struct Configured {
-    pub(super) view: View,
-    pub(super) until: Option<Instant>,
+    /// Its process was killed.
+    pub(super) dead: CancellationToken,
 }
 
 struct SimEnvironment(Arc<World>);
-
-thread_local! {
-    static TRACE: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
-}
-
-/// What happens in a run, for comparing two.
-pub(super) fn traced<T>(run: impl FnOnce() -> T) -> Vec<String> {
-    TRACE.set(Some(Vec::new()));
-    run();
-    TRACE.take().unwrap_or_default()
-}
 
 // === impl World ===
 
 impl World {
     pub(super) fn new(seed: u64, faults: Faults) -> Arc<Self> {
+        let ledger = MemoryLedger::with_faults(seed, faults);
         let world = Arc::new(Self {
-            ledger: MemoryLedger::with_faults(seed, faults),
+            laws: Arc::new(Laws::new(ledger.clone())),
+            ledger,
             gateways: Mutex::default(),
             chance: Mutex::new(StdRng::seed_from_u64(seed)),
-            history: Mutex::default(),
-            is_calm: Mutex::new(false),
-            fenced: Mutex::default(),
-            broken: Mutex::new(None),
+            is_calm: AtomicBool::new(false),
+            set_back: AtomicU64::new(0),
             ids: AtomicU64::new(0),
             streams: AtomicU64::new(0),
             begun: Instant::now(),
@@ -89,112 +74,106 @@ impl World {
         world
     }
 
-    /// The first law that was broken.
-    pub(super) fn broken(&self) -> Option<String> {
-        lock(&self.broken).clone()
-    }
-
     pub(super) fn gateway(self: &Arc<Self>) -> Gateway {
         let settings = OrderSettings {
             artifacts: Some("https://fleet".to_owned()),
             environment: Arc::new(SimEnvironment(self.clone())),
             zones: Arc::new(UtcOnly),
             unknown_agents: UnknownAgents::TakenIn,
+            ..OrderSettings::default()
         };
-        let ledger = Arc::new(CutLedger::new(self.ledger.clone()));
+        let ledger = Arc::new(CutLedger::new(self.ledger.clone(), self.laws.clone()));
         let orders = Orders::new(ledger.clone(), settings);
         tokio::spawn(orders.clone().run());
-        Gateway { orders, ledger }
+        Gateway { orders, ledger, dead: CancellationToken::new() }
     }
 
-    /// Whether a gateway is one that lives.
-    pub(super) fn lives(&self, orders: &Arc<Orders>) -> bool {
-        lock(&self.gateways).iter().any(|gateway| Arc::ptr_eq(&gateway.orders, orders))
+    /// Kills a gateway, and starts another one in its place.
+    pub(super) fn replace(self: &Arc<Self>, at: usize) {
+        let fresh = self.gateway();
+        let dead = std::mem::replace(&mut lock(&self.gateways)[at], fresh);
+        self.trace(|| format!("gateway {at} dies"));
+        dead.kill();
+    }
+
+    /// Kills a gateway. Nobody comes in its place yet, and it takes nobody any more.
+    pub(super) fn stop(&self, at: usize) {
+        self.trace(|| format!("gateway {at} dies"));
+        lock(&self.gateways)[at].kill();
+    }
+
+    /// Whether no agent has a journal in the ledger.
+    pub(super) fn journals_are_gone(&self) -> bool {
+        AGENTS.iter().all(|agent| self.ledger.peek(Bucket::Journal, agent).is_none())
+    }
+
+    /// Any of the gateways.
+    pub(super) fn any_gateway(&self) -> (usize, Gateway) {
+        let at = usize::try_from(self.below(GATEWAYS as u64)).unwrap_or(0);
+        (at, lock(&self.gateways)[at].clone())
     }
 
     pub(super) fn below(&self, bound: u64) -> u64 {
-        lock(&self.chance).random_range(0..bound)
+        lock(&self.chance).random_range(0..bound.max(1))
+    }
+
+    /// Once in so many times, and never in calm.
+    pub(super) fn one_in(&self, times: u64) -> bool {
+        !self.is_calm() && self.below(times) == 0
     }
 
     /// A random time below a bound.
     pub(super) fn time(&self, bound: Duration) -> Duration {
-        Duration::from_millis(self.below(u64::try_from(bound.as_millis()).unwrap_or(1).max(1)))
+        Duration::from_millis(self.below(u64::try_from(bound.as_millis()).unwrap_or(1)))
+    }
+
+    /// The same, and none in calm.
+    pub(super) fn delay(&self, bound: Duration) -> Duration {
+        if self.is_calm() { Duration::ZERO } else { self.time(bound) }
     }
 
     pub(super) fn is_calm(&self) -> bool {
-        *lock(&self.is_calm)
+        self.is_calm.load(Ordering::Relaxed)
+    }
+
+    /// From now on nothing goes wrong.
+    pub(super) fn calm_down(&self) {
+        self.ledger.set_faults(Faults::default());
+        self.is_calm.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets the clocks of all gateways back.
+    pub(super) fn set_back(&self, by: Duration) {
+        self.set_back.fetch_add(by.as_secs(), Ordering::Relaxed);
     }
 
     pub(super) fn id(&self) -> String {
         format!("id-{}", self.ids.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// The number of a new stream, the first of which is 1.
     pub(super) fn stream(&self) -> u64 {
-        self.streams.fetch_add(1, Ordering::Relaxed)
+        1 + self.streams.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
-        TRACE.with_borrow_mut(|trace| {
-            if let Some(trace) = trace {
-                trace.push(format!("{:?} {}", self.begun.elapsed(), what()));
-            }
-        });
-    }
-
-    pub(super) fn breaks(&self, law: String) {
-        lock(&self.broken).get_or_insert(law);
-    }
-
-    /// A session of an agent is there, and the one before is fenced.
-    pub(super) fn fenced(&self, agent: &str, stream: u64) {
-        lock(&self.fenced).insert(agent.to_owned(), (stream, Instant::now()));
-    }
-
-    /// A session hands over an order of this generation, which is the second at which it was made.
-    pub(super) fn gives(&self, agent: &str, stream: u64, generation: u64) {
-        // Orders of one second count up from it.
-        const SAME_SECOND: u64 = 5;
-        let Some((newest, at)) = lock(&self.fenced).get(agent).copied() else { return };
-        let fenced = WALL + (at - self.begun).as_secs() + SAME_SECOND;
-        if newest > stream && generation > fenced {
-            self.breaks(format!("{agent} was given a new order by a session that was replaced"));
-        }
-    }
-
-    /// An order was handed to the transport.
-    pub(super) fn handed_over(&self, agent: &str, plugin: &str, target: &Target) {
-        self.trace(|| format!("{agent} {plugin} {target:?} leaves"));
-        let now = Instant::now();
-        let agent = agent_of(agent);
-        let oldest = now.checked_sub(AGE_MAX).unwrap_or(self.begun);
-        let wanted = lock(&self.history).iter().any(|configured| {
-            configured.until.is_none_or(|until| until >= oldest)
-                && wants(&configured.view, &agent, plugin).as_ref() == Some(target)
-        });
-        if !wanted {
-            self.breaks(format!(
-                "{:?}: {} was ordered {plugin} {target:?}, which nothing wants",
-                self.begun.elapsed(),
-                agent.id
-            ));
-        }
+        trace(self.begun, what);
     }
 }
 
-/// An agent as decisions see it in a run.
-pub(super) fn agent_of(id: &str) -> Agent {
-    Agent { id: id.to_owned(), architecture: "amd64".to_owned(), ..Agent::default() }
-}
+// === impl Gateway ===
 
-/// What a view lets an agent have of a plugin now.
-pub(super) fn wants(view: &View, agent: &Agent, plugin: &str) -> Option<Target> {
-    let decision = decide(view, agent, plugin, Seconds(0), &UtcOnly)?;
-    decision.permission.is_go().then_some(decision.target)
+impl Gateway {
+    pub(super) fn kill(&self) {
+        self.dead.cancel();
+        self.orders.stop();
+    }
 }
 
 impl Environment for SimEnvironment {
     fn wall(&self) -> Seconds {
-        Seconds(WALL + self.0.begun.elapsed().as_secs())
+        let set_back = self.0.set_back.load(Ordering::Relaxed);
+        Seconds(WALL + self.0.begun.elapsed().as_secs() - set_back)
     }
 
     fn since_boot(&self) -> Duration {

@@ -6,12 +6,12 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit as WireUnit;
 
-use super::catalogue::{Kind, Metric, Unit};
 use super::figures::{Sink, Value, Values};
 use super::labels::{Labels, encode};
+use super::metric::{Kind, Metric, Unit};
 
 /// Writes figures in OpenMetrics' text format.
-pub(super) struct OpenMetrics<'a>(pub(super) DescriptorEncoder<'a>);
+pub struct OpenMetrics<'a>(pub DescriptorEncoder<'a>);
 
 // === impl OpenMetrics ===
 

@@ -19,10 +19,11 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::text::is_plumbing;
+use crate::text_fields::is_plumbing;
 
 /// Formats events as JSON.
-pub(super) struct JsonLines;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JsonLines;
 
 impl<S> FormatEvent<S, JsonFields> for JsonLines
 where
@@ -49,14 +50,15 @@ where
 }
 
 /// The fields of an event, of which its message is one.
-pub(super) fn own_fields(event: &Event<'_>) -> Map<String, Value> {
+#[must_use]
+pub fn own_fields(event: &Event<'_>) -> Map<String, Value> {
     let mut fields = Map::new();
     event.record(&mut Fields(&mut fields));
     fields
 }
 
 /// Adds the fields of the spans around an event, and the name of the inner one.
-pub(super) fn inherit<S>(context: &FmtContext<'_, S, JsonFields>, line: &mut Map<String, Value>)
+pub fn inherit<S>(context: &FmtContext<'_, S, JsonFields>, line: &mut Map<String, Value>)
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {

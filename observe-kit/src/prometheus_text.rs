@@ -10,9 +10,9 @@ use std::fmt;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::catalogue::{Kind, Metric};
 use super::figures::{Sink, Value, Values};
 use super::labels::{Labels, encode};
+use super::metric::{Kind, Metric};
 
 /// Writes figures in the text format 0.0.4.
 pub(super) struct PrometheusText<'a>(pub(super) DescriptorEncoder<'a>);

@@ -9,12 +9,14 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultVisitor, Writer};
 
 /// Whether a field is for exporters alone.
-pub(super) fn is_plumbing(name: &str) -> bool {
+#[must_use]
+pub fn is_plumbing(name: &str) -> bool {
     name.starts_with("otel.")
 }
 
 /// Formats fields as the default does, without those for exporters.
-pub(super) struct TextFields;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TextFields;
 
 impl<'w> FormatFields<'w> for TextFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {

@@ -1,0 +1,70 @@
+//! `gateways`, `agent archive` and `agent unarchive`.
+
+use insta::assert_snapshot;
+use prost::Message;
+use prost_types::Timestamp;
+
+use super::super::failure::Exit;
+use super::agents::fleet;
+use super::{FakeLedger, now, ran};
+use crate::ledger::Bucket;
+use crate::records::gateway::GatewayRecord;
+
+fn ago(seconds: i64) -> Option<Timestamp> {
+    Some(Timestamp { seconds: now().as_second() - seconds, nanos: 0 })
+}
+
+#[test]
+fn gateways_are_listed_with_the_age_of_their_heartbeats() {
+    let ledger = FakeLedger::default();
+    let nothing = ran(&ledger, &["gateways"]);
+    assert_eq!((nothing.exit, nothing.out.as_str()), (Exit::Done, ""));
+    assert!(nothing.err.contains("guest-fleet serve"), "{}", nothing.err);
+    let base = GatewayRecord {
+        version: 1,
+        host: "gw-1".to_owned(),
+        pid: 7,
+        since: ago(3600),
+        agents: 20_000,
+        beat: ago(2),
+        program: "0.1.0".to_owned(),
+        is_draining: false,
+    };
+    let put = |id: &str, record: GatewayRecord| {
+        ledger.put(Bucket::Configuration, &format!("gateway/{id}"), record.encode_to_vec());
+    };
+    put("a", base.clone());
+    put("b", GatewayRecord { is_draining: true, agents: 12, ..base.clone() });
+    put("c", GatewayRecord { beat: ago(900), host: "gw-\u{1b}[31m2".to_owned(), ..base.clone() });
+    put("d", GatewayRecord { beat: None, program: String::new(), ..base });
+    ledger.put(Bucket::Configuration, "gateway/e", vec![0xff]);
+    assert_snapshot!(ran(&ledger, &["gateways"]).out);
+    let json = ran(&ledger, &["gateways", "--json"]).out;
+    assert!(json.contains("\"state\": \"draining\"") && json.contains("\"beat_age_seconds\": 900"));
+}
+
+#[test]
+fn an_operator_archives_an_agent_and_takes_it_out_again_and_both_are_audited() {
+    let ledger = fleet();
+    let listed = |words: &[&str]| {
+        let out = ran(&ledger, words).out;
+        out.lines().skip(1).filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+    };
+    let all: Vec<String> = listed(&["agents"]);
+    assert_eq!(all, ["a-1", "a-2", "a-3"]);
+    let done = ran(&ledger, &["agent", "archive", "a-2", "--reason", "scrapped"]);
+    assert_eq!(done.exit, Exit::Done, "{}", done.err);
+    assert!(done.out.contains("archived"), "{}", done.out);
+    assert_eq!(listed(&["agents"]) as Vec<String>, ["a-1", "a-3"]);
+    assert_eq!(listed(&["agents", "--archived"]) as Vec<String>, ["a-1", "a-2", "a-3", "a-4"]);
+    // Once more changes nothing.
+    assert_eq!(ran(&ledger, &["agent", "archive", "a-2", "--json"]).exit, Exit::Done);
+    assert_eq!(ran(&ledger, &["agent", "unarchive", "a-2"]).exit, Exit::Done);
+    assert_eq!(ran(&ledger, &["agent", "unarchive", "a-2", "--json"]).exit, Exit::Done);
+    assert_eq!(listed(&["agents"]) as Vec<String>, ["a-1", "a-2", "a-3"]);
+    let audit = ran(&ledger, &["audit"]).out;
+    let count = |what: &str| audit.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((count("agent archive"), count("agent unarchive")), (1, 1), "{audit}");
+    let unknown = ran(&ledger, &["agent", "archive", "nobody"]);
+    assert!(unknown.exit != Exit::Done && unknown.err.contains("nobody"), "{}", unknown.err);
+}

@@ -1,0 +1,77 @@
+//! Every guard is needed: without it a law does not hold any more.
+
+use super::run;
+use crate::gateway::orders::removed::{self, Guard};
+
+/// Seeds within which a missing guard is noticed.
+const SEEDS: u64 = 400;
+
+#[track_caller]
+fn notices(guard: Guard, law: &str) {
+    removed::remove(Some(guard));
+    let broken = (0..SEEDS).find_map(|seed| Some((seed, run(seed).err()?)));
+    removed::remove(None);
+    let (seed, broken) = broken.unwrap_or_else(|| panic!("nothing happens without {guard:?}"));
+    println!("without {guard:?}, seed {seed}: {broken}");
+    assert!(broken.to_string().contains(law), "without {guard:?}, seed {seed}: {broken}");
+}
+
+#[test]
+fn an_order_that_is_recorded_on_an_old_view_is_noticed() {
+    notices(Guard::ViewAgeBeforeJournal, "was recorded, and no view");
+}
+
+#[test]
+fn an_order_that_is_queued_on_a_view_that_grew_old_is_noticed() {
+    notices(Guard::ViewAgeAfterJournal, "was queued, and no view");
+}
+
+#[test]
+fn an_order_that_leaves_on_an_old_view_is_noticed() {
+    notices(Guard::ViewAgeAtHandOver, "was sent, and no view");
+}
+
+#[test]
+fn a_replaced_session_that_goes_on_is_noticed() {
+    notices(Guard::Fence, "a session that was replaced");
+}
+
+#[test]
+fn an_order_that_is_sent_again_when_it_is_not_wanted_any_more_is_noticed() {
+    notices(Guard::Supersede, "no view");
+}
+
+#[test]
+fn an_order_that_leaves_before_it_is_recorded_is_noticed() {
+    notices(Guard::JournalFirst, "which is in no journal");
+}
+
+#[test]
+fn an_event_that_is_acknowledged_and_not_recorded_is_noticed() {
+    notices(Guard::EventRecorded, "and the log has");
+}
+
+#[test]
+fn an_event_that_is_recorded_twice_is_noticed() {
+    notices(Guard::SameId, "and the log has");
+}
+
+#[test]
+fn a_removal_of_what_is_not_there_is_noticed() {
+    notices(Guard::RemoveWhatIsThere, "which it never had");
+}
+
+#[test]
+fn an_agent_that_takes_an_older_order_is_noticed() {
+    notices(Guard::Generations, "after");
+}
+
+#[test]
+fn a_generation_below_what_an_agent_reports_is_noticed_when_the_journals_are_lost() {
+    notices(Guard::AboveReported, "should have");
+}
+
+#[test]
+fn an_agent_that_starts_what_its_owner_stopped_is_noticed() {
+    notices(Guard::OwnerStopped, "which its owner had stopped");
+}

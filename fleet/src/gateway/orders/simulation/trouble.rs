@@ -1,0 +1,82 @@
+//! What goes wrong with gateways and the ledger: processes that are killed, a ledger that a gateway
+//! does not reach or that is slow, journals that are lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cut::Cut;
+use super::world::{GATEWAYS, World};
+use crate::ledger::{Bucket, Ledger, Write};
+
+/// How far clocks are set back where the journals are lost: further than a run is long.
+const SET_BACK: Duration = Duration::from_secs(3600);
+
+/// Longest that a slow ledger makes a session wait for its journal: a view grows old meanwhile.
+const SLOW: Duration = Duration::from_secs(6);
+
+/// Lets things go wrong until it is calm.
+pub(super) async fn happens(world: Arc<World>) {
+    tokio::join!(kills(&world), cuts(&world), losses(&world));
+}
+
+/// A gateway dies now and then, and another one comes.
+async fn kills(world: &Arc<World>) {
+    while !world.is_calm() {
+        tokio::time::sleep(Duration::from_secs(3) + world.time(Duration::from_secs(20))).await;
+        if world.is_calm() {
+            return;
+        }
+        let at = usize::try_from(world.below(GATEWAYS as u64)).unwrap_or(0);
+        world.replace(at);
+    }
+}
+
+/// Now and then a gateway does not reach the ledger for some time.
+async fn cuts(world: &Arc<World>) {
+    while !world.is_calm() {
+        tokio::time::sleep(world.time(Duration::from_secs(10))).await;
+        let (at, gateway) = world.any_gateway();
+        let cut = if world.below(2) == 0 { Cut::Everything } else { Cut::Configuration };
+        world.trace(|| format!("gateway {at} is cut off from {cut:?}"));
+        gateway.ledger.cut(cut);
+        // Where journals are slow, few sessions come as far as an order.
+        if world.below(2) == 0 {
+            gateway.ledger.slow_down(world.time(SLOW));
+        }
+        tokio::time::sleep(Duration::from_secs(2) + world.time(Duration::from_secs(15))).await;
+        gateway.ledger.cut(Cut::Nothing);
+        gateway.ledger.slow_down(Duration::ZERO);
+    }
+}
+
+/// In some runs the journals are lost, once, together with the machine that the gateways were on:
+/// the clock of the new one is wrong.
+async fn losses(world: &Arc<World>) {
+    if world.below(3) != 0 {
+        return;
+    }
+    tokio::time::sleep(Duration::from_secs(15) + world.time(Duration::from_secs(30))).await;
+    world.trace(|| "THE JOURNALS ARE LOST".to_owned());
+    for at in 0..GATEWAYS {
+        world.stop(at);
+    }
+    world.set_back(SET_BACK);
+    while !lose(world).await {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for at in 0..GATEWAYS {
+        world.replace(at);
+    }
+}
+
+/// Deletes every journal; whether none is left.
+async fn lose(world: &World) -> bool {
+    let Ok(page) = world.ledger.scan(Bucket::Journal, "", None, 100).await else { return false };
+    for record in page.records {
+        let write = Write { key: record.key, expected: record.revision, value: None };
+        if world.ledger.write(Bucket::Journal, vec![write]).await.is_err() {
+            return false;
+        }
+    }
+    world.journals_are_gone()
+}

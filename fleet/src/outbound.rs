@@ -1,0 +1,204 @@
+//! Exchanges over HTTP that this process begins: bounded, within a deadline, with an address that was
+//! looked at.
+//!
+//! ```text
+//!   URL ─► allowed host? ─► resolve ─► off limits? ─► connect to exactly that ─► TLS ─► one exchange
+//! ```
+//!
+//! The URL is that of an operator's setting, and still the answer may come from elsewhere: a name may
+//! lead to a metadata server, a redirect to anything. So the name is resolved here, what it leads to
+//! is checked, and exactly that is connected to; redirects are not followed. Keys of issuers are read
+//! by it, and webhooks are delivered by it.
+
+mod address;
+mod error;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::tls;
+use address::Scheme;
+
+pub use address::{AllowedHost, AllowedHostError, Target};
+pub use error::{DEADLINE, FetchError};
+
+/// Most bytes of an answer's head that are read.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// A document to get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Document<'a> {
+    /// Where it is; with TLS.
+    pub(crate) url: &'a str,
+    /// Authorities to trust, PEM; without any those of the machine.
+    pub(crate) ca: Option<&'a Path>,
+    /// Its most bytes.
+    pub(crate) most: usize,
+}
+
+/// A message to send.
+#[derive(Clone, Debug)]
+pub(crate) struct Message<'a> {
+    /// Where to.
+    pub(crate) target: &'a Target,
+    /// Authorities to trust, PEM; without any those of the machine.
+    pub(crate) ca: Option<&'a Path>,
+    /// The hosts that may be sent to; all where the list is empty.
+    pub(crate) allowed: &'a [AllowedHost],
+    /// Headers beside those that every request has.
+    pub(crate) headers: HeaderMap,
+    /// The body, which is JSON.
+    pub(crate) body: Bytes,
+}
+
+/// Gets a document.
+///
+/// # Errors
+/// See [`FetchError`].
+pub(crate) async fn get(document: &Document<'_>) -> Result<Bytes, FetchError> {
+    let getting = async {
+        let target = Target::parse(document.url)?;
+        let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
+        let headers = HeaderMap::from_iter([accept]);
+        let request = request(&target, Method::GET, headers, Bytes::new())?;
+        exchange(&target, document.ca, request, async |response| {
+            if response.status() != StatusCode::OK {
+                return Err(FetchError::Status(response.status()));
+            }
+            let body = Limited::new(response.into_body(), document.most).collect().await;
+            Ok(body.map_err(FetchError::Body)?.to_bytes())
+        })
+        .await
+    };
+    tokio::time::timeout(DEADLINE, getting).await.map_err(|_| FetchError::TooSlow)?
+}
+
+/// Sends a message. The status of the answer says whether it was taken; its body is not read.
+///
+/// # Errors
+/// See [`FetchError`]; a status other than 2xx is one.
+pub(crate) async fn post(message: Message<'_>) -> Result<(), FetchError> {
+    let Message { target, ca, allowed, mut headers, body } = message;
+    if !allowed.is_empty() && !allowed.iter().any(|host| host.allows(target.host())) {
+        return Err(FetchError::NotAllowed(target.host().to_owned()));
+    }
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let sending = async {
+        let request = request(target, Method::POST, headers, body)?;
+        exchange(target, ca, request, async |response| {
+            let status = response.status();
+            if status.is_success() { Ok(()) } else { Err(FetchError::Status(status)) }
+        })
+        .await
+    };
+    tokio::time::timeout(DEADLINE, sending).await.map_err(|_| FetchError::TooSlow)?
+}
+
+fn request(
+    target: &Target,
+    method: Method,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Request<Full<Bytes>>, FetchError> {
+    let path = target.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = Request::builder().method(method).uri(path).body(Full::new(body));
+    if let Ok(request) = &mut request {
+        *request.headers_mut() = headers;
+        let host = target.uri.authority().map_or("", |authority| authority.as_str());
+        let host = HeaderValue::from_str(host).map_err(|_| FetchError::Url)?;
+        request.headers_mut().insert(header::HOST, host);
+    }
+    request.map_err(|_| FetchError::Url)
+}
+
+async fn exchange<T>(
+    target: &Target,
+    ca: Option<&Path>,
+    request: Request<Full<Bytes>>,
+    read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, FetchError>,
+) -> Result<T, FetchError> {
+    let address = target.resolve().await?;
+    if target.scheme == Scheme::Http {
+        let stream = TcpStream::connect(address).await.map_err(FetchError::Connect)?;
+        return converse(stream, request, read).await;
+    }
+    let config = ClientConfig::builder_with_provider(tls::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| FetchError::Authorities(error.to_string()))?
+        .with_root_certificates(roots(ca).await?)
+        .with_no_client_auth();
+    let name = ServerName::try_from(target.host.clone()).map_err(|_| FetchError::Url)?;
+    let stream = TcpStream::connect(address).await.map_err(FetchError::Connect)?;
+    let stream = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .map_err(FetchError::Connect)?;
+    converse(stream, request, read).await
+}
+
+async fn converse<T>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+    read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, FetchError>,
+) -> Result<T, FetchError> {
+    let mut http = hyper::client::conn::http1::Builder::new();
+    http.max_buf_size(HEAD_BYTES);
+    let (mut sender, connection) =
+        http.handshake(TokioIo::new(stream)).await.map_err(FetchError::Http)?;
+    let answer = async {
+        let response = sender.send_request(request).await.map_err(FetchError::Http)?;
+        read(response).await
+    };
+    tokio::pin!(answer, connection);
+    tokio::select! {
+        answer = &mut answer => answer,
+        // The connection may end with its answer.
+        ended = &mut connection => match ended {
+            Ok(()) => answer.await,
+            Err(error) => Err(FetchError::Http(error)),
+        },
+    }
+}
+
+async fn roots(ca: Option<&Path>) -> Result<RootCertStore, FetchError> {
+    let failed = |error: &dyn std::fmt::Display| FetchError::Authorities(error.to_string());
+    let certificates = match ca {
+        Some(path) => {
+            let pem = tokio::fs::read_to_string(path).await.map_err(|error| failed(&error))?;
+            tls::certificates(&pem).ok_or_else(|| failed(&"the file holds no certificate"))?
+        }
+        None => {
+            let loading = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs);
+            loading.await.map_err(|error| failed(&error))?.certs
+        }
+    };
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates);
+    if roots.is_empty() {
+        return Err(failed(&"the machine has none: install `ca-certificates`, or name a file"));
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_that_leads_off_limits_is_not_connected_to() {
+        let document = Document { url: "https://169.254.169.254/keys", ca: None, most: 10 };
+        let got = get(&document).await;
+        assert!(matches!(got, Err(FetchError::OffLimits(_))), "{got:?}");
+    }
+}
