@@ -382,7 +382,7 @@ impl AgentTask {
         let Some(known) = self.shared.views.fresh() else { return Ok(now + RESEND) };
         // The former session may have ordered on a newer view than this one, and its order must not be
         // taken back by an older wish.
-        if known.as_of.is_none_or(|as_of| as_of < self.fenced_at) {
+        if known.as_of.is_none_or(|as_of| as_of < self.fenced_at) && !removed::is_view_age() {
             self.shared.views.want();
             return Ok(now + VIEW_PAUSE);
         }

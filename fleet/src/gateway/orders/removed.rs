@@ -54,3 +54,10 @@ pub(super) fn is(guard: Guard) -> bool {
 pub(super) const fn is(_guard: Guard) -> bool {
     false
 }
+
+/// Whether a guard of the view's age is removed: a wait for a younger view would hide that.
+pub(super) fn is_view_age() -> bool {
+    let guards =
+        [Guard::ViewAgeBeforeJournal, Guard::ViewAgeAfterJournal, Guard::ViewAgeAtHandOver];
+    guards.into_iter().any(is)
+}

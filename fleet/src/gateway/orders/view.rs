@@ -179,6 +179,7 @@ impl Views {
                 // Every heartbeat is a change as well: not more often than this.
                 () = async {
                     tokio::select! {
+                        biased;
                         () = changed => {}
                         () = self.wanted.notified() => {}
                     }

@@ -169,7 +169,7 @@ impl Journal {
 
     /// Writes the journal as it is: where that succeeds, no other session has taken over before.
     pub(super) async fn hold(&mut self) -> Result<(), SaveError> {
-        let unchanged = Draft { is_changed: false, ..self.draft() };
+        let unchanged = self.draft();
         for _ in 0..TRIES {
             if self.write(unchanged.record.clone()).await.is_ok() {
                 return Ok(());
