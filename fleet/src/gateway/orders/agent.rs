@@ -6,15 +6,14 @@ mod recorded;
 mod reported;
 mod sending;
 mod steps;
+mod upkeep;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use guest_agent_proto::agent_communication::{ErrorReason, MessageBody};
-use guest_agent_proto::agent_controlplane::{
-    AgentInfo, CurrentPluginStates, GetAgentInfo, ListPluginStates,
-};
+use guest_agent_proto::agent_controlplane::{AgentInfo, CurrentPluginStates};
 use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
 use guest_fleet_core::desired::desired;
@@ -58,9 +57,6 @@ const VIEW_PAUSE: Duration = Duration::from_millis(200);
 /// How often everything is looked at where nothing changed: holds end, windows open.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// How often an agent that reports nothing by itself is asked for a list, while an order waits.
-const LIST: Duration = Duration::from_secs(30);
-
 /// How often at most it is asked after something happened with its plugins.
 const RELIST: Duration = Duration::from_secs(5);
 
@@ -83,7 +79,7 @@ pub(super) struct AgentTask {
     journal: Journal,
     told: Told,
     /// The last events, by plugin.
-    last_events: HashMap<String, recorded::Last>,
+    logged: HashMap<String, recorded::Logged>,
     /// Orders that were handed over on this stream and not answered, by plugin. The guards look
     /// here, so that what is taken out does not leave any more.
     flights: Arc<Mutex<BTreeMap<String, Flight>>>,
@@ -164,7 +160,7 @@ impl AgentTask {
             told: Told::by(&record),
             record,
             journal,
-            last_events: HashMap::new(),
+            logged: HashMap::new(),
             flights: Arc::default(),
             kept: None,
             fenced_at,
@@ -208,22 +204,6 @@ impl AgentTask {
                 () = changed => {}
                 () = tokio::time::sleep_until(next) => {}
             }
-        }
-    }
-
-    /// Asks for what an agent tells only when it is asked.
-    fn ask(&mut self) {
-        self.asked_at = Some(Instant::now());
-        let id = || self.shared.settings.environment.id();
-        let request = id();
-        let info = messages::pack_request(messages::GET_AGENT_INFO, &id(), &GetAgentInfo {});
-        let list =
-            messages::pack_request(messages::LIST_PLUGIN_STATES, &request, &ListPluginStates {});
-        self.told.asked(request);
-        for body in [info, list] {
-            // A full queue drains, and the next time comes.
-            let _is_queued =
-                self.session.hand_over(compose::request_frame(id(), body), Box::new(|| true));
         }
     }
 
@@ -416,31 +396,6 @@ impl AgentTask {
     /// Whether the agent keeps generations.
     fn generations(&self) -> Generations {
         self.told.generations(self.shared.settings.late_orders)
-    }
-
-    /// What goes on beside orders: asking again, and saying that the agent was seen.
-    async fn look_after(&mut self, now: Instant) {
-        let is_doubtful = self.generations() != Generations::Kept
-            && self.journal.is_waiting()
-            && self.told.listed_at().is_some_and(|at| now >= at + LIST);
-        let pause = match (self.told.needs_list(), is_doubtful) {
-            (true, _) => RELIST,
-            (false, true) => LIST,
-            (false, false) => return self.look_seen(now).await,
-        };
-        if self.asked_at.is_none_or(|at| now >= at + pause) {
-            self.ask();
-        }
-        self.look_seen(now).await;
-    }
-
-    /// Records now and then that the agent was seen.
-    async fn look_seen(&mut self, now: Instant) {
-        if now >= self.seen_next {
-            let spread = self.shared.settings.environment.jittered(recorded::SEEN_SPREAD);
-            self.seen_next = now + recorded::SEEN + spread;
-            recorded::seen(&*self.shared.ledger, &self.session.resource, self.shared.now()).await;
-        }
     }
 
     /// Decides, and records what is to be sent. True when there is more than one write takes.

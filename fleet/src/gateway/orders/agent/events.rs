@@ -4,7 +4,7 @@ use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::rpc;
 use tonic::Code;
 
-use super::recorded::{self, AppendError, Last};
+use super::recorded::{self, AppendError, Logged};
 use super::{AgentTask, Refused};
 use crate::chain::Chain;
 use crate::gateway::orders::observed;
@@ -12,6 +12,15 @@ use crate::gateway::orders::removed::{self, Guard};
 use crate::gateway::orders::shared::unavailable;
 use crate::gateway::orders::told::told;
 use crate::records::event::subject;
+
+/// Where an event is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It is the last one of its place.
+    Last,
+    /// Others came after it.
+    Earlier,
+}
 
 // === impl AgentTask ===
 
@@ -32,15 +41,13 @@ impl AgentTask {
         self.journal.change(|journal| journal.tells(&plugin, now)).await?;
         // Plugins without a place of their own share that of the one without a name.
         let place = if self.journal.has_told(&plugin) { plugin.clone() } else { String::new() };
-        let appended = match self.append(&place, id, &event).await {
+        let place = match self.append(place, id, &event).await {
             Err(_) if removed::is(Guard::EventRecorded) => return Ok(()),
-            appended => appended?,
+            place => place?,
         };
-        let Some(appended) = appended else { return Ok(()) };
-        if self.last_events.len() >= observed::PLUGINS {
-            self.last_events.clear();
+        if place == Place::Earlier {
+            return Ok(());
         }
-        self.last_events.insert(place, appended);
         let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
         self.told.outdated(&plugin);
         let Some(told) = told(&event, &details) else { return Ok(()) };
@@ -50,45 +57,48 @@ impl AgentTask {
             .map_err(Refused::from)
     }
 
-    /// Appends an event to the log. `None` where it was not the last event and is there already: an
-    /// agent that was killed may have lost what it knew of several acknowledgements.
+    /// Appends an event to the log, unless it is there already: an agent that was killed may have lost
+    /// what it knew of several acknowledgements.
     ///
     /// Only a session that knows the last event of the place appends: its own, or one that it read
     /// before it found that no other session took over. Otherwise a gateway that stood still would
     /// append once more what came to the next one meanwhile.
     async fn append(
         &mut self,
-        place: &str,
+        place: String,
         id: &str,
         event: &PluginEventMessage,
-    ) -> Result<Option<Last>, Refused> {
+    ) -> Result<Place, Refused> {
         let ledger = self.shared.ledger.clone();
         let agent = self.session.resource.clone();
-        let subject = subject(&agent, place);
+        let subject = subject(&agent, &place);
         let failed = |error: AppendError| {
             tracing::warn!(resource = %agent, error = %Chain(&error), "an event was not recorded");
             Refused::Message(unavailable("the ledger did not take it"))
         };
-        let mut known = self.last_events.get(place).cloned();
+        let mut known = self.logged.remove(&place);
         for _ in 0..recorded::TRIES {
-            let last = match known.take() {
-                Some(last) => last,
+            let logged = match known.take() {
+                Some(logged) => logged,
                 None => {
-                    let last = recorded::last(&*ledger, &subject).await.map_err(failed)?;
-                    if last.id == id {
-                        self.shared.settings.figures.event(false);
-                        return Ok(Some(last));
+                    let logged = Logged::read(&*ledger, &subject).await.map_err(failed)?;
+                    if !logged.has(id) {
+                        self.journal.hold().await?;
                     }
-                    if recorded::is_there(&*ledger, &subject, id).await.map_err(failed)? {
-                        self.shared.settings.figures.event(false);
-                        return Ok(None);
-                    }
-                    self.journal.hold().await?;
-                    last
+                    logged
                 }
             };
-            match recorded::append(&self.shared, &subject, last, id, event).await {
-                Ok(appended) => return Ok(Some(appended)),
+            if logged.has(id) {
+                self.shared.settings.figures.event(false);
+                let place_in_log = if logged.is_last(id) { Place::Last } else { Place::Earlier };
+                self.keep_logged(place, logged);
+                return Ok(place_in_log);
+            }
+            match recorded::append(&self.shared, &subject, logged, id, event).await {
+                Ok(logged) => {
+                    self.keep_logged(place, logged);
+                    return Ok(Place::Last);
+                }
                 // What was known is old, or went with its age, or another session took over: the
                 // journal says which.
                 Err(AppendError::Stale) => {}
@@ -96,5 +106,12 @@ impl AgentTask {
             }
         }
         Err(failed(AppendError::Stale))
+    }
+
+    fn keep_logged(&mut self, place: String, logged: Logged) {
+        if self.logged.len() >= observed::PLUGINS {
+            self.logged.clear();
+        }
+        self.logged.insert(place, logged);
     }
 }

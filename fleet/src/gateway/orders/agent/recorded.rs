@@ -1,9 +1,11 @@
 //! What a session reads and writes of its agent beside the journal.
 
+use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use prost::Message;
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::chain::Chain;
@@ -150,29 +152,29 @@ pub(super) fn cut(event: &mut PluginEventMessage) {
     }
 }
 
-/// The last event of a subject.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Last {
-    pub(super) number: u64,
-    pub(super) id: String,
+/// What the log has of a subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Logged {
+    /// Number of the last event; 0 where there is none.
+    number: u64,
+    /// Id of the last event.
+    id: String,
+    /// The ids of all that the log keeps, as the first bytes of their SHA-256, oldest first.
+    ids: VecDeque<u64>,
 }
 
-/// Appends an event to a subject after the one that is the last, unless it is that one.
+/// Appends an event to a subject, of whose log `logged` is known; returns what is known then.
 ///
 /// # Errors
 /// [`AppendError::Stale`] where another event is the last one.
 pub(super) async fn append(
     shared: &Shared,
     subject: &str,
-    last: Last,
+    mut logged: Logged,
     id: &str,
     event: &PluginEventMessage,
-) -> Result<Last, AppendError> {
+) -> Result<Logged, AppendError> {
     let (ledger, figures) = (&*shared.ledger, &shared.settings.figures);
-    if last.id == id {
-        figures.event(false);
-        return Ok(last);
-    }
     let record = EventRecord {
         version: EventRecord::VERSION,
         received: Some(shared.now().into()),
@@ -180,10 +182,11 @@ pub(super) async fn append(
     };
     let value: bytes::Bytes = record.encode_to_vec().into();
     for _ in 0..TRIES {
-        match ledger.append(Log::Events, subject, last.number, id, value.clone()).await {
+        match ledger.append(Log::Events, subject, logged.number, id, value.clone()).await {
             Ok(appended @ (Appended::New(number) | Appended::Already(number))) => {
                 figures.event(matches!(appended, Appended::New(_)));
-                return Ok(Last { number, id: id.to_owned() });
+                logged.push(number, id);
+                return Ok(logged);
             }
             Err(WriteError::Conflict { .. }) => return Err(AppendError::Stale),
             Err(error @ WriteError::Ambiguous(_)) => {
@@ -195,30 +198,58 @@ pub(super) async fn append(
     Err(AppendError::Failed("it is not known whether the log took it".into()))
 }
 
-/// Whether an event is among those that the log keeps of a subject.
-pub(super) async fn is_there(
-    ledger: &dyn Ledger,
-    subject: &str,
-    id: &str,
-) -> Result<bool, AppendError> {
-    let mut after = 0;
-    loop {
-        let page = ledger.read(Log::Events, subject, after, bounds::PAGE).await;
-        let page = page.map_err(|error| AppendError::Failed(Box::new(error)))?;
-        if page.iter().any(|entry| entry.id == id && entry.subject == subject) {
-            return Ok(true);
-        }
-        let Some(last) = page.last() else { return Ok(false) };
-        after = last.position;
-    }
+fn short(id: &str) -> u64 {
+    let digest: [u8; 32] = Sha256::digest(id).into();
+    digest.iter().take(8).fold(0, |short, byte| (short << 8) | u64::from(*byte))
 }
 
-/// The last event of a subject, as it is read.
-pub(super) async fn last(ledger: &dyn Ledger, subject: &str) -> Result<Last, AppendError> {
-    let last = ledger.last(Log::Events, subject).await;
-    let last = last.map_err(|error| AppendError::Failed(Box::new(error)))?;
-    let last = last.map(|entry| Last { number: entry.number, id: entry.id });
-    Ok(last.unwrap_or(Last { number: 0, id: String::new() }))
+// === impl Logged ===
+
+impl Logged {
+    /// Reads what the log has of a subject.
+    ///
+    /// # Errors
+    /// [`AppendError::Failed`] where it cannot be read.
+    pub(super) async fn read(ledger: &dyn Ledger, subject: &str) -> Result<Self, AppendError> {
+        let failed = |error: ReadError| AppendError::Failed(Box::new(error));
+        let Some(last) = ledger.last(Log::Events, subject).await.map_err(failed)? else {
+            return Ok(Self::default());
+        };
+        let mut logged = Self::default();
+        let mut after = 0;
+        loop {
+            let page = ledger.read(Log::Events, subject, after, bounds::PAGE).await;
+            let page = page.map_err(failed)?;
+            let Some(end) = page.last() else { break };
+            after = end.position;
+            for entry in page.iter().filter(|entry| entry.subject == subject) {
+                logged.push(entry.number, &entry.id);
+            }
+        }
+        if !logged.is_last(&last.id) {
+            logged.push(last.number, &last.id);
+        }
+        Ok(logged)
+    }
+
+    fn push(&mut self, number: u64, id: &str) {
+        if self.ids.len() >= usize::try_from(bounds::ENTRIES).unwrap_or(usize::MAX) {
+            self.ids.pop_front();
+        }
+        self.ids.push_back(short(id));
+        self.number = number;
+        id.clone_into(&mut self.id);
+    }
+
+    /// Whether the log has this event.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.is_last(id) || self.ids.contains(&short(id))
+    }
+
+    /// Whether it is the last one.
+    pub(super) fn is_last(&self, id: &str) -> bool {
+        self.number > 0 && self.id == id
+    }
 }
 
 fn decode(agent: &str, found: &Record) -> Result<AgentRecord, LoadError> {
