@@ -35,6 +35,7 @@ pub mod label;
 pub mod lists;
 mod pages;
 pub mod retry;
+mod rows;
 pub mod schemas;
 mod sources;
 pub mod standing;

@@ -46,7 +46,7 @@ pub use word::{
 /// What the ledger shows of one agent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Its record; `None` where there is none. Only agents with a record are counted and shown: what
+    /// Its record, if the fleet has one. Only agents with a record are counted and shown: what
     /// else is known waits for the record.
     pub agent: Option<AgentFacts>,
     /// The newest order, by plugin.
@@ -66,7 +66,7 @@ pub enum Input {
     Agent(Option<AgentFacts>),
     /// Its newest orders, by plugin; none when there is no journal.
     Orders(BTreeMap<String, OrderFacts>),
-    /// Its last report; `None` when there is none.
+    /// Its last report, if it sent one.
     Report(Option<ReportFacts>),
     /// An event of a plugin.
     Event {

@@ -6,6 +6,7 @@
 //!   time, zones ────────────────────┘                 │
 //!   what the agent has ───────────────► journal::next ◄┘  ─► the order to give, or why nothing is ordered
 //!   what the agent tells ─────────────► journal::Order::told
+//!   what a rollout's agents tell ─────► gate ─► rollout::step ─► whose turn it is
 //!   what the ledger shows of all agents ─► fold ─► a row per agent, and counts
 //! ```
 //!
@@ -17,8 +18,10 @@
 pub mod archive;
 pub mod desired;
 pub mod fold;
+pub mod gate;
 pub mod journal;
 pub mod labels;
+pub mod rollout;
 pub mod selector;
 pub mod time;
 pub mod view;

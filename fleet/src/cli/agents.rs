@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::Args;
 use guest_fleet_core::desired::desired;
-use guest_fleet_core::selector::{OwnLabels, Selector};
+use guest_fleet_core::selector::OwnLabels;
 use guest_fleet_core::time::Seconds;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,9 +14,8 @@ use super::explain::{ExplanationJson, explanation};
 use super::facts::{Facts, archived};
 use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson};
-use super::lists::{load, selector};
+use super::lists::load;
 use super::pages;
-use super::standing::State;
 use super::text::{counted, one_line, or_hyphen, table, time};
 use crate::configuration::words;
 use crate::ledger::{Bucket, bounds};
@@ -25,35 +23,7 @@ use crate::records;
 use crate::records::agent::AgentRecord;
 use crate::records::report::ReportRecord;
 
-/// The options of `agents`.
-#[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// Only these, such as `env = prod`; `self.` labels count here.
-    #[arg(value_name = "SELECTOR", value_parser = selector)]
-    pub selector: Option<Selector>,
-    /// The same as SELECTOR.
-    #[arg(long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "selector")]
-    pub select: Option<Selector>,
-    /// With agents that were silent for so long that no count includes them.
-    #[arg(long)]
-    pub archived: bool,
-    /// Only agents that have, should have or were ordered this plugin.
-    #[arg(long, value_name = "NAME", conflicts_with = "scan")]
-    pub plugin: Option<String>,
-    /// Only agents that stand so with a plugin, or with that of --plugin.
-    #[arg(long, value_name = "STATE", conflicts_with = "scan")]
-    pub state: Option<State>,
-    /// Begin after this id: the `next` of the page before.
-    #[arg(long, value_name = "ID", conflicts_with = "scan")]
-    pub after: Option<String>,
-    /// Read every agent's own record, not the index.
-    #[arg(long)]
-    pub scan: bool,
-    /// At most so many.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1000,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub limit: u32,
-}
+pub use super::rows::{AgentJson, AgentRowJson, Options, PluginJson};
 
 /// The agents.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -66,64 +36,6 @@ pub struct AgentsJson {
     pub more: usize,
     /// What `--after` takes to go on; null at the end, and where their own records were read.
     pub next: Option<String>,
-}
-
-/// An agent in a list.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct AgentRowJson {
-    /// Who it is.
-    #[serde(flatten)]
-    pub agent: AgentJson,
-    /// Where it stands with its plugins; null where the agents' own records were read.
-    pub plugins: Option<Vec<PluginJson>>,
-}
-
-/// Where an agent in a list stands with a plugin.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct PluginJson {
-    /// The revision that it reported as what it has.
-    pub has: Option<String>,
-    /// Name of the plugin.
-    pub plugin: String,
-    /// Why the newest order failed or was taken back.
-    pub reason: Option<String>,
-    /// The revision that it should have; null where it should have none, or nothing is assigned.
-    pub revision: Option<String>,
-    /// Where it stands.
-    pub state: State,
-}
-
-/// An agent.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct AgentJson {
-    /// Version of the agent; null before its first report.
-    pub agent_version: Option<String>,
-    /// Architecture in Go style; null before its first report.
-    pub architecture: Option<String>,
-    /// When it was archived: it was silent for so long that no count includes it.
-    #[schemars(with = "Option<Time>")]
-    pub archived: Option<String>,
-    /// Host name of the machine; null before its first report.
-    pub hostname: Option<String>,
-    /// Its id.
-    pub id: String,
-    /// Labels that an operator gave it, and those of its join token.
-    pub labels: BTreeMap<String, String>,
-    /// The operating system; null before its first report.
-    pub os: Option<String>,
-    /// Labels that it claims itself; selectors name them with `self.`.
-    pub own_labels: BTreeMap<String, String>,
-    /// Why it gets no orders; null where it does.
-    pub quarantine: Option<String>,
-    /// When it was revoked: no gateway admits it; null where it was not.
-    #[schemars(with = "Option<Time>")]
-    pub revoked: Option<String>,
-    /// When it was seen last.
-    #[schemars(with = "Option<Time>")]
-    pub seen: Option<String>,
-    /// When it was enrolled or seen first.
-    #[schemars(with = "Option<Time>")]
-    pub since: Option<String>,
 }
 
 /// An agent with its plugins.
@@ -172,7 +84,7 @@ pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, 
         }
         None if options.plugin.is_some() || options.state.is_some() || options.after.is_some() => {
             return Err(Failure::failed(format_args!(
-                "--plugin, --state and --after need the index, and there is none yet"
+                "--plugin, --state and --after need the index, which is not made yet"
             ))
             .hint("`guest-fleet serve` makes it"));
         }

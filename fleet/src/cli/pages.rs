@@ -5,9 +5,9 @@ use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
 use std::collections::BTreeSet;
 
-use super::agents::{AgentJson, AgentRowJson, Options, PluginJson};
 use super::context::Context;
 use super::failure::Failure;
+use super::rows::{AgentJson, AgentRowJson, Options, PluginJson};
 use crate::configuration::words;
 use crate::fold::reader::Index;
 

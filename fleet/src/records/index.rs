@@ -238,10 +238,10 @@ pub struct RowRecord {
     /// Id of the agent.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// Its record; absent where there is none.
+    /// Its record, if the fleet has one.
     #[prost(message, optional, tag = "2")]
     pub agent: Option<AgentPart>,
-    /// Its last report; absent where there is none.
+    /// Its last report, if it sent one.
     #[prost(message, optional, tag = "3")]
     pub report: Option<ReportPart>,
     /// What is known by plugin.

@@ -3,20 +3,19 @@
 mod admission;
 mod drain;
 mod ends;
+mod files;
 mod folding;
 mod limits;
 mod observe;
 mod webhooks;
 
-use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::ledger::Opened;
-use anyhow::Context;
 use clap::Args;
 use guest_fleet::artifacts::Digest;
 use guest_fleet::artifacts::listener::{ArtifactListener, Delivery, Limits, ListenerOptions};
@@ -313,10 +312,6 @@ async fn follow_releases(
             () = tokio::time::sleep(LOOK) => {}
         }
     }
-}
-
-fn read_text(path: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(path).with_context(|| format!("failed to read `{}`", path.display()))
 }
 
 /// Tells systemd, where it asks for it (`Type=notify`). A manager that cannot be reached stops nothing.

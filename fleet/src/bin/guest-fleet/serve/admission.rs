@@ -24,6 +24,8 @@ use guest_fleet::gateway::admission::{
 use guest_fleet::gateway::orders::UnknownAgents;
 use guest_fleet::ledger::SharedLedger;
 
+use super::files::read_text;
+
 /// How long the start waits for the first view of who was revoked. Without one nobody is admitted.
 const FIRST_LOOK: Duration = Duration::from_secs(4);
 
@@ -125,9 +127,9 @@ impl AdmissionOptions {
     ) -> anyhow::Result<Admitting> {
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some(ServerTls {
-                certificate: super::read_text(certificate)?,
-                key: super::read_text(key)?,
-                client_ca: self.tls_client_ca.as_deref().map(super::read_text).transpose()?,
+                certificate: read_text(certificate)?,
+                key: read_text(key)?,
+                client_ca: self.tls_client_ca.as_deref().map(read_text).transpose()?,
             }),
             _ => None,
         };
@@ -188,7 +190,7 @@ impl AdmissionOptions {
 }
 
 fn shared_token(path: &Path) -> anyhow::Result<String> {
-    let text = super::read_text(path)?;
+    let text = read_text(path)?;
     let token = text.trim();
     if token.is_empty() {
         anyhow::bail!("`{}` is empty: write the token that agents show into it", path.display());

@@ -7,6 +7,8 @@ use guest_fleet::enroll::certificate::Facts;
 use guest_fleet::enroll::ends::{End, Ends, Renewal, Source};
 use tokio::sync::watch;
 
+use super::files::read_text;
+
 /// The certificates of this process.
 #[derive(Default)]
 pub(super) struct Certificates {
@@ -38,7 +40,7 @@ impl Certificates {
     /// Adds a certificate that is served as its file has it.
     pub(super) fn file(&mut self, of: &'static str, path: PathBuf) {
         self.sources.push(Box::new(move || {
-            let facts = Facts::of_pem(&super::read_text(&path).ok()?)?;
+            let facts = Facts::of_pem(&read_text(&path).ok()?)?;
             Some(end(of, &facts, Renewal::Theirs))
         }));
     }

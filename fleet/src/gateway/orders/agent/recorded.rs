@@ -155,7 +155,7 @@ pub(super) fn cut(event: &mut PluginEventMessage) {
 /// What the log has of a subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Logged {
-    /// Number of the last event; 0 where there is none.
+    /// Number of the last event; 0 for an empty log.
     number: u64,
     /// Id of the last event.
     id: String,
@@ -212,24 +212,26 @@ impl Logged {
     /// [`AppendError::Failed`] where it cannot be read.
     pub(super) async fn read(ledger: &dyn Ledger, subject: &str) -> Result<Self, AppendError> {
         let failed = |error: ReadError| AppendError::Failed(Box::new(error));
-        let Some(last) = ledger.last(Log::Events, subject).await.map_err(failed)? else {
-            return Ok(Self::default());
-        };
-        let mut logged = Self::default();
-        let mut after = 0;
-        loop {
-            let page = ledger.read(Log::Events, subject, after, bounds::PAGE).await;
-            let page = page.map_err(failed)?;
-            let Some(end) = page.last() else { break };
-            after = end.position;
-            for entry in page.iter().filter(|entry| entry.subject == subject) {
-                logged.push(entry.number, &entry.id);
+        for _ in 0..TRIES {
+            let last = ledger.last(Log::Events, subject).await.map_err(failed)?;
+            let Some(last) = last else { return Ok(Self::default()) };
+            let mut logged = Self::default();
+            let mut after = 0;
+            loop {
+                let page = ledger.read(Log::Events, subject, after, bounds::PAGE).await;
+                let page = page.map_err(failed)?;
+                let Some(end) = page.last() else { break };
+                after = end.position;
+                for entry in page.iter().filter(|entry| entry.subject == subject) {
+                    logged.push(entry.number, &entry.id);
+                }
+            }
+            // What was read may be older than the last event, and lack those just before it.
+            if logged.number >= last.number {
+                return Ok(logged);
             }
         }
-        if !logged.is_last(&last.id) {
-            logged.push(last.number, &last.id);
-        }
-        Ok(logged)
+        Err(AppendError::Failed("what was read of the log is older than its last event".into()))
     }
 
     fn push(&mut self, number: u64, id: &str) {

@@ -207,7 +207,7 @@ impl Laws {
         } else if *target == Target::Absent
             && !seen.installed.contains(&(agent.to_owned(), plugin.clone()))
         {
-            Some(format!("{agent} was told to remove {plugin}, which it never had"))
+            Some(format!("an order told {agent} to remove {plugin}, which it never had"))
         } else if let Some((stream_now, at)) = seen.fenced.get(agent)
             && *stream_now > stream
             && order.at > *at

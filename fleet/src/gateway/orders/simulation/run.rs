@@ -72,7 +72,7 @@ pub(super) async fn live(seed: u64, faults: Faults) -> Result<(), Broken> {
             break checked;
         }
     };
-    // Gateways and the world hold each other.
+    // A gateway and its surroundings hold each other.
     for gateway in std::mem::take(&mut *lock(&world.gateways)) {
         gateway.kill();
     }

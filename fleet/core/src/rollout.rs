@@ -1,0 +1,376 @@
+//! A rollout: the states in which an assignment goes from one target to another.
+//!
+//! ```text
+//!   Draft ─► Running ⇄ Paused ──┬─► Halted ─► RollingBack ─► RolledBack
+//!              │  └─────────────┘      │  ▲
+//!              ▼                       │  └─ the gate, or a person
+//!             Done                     └─► Running (with a reason) | Aborted
+//! ```
+//!
+//! Every agent has a place: a hash of its id, salted per rollout. The only thing that a rollout moves
+//! is its [`Grant`]: a range of places. An agent is given the new target when its place is in the
+//! grant, and keeps it; all others keep the former one. So the budget is a property of the record
+//! alone: a grant holds at most as many agents without the new target as may be in flight beside
+//! those that are, whether they can be reached or not. An agent that comes back, or whose hold ends,
+//! waits until a grant comes to its place.
+//!
+//! A grant that was closed may still be acted on for [`DRY`] seconds, by gateways that do not know.
+//! Nothing new is granted before.
+//!
+//! [`step`] is pure and total: from what is recorded and what is counted follows what changes.
+
+mod verbs;
+mod waves;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use crate::gate::{self, Halt};
+use crate::labels::Labels;
+use crate::time::Seconds;
+use crate::view::Target;
+
+pub use verbs::{Refused, Verb};
+pub use waves::{Label, Plan, Size, Wave};
+
+/// How long after a grant was closed an agent may still be given the new target, in seconds: twice
+/// the age up to which gateways act on a view.
+pub const DRY: u64 = 10;
+
+/// How long a grant stays open for agents that do not take it up, in seconds.
+pub const PATIENCE: u64 = 60;
+
+/// A rollout, as it is recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rollout {
+    /// What agents have before.
+    pub from: Target,
+    /// What they should have.
+    pub to: Target,
+    /// How it goes.
+    pub plan: Plan,
+    /// Where it is.
+    pub state: State,
+    /// The wave it is in, from 0.
+    pub wave: usize,
+    /// Whose turn it is.
+    pub grant: Option<Grant>,
+    /// Raised when a person resumes it: what was counted before is not held against it again.
+    pub epoch: u32,
+}
+
+/// The states of a rollout.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// It was not started.
+    Draft,
+    /// It goes on.
+    Running(Stage),
+    /// It waits for a person; agents that were given the new target go on.
+    Paused(Stage),
+    /// It stopped itself, or a person did. No order for the new target leaves.
+    Halted(Cause),
+    /// The agents that have the new target are given the former one.
+    RollingBack,
+    /// They have it.
+    RolledBack,
+    /// All agents that could be reached have the new target.
+    Done,
+    /// A person ended it where it was.
+    Aborted,
+}
+
+/// Where a wave is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Agents are given the new target.
+    Reaching,
+    /// All that could be reached settled; problems may still show.
+    Soaking {
+        /// Since when.
+        since: Seconds,
+    },
+    /// A person has to approve the next wave.
+    Approval,
+}
+
+/// Why a rollout halted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cause {
+    /// The gate.
+    Gate(Halt),
+    /// A person, and why.
+    Person(String),
+}
+
+/// Agents whose turn it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Only agents with this label, where the wave is one of a label.
+    pub label: Option<Label>,
+    /// The first place.
+    pub first: u64,
+    /// The last place.
+    pub last: u64,
+    /// Since when.
+    pub since: Seconds,
+}
+
+/// An agent that a grant can still be about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Candidate {
+    /// Its place.
+    pub place: u64,
+    /// Whether an order would reach it now and may be given: it is connected, not held, and in its
+    /// window.
+    pub is_reachable: bool,
+}
+
+/// What is counted of the agents that the assignment selects. Archived agents are not among them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// All of them.
+    pub targets: u32,
+    /// Those that were given the new target and have not left it since.
+    pub given: u32,
+    /// Those of the wave's label that were given it; of all where the wave has no label.
+    pub given_of_wave: u32,
+    /// Orders of this rollout, there and back, that did not settle. Silence settles one.
+    pub in_flight: u32,
+    /// Those that were not given it, by place; only those of the wave's label, where it has one. While
+    /// the rollout goes back: those that have it.
+    pub candidates: Vec<Candidate>,
+    /// How long after the last change of the rollout's record the counts were begun, in seconds on
+    /// one monotonic clock.
+    pub age_of_record: u64,
+    /// Failures in waves, for a small fleet.
+    pub failures: Vec<gate::Failure>,
+    /// What became of installations.
+    pub installs: gate::Installs,
+    /// Crashes, returns and silence beside those of agents without the new target.
+    pub faults: gate::Faults,
+    /// The same against the time before.
+    pub before_after: gate::BeforeAfter,
+}
+
+/// What becomes of a rollout now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// The record changes.
+    Change(Change),
+    /// It does not, and why.
+    Wait(Reason),
+}
+
+/// A change of the record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// It is these agents' turn.
+    Grant(Grant),
+    /// It is nobody's turn any more.
+    Close,
+    /// All of the wave that could be reached settled.
+    Soak,
+    /// A person has to approve the next wave.
+    AskApproval,
+    /// The next wave begins.
+    NextWave,
+    /// The last wave ended.
+    Finish,
+    /// The gate stops it.
+    Halt(Halt),
+    /// All agents that could be reached have the former target.
+    EndRollback,
+}
+
+/// Why nothing changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It was not started, or has ended.
+    AtRest,
+    /// A person has to say how it goes on.
+    Person,
+    /// Agents whose turn it is have not taken it.
+    Granted,
+    /// Gateways may still act on what was granted before.
+    Drying,
+    /// As many are in flight as may be.
+    Budget,
+    /// Some are in flight.
+    Settling,
+    /// Nobody of the wave can be reached.
+    Unreachable,
+    /// Problems may still show.
+    Soaking,
+}
+
+/// What the rollout wants of one agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish<'a> {
+    /// The agent should have this.
+    Have(&'a Target),
+    /// The agent was given this and keeps what came of it; no order leaves.
+    Stay(&'a Target),
+}
+
+/// Decides what becomes of a rollout.
+#[must_use]
+pub fn step(rollout: &Rollout, counts: &Counts, now: Seconds) -> Decision {
+    match &rollout.state {
+        State::Draft | State::RolledBack | State::Done | State::Aborted => {
+            Decision::Wait(Reason::AtRest)
+        }
+        State::Halted(_) => Decision::Wait(Reason::Person),
+        State::RollingBack => {
+            reach(rollout, counts, u32::MAX, now).unwrap_or(Decision::Change(Change::EndRollback))
+        }
+        State::Running(stage) | State::Paused(stage) => match (judge(counts), stage) {
+            (Some(halt), _) => Decision::Change(Change::Halt(halt)),
+            (None, _) if matches!(rollout.state, State::Paused(_)) => {
+                Decision::Wait(Reason::Person)
+            }
+            (None, Stage::Approval) => Decision::Wait(Reason::Person),
+            (None, Stage::Reaching) => reaching(rollout, counts, now),
+            (None, Stage::Soaking { since }) => soaking(rollout, *since, now),
+        },
+    }
+}
+
+fn judge(counts: &Counts) -> Option<Halt> {
+    if counts.targets < gate::SMALL {
+        gate::by_counts(&counts.failures)
+    } else {
+        gate::by_tests(&counts.installs, &counts.faults, &counts.before_after)
+    }
+}
+
+fn reaching(rollout: &Rollout, counts: &Counts, now: Seconds) -> Decision {
+    let left = rollout.plan.goal(rollout.wave, counts.targets).saturating_sub(counts.given);
+    let left = if rollout.plan.label(rollout.wave).is_some() { u32::MAX } else { left };
+    if let Some(decision) = reach(rollout, counts, left, now) {
+        return decision;
+    }
+    // A wave in which nobody was reached proves nothing.
+    if counts.given_of_wave == 0 && !counts.candidates.is_empty() {
+        return Decision::Wait(Reason::Unreachable);
+    }
+    Decision::Change(Change::Soak)
+}
+
+/// Moves the grant over the candidates, within the budget and at most `left` of them. `None` when
+/// nobody else can be reached and nothing is in flight.
+fn reach(rollout: &Rollout, counts: &Counts, left: u32, now: Seconds) -> Option<Decision> {
+    let open = rollout.grant.as_ref();
+    let is_granted = |candidate: &&Candidate| open.is_some_and(|it| it.covers(candidate.place));
+    if let Some(grant) = open
+        && counts.candidates.iter().any(|candidate| is_granted(&candidate))
+    {
+        let is_over = now.since(grant.since) >= PATIENCE;
+        return Some(if is_over {
+            Decision::Change(Change::Close)
+        } else {
+            Decision::Wait(Reason::Granted)
+        });
+    }
+    if open.is_none() && counts.age_of_record < DRY {
+        return Some(Decision::Wait(Reason::Drying));
+    }
+    let room = rollout.plan.budget.saturating_sub(counts.in_flight);
+    let most = usize::try_from(room.min(left)).unwrap_or(usize::MAX);
+    if let Some((first, last)) = range(&counts.candidates, most) {
+        let label = match rollout.state {
+            State::RollingBack => None,
+            _ => rollout.plan.label(rollout.wave).cloned(),
+        };
+        return Some(Decision::Change(Change::Grant(Grant { label, first, last, since: now })));
+    }
+    let someone = left > 0 && counts.candidates.iter().any(|candidate| candidate.is_reachable);
+    if counts.in_flight == 0 {
+        None
+    } else if room == 0 && someone {
+        Some(Decision::Wait(Reason::Budget))
+    } else {
+        Some(Decision::Wait(Reason::Settling))
+    }
+}
+
+/// The first range of places that begins and ends with an agent that can be reached and has at most
+/// `most` candidates.
+fn range(candidates: &[Candidate], most: usize) -> Option<(u64, u64)> {
+    let begin = candidates.iter().position(|candidate| candidate.is_reachable)?;
+    let within: Vec<&Candidate> = candidates.iter().skip(begin).take(most).collect();
+    let last = within.iter().rev().find(|candidate| candidate.is_reachable)?;
+    Some((within.first()?.place, last.place))
+}
+
+fn soaking(rollout: &Rollout, since: Seconds, now: Seconds) -> Decision {
+    let wave = rollout.plan.waves.get(rollout.wave);
+    if now.since(since) < wave.map_or(0, |wave| wave.soak) {
+        return Decision::Wait(Reason::Soaking);
+    }
+    Decision::Change(if rollout.wave + 1 >= rollout.plan.waves.len() {
+        Change::Finish
+    } else if wave.is_some_and(|wave| wave.needs_approval) {
+        Change::AskApproval
+    } else {
+        Change::NextWave
+    })
+}
+
+// === impl Rollout ===
+
+impl Rollout {
+    /// A rollout that was not started.
+    #[must_use]
+    pub fn new(from: Target, to: Target, plan: Plan) -> Self {
+        Self { from, to, plan, state: State::Draft, wave: 0, grant: None, epoch: 0 }
+    }
+
+    /// Carries a change out.
+    pub fn change(&mut self, change: Change, now: Seconds) {
+        // Only a grant that all took up may be followed by another one without a pause.
+        self.grant = None;
+        match change {
+            Change::Grant(grant) => self.grant = Some(grant),
+            Change::Close => {}
+            Change::Soak => self.state = State::Running(Stage::Soaking { since: now }),
+            Change::AskApproval => self.state = State::Running(Stage::Approval),
+            Change::NextWave => {
+                self.wave += 1;
+                self.state = State::Running(Stage::Reaching);
+            }
+            Change::Finish => self.state = State::Done,
+            Change::Halt(halt) => self.state = State::Halted(Cause::Gate(halt)),
+            Change::EndRollback => self.state = State::RolledBack,
+        }
+    }
+
+    /// What it wants of an agent at this place. `is_given` says that the newest order of the agent, or
+    /// what it has where none is known, is the new target.
+    #[must_use]
+    pub fn wish(&self, place: u64, labels: &Labels, is_given: bool) -> Wish<'_> {
+        let is_granted = self.grant.as_ref().is_some_and(|grant| {
+            let has = |label: &Label| labels.get(&label.key) == Some(&label.value);
+            grant.covers(place) && grant.label.as_ref().is_none_or(has)
+        });
+        match (&self.state, is_given) {
+            (State::Running(_), false) if is_granted => Wish::Have(&self.to),
+            (State::RollingBack, true) if is_granted => Wish::Have(&self.from),
+            (State::Done, _) | (State::Running(_) | State::Paused(_), true) => Wish::Have(&self.to),
+            (State::RolledBack, _) | (_, false) => Wish::Have(&self.from),
+            (_, true) => Wish::Stay(&self.to),
+        }
+    }
+}
+
+// === impl Grant ===
+
+impl Grant {
+    /// Whether a place is in it.
+    #[must_use]
+    pub fn covers(&self, place: u64) -> bool {
+        (self.first..=self.last).contains(&place)
+    }
+}

@@ -1,0 +1,272 @@
+use super::{
+    Candidate, Cause, Change, Counts, DRY, Decision, Grant, Label, PATIENCE, Plan, Reason, Refused,
+    Rollout, Size, Stage, State, Verb, Wave, Wish, step,
+};
+use crate::gate::{Failure, Halt};
+use crate::labels::Labels;
+use crate::time::Seconds;
+use crate::view::Target;
+
+const NOW: Seconds = Seconds(1_000);
+
+fn revision(text: &str) -> Target {
+    Target::Revision(text.to_owned())
+}
+
+fn wave(size: Size) -> Wave {
+    Wave { size, soak: 60, needs_approval: false }
+}
+
+fn rollout(waves: Vec<Wave>, budget: u32) -> Rollout {
+    let mut rollout = Rollout::new(revision("1"), revision("2"), Plan { waves, budget });
+    rollout.ask(&Verb::Start).unwrap();
+    rollout
+}
+
+fn candidates(told: &[(u64, bool)]) -> Vec<Candidate> {
+    told.iter().map(|&(place, is_reachable)| Candidate { place, is_reachable }).collect()
+}
+
+fn counts(told: &[(u64, bool)]) -> Counts {
+    Counts { targets: 10, candidates: candidates(told), age_of_record: DRY, ..Counts::default() }
+}
+
+fn granted(decision: Decision) -> (u64, u64) {
+    let Decision::Change(Change::Grant(grant)) = decision else { panic!("{decision:?}") };
+    (grant.first, grant.last)
+}
+
+fn ten() -> Vec<(u64, bool)> {
+    (1..=10).map(|at| (at * 10, true)).collect()
+}
+
+#[test]
+fn the_first_wave_is_granted_to_the_first_places() {
+    let rollout = rollout(vec![wave(Size::Count(2)), wave(Size::Percent(100))], 5);
+    assert_eq!(granted(step(&rollout, &counts(&ten()), NOW)), (10, 20));
+}
+
+#[test]
+fn a_grant_is_within_the_budget_with_those_that_are_in_flight() {
+    let rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    let counts = Counts { in_flight: 2, ..counts(&ten()) };
+    assert_eq!(granted(step(&rollout, &counts, NOW)), (10, 30));
+    let counts = Counts { in_flight: 5, ..counts };
+    assert_eq!(step(&rollout, &counts, NOW), Decision::Wait(Reason::Budget));
+}
+
+#[test]
+fn agents_that_cannot_be_reached_take_of_the_budget_when_they_lie_between() {
+    let rollout = rollout(vec![wave(Size::Percent(100))], 3);
+    let told = [(5, false), (10, true), (20, false), (30, true), (40, true)];
+    assert_eq!(granted(step(&rollout, &counts(&told), NOW)), (10, 30));
+}
+
+#[test]
+fn a_grant_that_is_not_taken_up_is_closed_and_nothing_is_granted_before_it_is_dry() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 3);
+    rollout.change(Change::Grant(Grant { label: None, first: 10, last: 30, since: NOW }), NOW);
+    let told = counts(&[(20, false), (40, true)]);
+    let soon = Seconds(NOW.0 + PATIENCE - 1);
+    assert_eq!(step(&rollout, &told, soon), Decision::Wait(Reason::Granted));
+    let late = Seconds(NOW.0 + PATIENCE);
+    assert_eq!(step(&rollout, &told, late), Decision::Change(Change::Close));
+    rollout.change(Change::Close, late);
+    let early = Counts { age_of_record: DRY - 1, ..told.clone() };
+    assert_eq!(step(&rollout, &early, late), Decision::Wait(Reason::Drying));
+    assert_eq!(granted(step(&rollout, &told, late)), (40, 40));
+}
+
+#[test]
+fn a_grant_that_all_took_up_is_followed_at_once() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 3);
+    rollout.change(Change::Grant(Grant { label: None, first: 10, last: 30, since: NOW }), NOW);
+    let told = Counts { age_of_record: 0, in_flight: 1, ..counts(&[(40, true), (50, true)]) };
+    assert_eq!(granted(step(&rollout, &told, NOW)), (40, 50));
+}
+
+#[test]
+fn a_wave_ends_when_all_that_can_be_reached_settled_and_was_watched() {
+    let mut rollout = rollout(vec![wave(Size::Count(2)), wave(Size::Percent(100))], 5);
+    let reached = Counts { given: 2, given_of_wave: 2, in_flight: 1, ..counts(&ten()[2..]) };
+    assert_eq!(step(&rollout, &reached, NOW), Decision::Wait(Reason::Settling));
+    let settled = Counts { in_flight: 0, ..reached };
+    assert_eq!(step(&rollout, &settled, NOW), Decision::Change(Change::Soak));
+    rollout.change(Change::Soak, NOW);
+    assert_eq!(step(&rollout, &settled, Seconds(NOW.0 + 59)), Decision::Wait(Reason::Soaking));
+    let late = Seconds(NOW.0 + 60);
+    assert_eq!(step(&rollout, &settled, late), Decision::Change(Change::NextWave));
+    rollout.change(Change::NextWave, late);
+    assert_eq!(granted(step(&rollout, &settled, late)), (30, 70));
+}
+
+#[test]
+fn stragglers_do_not_keep_a_wave_but_a_wave_without_anybody_waits() {
+    let rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    let nobody = counts(&[(10, false), (20, false)]);
+    assert_eq!(step(&rollout, &nobody, NOW), Decision::Wait(Reason::Unreachable));
+    let some = Counts { given: 8, given_of_wave: 8, ..nobody };
+    assert_eq!(step(&rollout, &some, NOW), Decision::Change(Change::Soak));
+}
+
+#[test]
+fn the_last_wave_ends_the_rollout_and_all_others_join() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    rollout.change(Change::Soak, NOW);
+    let late = Seconds(NOW.0 + 60);
+    assert_eq!(step(&rollout, &counts(&[]), late), Decision::Change(Change::Finish));
+    rollout.change(Change::Finish, late);
+    assert_eq!(rollout.wish(7, &Labels::default(), false), Wish::Have(&rollout.to));
+    assert_eq!(step(&rollout, &counts(&[]), late), Decision::Wait(Reason::AtRest));
+}
+
+#[test]
+fn a_wave_that_needs_approval_waits_for_a_person() {
+    let first = Wave { needs_approval: true, ..wave(Size::Count(1)) };
+    let mut rollout = rollout(vec![first, wave(Size::Percent(100))], 5);
+    rollout.change(Change::Soak, NOW);
+    let late = Seconds(NOW.0 + 60);
+    assert_eq!(step(&rollout, &counts(&ten()), late), Decision::Change(Change::AskApproval));
+    rollout.change(Change::AskApproval, late);
+    assert_eq!(step(&rollout, &counts(&ten()), late), Decision::Wait(Reason::Person));
+    rollout.ask(&Verb::Approve).unwrap();
+    assert_eq!((rollout.wave, &rollout.state), (1, &State::Running(Stage::Reaching)));
+}
+
+#[test]
+fn a_wave_of_a_label_is_granted_to_that_label_alone() {
+    let label = Label { key: "ring".to_owned(), value: "canary".to_owned() };
+    let mut rollout = rollout(vec![wave(Size::Label(label.clone()))], 5);
+    let decision = step(&rollout, &counts(&[(10, true), (90, true)]), NOW);
+    let Decision::Change(change) = decision else { panic!("{decision:?}") };
+    rollout.change(change, NOW);
+    let mut labels = Labels::default();
+    assert_eq!(rollout.wish(50, &labels, false), Wish::Have(&rollout.from));
+    labels.own.insert(label.key.clone(), label.value.clone());
+    assert_eq!(rollout.wish(50, &labels, false), Wish::Have(&rollout.from), "its own word");
+    labels.operator.insert(label.key, label.value);
+    assert_eq!(rollout.wish(50, &labels, false), Wish::Have(&rollout.to));
+}
+
+#[test]
+fn the_gate_halts_and_no_order_leaves_for_the_new_target() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    let failure = Failure { wave: 0, fingerprint: "exit 1".to_owned() };
+    let counts = Counts { failures: vec![failure], ..counts(&ten()) };
+    let decision = step(&rollout, &counts, NOW);
+    let halt = Halt::FirstWave { fingerprint: "exit 1".to_owned() };
+    assert_eq!(decision, Decision::Change(Change::Halt(halt.clone())));
+    rollout.change(Change::Halt(halt), NOW);
+    let labels = Labels::default();
+    assert_eq!(rollout.wish(10, &labels, true), Wish::Stay(&rollout.to));
+    assert_eq!(rollout.wish(10, &labels, false), Wish::Have(&rollout.from));
+    assert_eq!(step(&rollout, &counts, NOW), Decision::Wait(Reason::Person));
+}
+
+#[test]
+fn a_paused_rollout_is_still_halted_by_the_gate() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    rollout.ask(&Verb::Pause).unwrap();
+    assert_eq!(step(&rollout, &counts(&ten()), NOW), Decision::Wait(Reason::Person));
+    let failure = Failure { wave: 0, fingerprint: "exit 1".to_owned() };
+    let counts = Counts { failures: vec![failure], ..counts(&ten()) };
+    assert!(matches!(step(&rollout, &counts, NOW), Decision::Change(Change::Halt(_))));
+}
+
+#[test]
+fn the_way_back_is_within_the_same_budget() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 2);
+    rollout.ask(&Verb::Halt { reason: "it is slow".to_owned() }).unwrap();
+    rollout.ask(&Verb::RollBack).unwrap();
+    let decision = step(&rollout, &counts(&ten()), NOW);
+    let Decision::Change(change) = decision else { panic!("{decision:?}") };
+    rollout.change(change, NOW);
+    let labels = Labels::default();
+    assert_eq!(rollout.wish(20, &labels, true), Wish::Have(&rollout.from));
+    assert_eq!(rollout.wish(30, &labels, true), Wish::Stay(&rollout.to));
+    let back = Counts { given: 0, ..counts(&[(90, false)]) };
+    rollout.change(Change::Close, NOW);
+    assert_eq!(step(&rollout, &back, NOW), Decision::Change(Change::EndRollback));
+    rollout.change(Change::EndRollback, NOW);
+    assert_eq!(rollout.wish(90, &labels, true), Wish::Have(&rollout.from));
+}
+
+#[test]
+fn to_go_on_after_a_halt_a_reason_is_needed_and_failures_do_not_count_twice() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 2);
+    rollout.ask(&Verb::Halt { reason: "a look".to_owned() }).unwrap();
+    assert_eq!(rollout.state, State::Halted(Cause::Person("a look".to_owned())));
+    let without = Verb::Resume { reason: " ".to_owned() };
+    assert_eq!(rollout.ask(&without), Err(Refused::NoReason));
+    rollout.ask(&Verb::Resume { reason: "the disk was full".to_owned() }).unwrap();
+    assert_eq!((rollout.epoch, &rollout.state), (1, &State::Running(Stage::Reaching)));
+}
+
+/// Each state takes just the verbs that it names, and a verb that it does not take changes nothing.
+#[test]
+fn every_state_takes_the_verbs_that_it_names() {
+    let reason = || "because".to_owned();
+    let verbs = [
+        Verb::Start,
+        Verb::Pause,
+        Verb::Resume { reason: reason() },
+        Verb::Halt { reason: reason() },
+        Verb::RollBack,
+        Verb::Approve,
+        Verb::Abort,
+    ];
+    let states = [
+        State::Draft,
+        State::Running(Stage::Reaching),
+        State::Running(Stage::Soaking { since: NOW }),
+        State::Running(Stage::Approval),
+        State::Paused(Stage::Reaching),
+        State::Halted(Cause::Person(reason())),
+        State::RollingBack,
+        State::RolledBack,
+        State::Done,
+        State::Aborted,
+    ];
+    for state in states {
+        for verb in &verbs {
+            let mut asked = rollout(vec![wave(Size::Percent(100))], 2);
+            asked.state = state.clone();
+            let before = asked.clone();
+            let answer = asked.ask(verb);
+            assert_eq!(answer.is_ok(), state.verbs().contains(&verb.name()), "{state:?} {verb:?}");
+            if let Err(refused) = answer {
+                assert_eq!(asked, before);
+                assert!(refused.to_string().contains(state.name()), "{refused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn usual_waves_are_one_two_four_and_at_most_a_quarter() {
+    let goals = |targets: u32| -> Vec<u32> {
+        let plan = Plan::usual(targets, 0);
+        (0..plan.waves.len()).map(|wave| plan.goal(wave, targets)).collect()
+    };
+    assert_eq!(goals(10), [1, 3, 5, 7, 9, 10]);
+    assert_eq!(goals(1), [1]);
+    assert_eq!(goals(100), [1, 3, 7, 15, 31, 56, 81, 100]);
+    assert_eq!(goals(1_000), [10, 50, 210, 460, 710, 960, 1_000]);
+    assert!(goals(0).is_empty());
+}
+
+#[test]
+fn goals_never_exceed_the_targets_and_percents_round_up() {
+    let plan = Plan {
+        waves: vec![
+            wave(Size::Count(u32::MAX)),
+            wave(Size::Percent(255)),
+            wave(Size::Count(u32::MAX)),
+        ],
+        budget: 1,
+    };
+    assert!((0..5).all(|at| plan.goal(at, 7) <= 7));
+    let plan = Plan { waves: vec![wave(Size::Percent(1))], budget: 1 };
+    assert_eq!(plan.goal(0, 7), 1);
+    assert_eq!(plan.goal(0, 0), 0);
+}

@@ -1,0 +1,166 @@
+//! What people ask of a rollout.
+
+use std::error::Error;
+use std::fmt;
+
+use super::{Cause, Rollout, Stage, State};
+
+/// What a person asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Begin.
+    Start,
+    /// Give nobody else the new target for now.
+    Pause,
+    /// Go on.
+    Resume {
+        /// Why that is right; needed where the rollout halted.
+        reason: String,
+    },
+    /// Let no order for the new target leave.
+    Halt {
+        /// Why.
+        reason: String,
+    },
+    /// Give the agents that have the new target the former one.
+    RollBack,
+    /// Begin the next wave.
+    Approve,
+    /// End it where it is.
+    Abort,
+}
+
+/// Why it cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The state does not allow it.
+    State {
+        /// What was asked.
+        verb: &'static str,
+        /// The state.
+        state: &'static str,
+        /// What can be asked there.
+        allowed: &'static [&'static str],
+    },
+    /// A reason is needed.
+    NoReason,
+}
+
+// === impl Rollout ===
+
+impl Rollout {
+    /// Does what a person asks.
+    ///
+    /// # Errors
+    /// Where the state does not allow it, or a reason is needed; the rollout is as it was.
+    pub fn ask(&mut self, verb: &Verb) -> Result<(), Refused> {
+        let next = match (verb, &self.state) {
+            (Verb::Start, State::Draft) => State::Running(Stage::Reaching),
+            (Verb::Pause, State::Running(stage)) => State::Paused(*stage),
+            (Verb::Resume { .. }, State::Paused(stage)) => State::Running(*stage),
+            (Verb::Resume { reason }, State::Halted(_)) => {
+                if reason.trim().is_empty() {
+                    return Err(Refused::NoReason);
+                }
+                // What halted it would halt it again.
+                self.epoch = self.epoch.saturating_add(1);
+                State::Running(Stage::Reaching)
+            }
+            (Verb::Halt { reason }, State::Running(_) | State::Paused(_)) => {
+                if reason.trim().is_empty() {
+                    return Err(Refused::NoReason);
+                }
+                State::Halted(Cause::Person(reason.clone()))
+            }
+            (Verb::RollBack, State::Running(_) | State::Paused(_) | State::Halted(_)) => {
+                State::RollingBack
+            }
+            (Verb::Approve, State::Running(Stage::Approval)) => {
+                self.wave += 1;
+                State::Running(Stage::Reaching)
+            }
+            (Verb::Abort, State::Draft | State::Paused(_) | State::Halted(_)) => State::Aborted,
+            _ => {
+                return Err(Refused::State {
+                    verb: verb.name(),
+                    state: self.state.name(),
+                    allowed: self.state.verbs(),
+                });
+            }
+        };
+        self.state = next;
+        self.grant = None;
+        Ok(())
+    }
+}
+
+// === impl Verb ===
+
+impl Verb {
+    /// Its name, as the command line has it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Pause => "pause",
+            Self::Resume { .. } => "resume",
+            Self::Halt { .. } => "halt",
+            Self::RollBack => "rollback",
+            Self::Approve => "approve",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Draft => "draft",
+            Self::Running(Stage::Reaching) => "running",
+            Self::Running(Stage::Soaking { .. }) => "soaking",
+            Self::Running(Stage::Approval) => "waiting for approval",
+            Self::Paused(_) => "paused",
+            Self::Halted(_) => "halted",
+            Self::RollingBack => "rolling back",
+            Self::RolledBack => "rolled back",
+            Self::Done => "done",
+            Self::Aborted => "aborted",
+        }
+    }
+
+    /// The names of the verbs that it allows.
+    #[must_use]
+    pub fn verbs(&self) -> &'static [&'static str] {
+        match self {
+            Self::Draft => &["start", "abort"],
+            Self::Running(Stage::Approval) => &["approve", "pause", "halt", "rollback"],
+            Self::Running(_) => &["pause", "halt", "rollback"],
+            Self::Paused(_) => &["resume", "halt", "rollback", "abort"],
+            Self::Halted(_) => &["resume", "rollback", "abort"],
+            Self::RollingBack | Self::RolledBack | Self::Done | Self::Aborted => &[],
+        }
+    }
+}
+
+// === impl Refused ===
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State { verb, state, allowed: [] } => {
+                write!(f, "`{verb}` is not possible: the rollout is {state}, and has ended")
+            }
+            Self::State { verb, state, allowed } => {
+                let allowed = allowed.join("`, `");
+                write!(f, "`{verb}` is not possible while the rollout is {state}; `{allowed}` are")
+            }
+            Self::NoReason => f.write_str("a reason is needed: add --reason"),
+        }
+    }
+}
+
+impl Error for Refused {}
