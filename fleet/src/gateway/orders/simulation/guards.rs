@@ -4,7 +4,7 @@ use super::run;
 use crate::gateway::orders::removed::{self, Guard};
 
 /// Seeds within which a missing guard is noticed.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 1500;
 
 #[track_caller]
 fn notices(guard: Guard, law: &str) {
