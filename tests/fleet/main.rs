@@ -33,7 +33,6 @@ mod run;
 mod wishes;
 
 #[path = "../../fleet/tests/support/nats_cluster.rs"]
-#[expect(unreachable_pub, reason = "tests of other packages share it")]
 mod nats_cluster;
 
 /// What the end-to-end tests build their worlds with.
