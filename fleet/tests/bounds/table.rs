@@ -119,7 +119,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
         "Orders",
         &[
             bound("The body of an order", "fleet/src/gateway/orders/compose.rs", "BODY_BYTES", "it is not ordered, and the log says why", ("fleet/src/gateway/orders/compose.rs", "what_cannot_be_ordered_says_why")),
-            bound("Age of the view on which an order leaves", "fleet/src/gateway/orders/view.rs", "AGE_MAX", "nothing leaves until the view is renewed", ("fleet/src/gateway/orders/simulation.rs", "the_simulation_notices_when_orders_leave_on_an_old_view")),
+            bound("Age of the view on which an order leaves", "fleet/src/gateway/orders/view.rs", "AGE_MAX", "nothing leaves until the view is renewed", ("fleet/src/gateway/orders/simulation/guards.rs", "an_order_that_leaves_on_an_old_view_is_noticed")),
             bound("Repetitions of an order to an agent that forgets", "fleet/core/src/journal.rs", "REPEATS", "it waits for a person", ("fleet/tests/gateway/public.rs", "agents_that_forget_converge_and_are_never_ordered_what_they_have")),
             bound("A reason of a failure that is kept", "fleet/src/records/journal.rs", "REASON_BYTES", "the rest is cut off", ("fleet/src/records/journal.rs", "a_long_reason_is_cut_where_a_character_begins")),
             bound("Age of what is known of revocations", "fleet/src/enroll/revocations.rs", "STALE", "nobody is admitted until they are known", ("fleet/src/enroll/revocations/tests.rs", "a_view_that_is_too_old_says_nothing_until_the_ledger_is_back")),

@@ -255,9 +255,12 @@ async fn a_hostile_agent_is_told_what_is_wrong_and_its_neighbour_gets_its_order(
     assert_eq!(tell(&mut foe, "long", &event(&"n".repeat(600), 1)).await.unwrap(), invalid);
     assert_eq!(tell(&mut foe, &"i".repeat(600), &event("p", 1)).await.unwrap(), invalid);
     // Events as large as a message may be.
+    let exhausted = i32::from(Code::ResourceExhausted);
     for number in 0..50 {
         let id = format!("large-{number}");
-        assert_eq!(tell(&mut foe, &id, &event("large", 4_000_000)).await.unwrap(), 0);
+        let told = tell(&mut foe, &id, &event("large", 4_000_000)).await.unwrap();
+        // What is above the limit of one agent is refused, and it may send it again later.
+        assert!(told == 0 || told == exhausted, "{told}");
     }
 
     // It asks for much, reads nothing, and sends on for as long as anything takes it.

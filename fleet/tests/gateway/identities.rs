@@ -151,7 +151,7 @@ async fn agents_are_admitted_by_signed_tokens_and_taken_in_until_they_are_revoke
         assert_eq!(code(&channel, "vm/7", Some(&bad)).await, Code::Unauthenticated);
     }
     assert_eq!(code(&channel, "vm/7", None).await, Code::Unauthenticated);
-    let agents = ask(path, &["agents"]).await;
+    let agents = ask(path, &["agents", "--scan"]).await;
     assert!(agents.contains("vm/7") && !agents.contains("vm/8"), "{agents}");
     // Revocation counts whatever an agent shows.
     ask(path, &["agent", "revoke", "vm/7"]).await;

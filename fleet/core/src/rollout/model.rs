@@ -262,7 +262,7 @@ impl Model for Small {
     fn next_state(&self, fleet: &Fleet, act: Act) -> Option<Fleet> {
         let mut next = fleet.clone();
         next.act(act);
-        // Time is told apart only as far as patience goes.
+        // A state differs by its time only as far as patience goes.
         if let Some(grant) = &mut next.rollout.grant {
             let waited = next.now.since(grant.since).min(PATIENCE);
             grant.since = Seconds(0);
