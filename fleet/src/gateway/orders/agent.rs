@@ -255,10 +255,6 @@ impl AgentTask {
             messages::CURRENT_PLUGIN_STATES => {
                 let request = body.labels.get(messages::REQUEST_ID).map_or("", String::as_str);
                 let states = observed::bounded_list(core::unpack::<CurrentPluginStates>(body)?);
-                if self.told.sends_no_report() {
-                    let architecture = self.told.agent(&self.record).architecture;
-                    self.keep(reported::of_list(&states, &architecture)).await;
-                }
                 self.told.list(states, request, Instant::now());
                 self.observe().await.map_err(Refused::from)
             }
@@ -302,6 +298,10 @@ impl AgentTask {
         let is_new = is_known && self.observed_at != listed_at;
         if is_new && self.told.plugins(now).is_some() {
             self.observe().await?;
+            if let Some(states) = self.told.listed() {
+                let architecture = self.told.agent(&self.record).architecture;
+                self.keep(reported::of_list(states, &architecture)).await;
+            }
             self.observed_at = listed_at;
         }
         Ok(())

@@ -121,9 +121,10 @@ impl Told {
         }
     }
 
-    /// Whether the agent has sent no report on this stream.
-    pub(super) fn sends_no_report(&self) -> bool {
-        self.report.is_none()
+    /// The last list, of an agent that has sent no report on this stream.
+    pub(super) fn listed(&self) -> Option<&CurrentPluginStates> {
+        let (states, _) = self.listed.as_ref().filter(|_| self.report.is_none())?;
+        Some(states)
     }
 
     /// When the last list came.
