@@ -290,6 +290,9 @@ async fn a_hostile_agent_is_told_what_is_wrong_and_its_neighbour_gets_its_order(
     let grown = peak(served.pid()) - before;
     eprintln!("it grew by {} MiB", grown >> 20);
     assert!(grown < GROWTH, "it grew by {} MiB", grown >> 20);
+    drop(idle);
+    // What is read page by page is one state of the log only while nobody appends.
+    served.stop().await;
     let entries = entries(path, FOE).await;
     let subjects: BTreeSet<&str> = entries.iter().map(|(subject, ..)| subject.as_str()).collect();
     assert!(subjects.len() <= 1001, "{} subjects", subjects.len());
@@ -302,8 +305,6 @@ async fn a_hostile_agent_is_told_what_is_wrong_and_its_neighbour_gets_its_order(
         assert!(ids.contains(format!("plugin-{number}").as_str()), "plugin-{number} is lost");
     }
     assert!(entries.len() <= 1000 + 200, "{} entries", entries.len());
-    drop(idle);
-    served.stop().await;
 }
 
 /// A file system of a few megabytes, unmounted when this is dropped.
