@@ -36,6 +36,7 @@ mod jetstream;
 #[expect(clippy::unwrap_used, reason = "they are tests, which the feature gives to other crates")]
 pub mod laws;
 mod memory;
+mod room;
 mod sqlite;
 mod watchers;
 

@@ -1,21 +1,13 @@
 //! What the tutorials of a fleet tell people to do works, as it stands there, and prints what they show.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::walkthrough::{Reader, blocks};
-use crate::{fleet_program, pages};
+use crate::{fleet_program, nats_server, pages};
 
 /// The programs that a reader has installed.
 fn programs() -> [PathBuf; 2] {
     [PathBuf::from(env!("CARGO_BIN_EXE_guest-agent")), fleet_program::path()]
-}
-
-/// `nats-server`, in the target folder or on the path.
-fn nats_server() -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(target.join("nats")).chain(std::env::split_paths(&path));
-    folders.map(|folder| folder.join("nats-server")).find(|file| file.is_file())
 }
 
 #[track_caller]
@@ -81,10 +73,7 @@ fn a_fleet_runs_on_one_machine_as_it_is_written() {
 
 #[test]
 fn a_fleet_runs_on_nats_as_it_is_written() {
-    let Some(nats) = nats_server() else {
-        println!("SKIPPED: docs/fleet-moves-to-nats.md: no nats-server here");
-        return;
-    };
+    let Some(nats) = nats_server::program() else { return };
     let [agent, fleet] = programs();
     follow("docs/fleet-moves-to-nats.md", "nats", &[agent, fleet, nats]);
 }

@@ -7,7 +7,6 @@
 mod alerts;
 mod collectors;
 mod contract;
-mod fleet_program;
 mod fleet_tutorials;
 mod getting_started;
 mod invariants;
@@ -21,3 +20,8 @@ mod shown;
 mod structure;
 mod walkthrough;
 mod words;
+
+#[path = "../support/fleet_program.rs"]
+mod fleet_program;
+#[path = "../../fleet/tests/support/nats_server.rs"]
+mod nats_server;

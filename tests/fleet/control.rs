@@ -2,9 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use guest_fleet::ledger::{JetstreamLedger, SharedLedger, SqliteLedger};
 use serde_json::Value;
@@ -12,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::process::Running;
-use crate::{PATIENCE, say};
+use crate::{PATIENCE, fleet_program, say};
 
 /// The pause between two looks.
 const BEAT: Duration = Duration::from_millis(50);
@@ -46,43 +45,6 @@ pub(crate) struct Gateway {
     running: Option<Running>,
 }
 
-/// The program. Testing this package alone does not build it.
-fn program() -> PathBuf {
-    let agent = Path::new(env!("CARGO_BIN_EXE_guest-agent"));
-    let program = agent.with_file_name("guest-fleet");
-    let sources = ["fleet/src", "fleet/core/src", "proto/src"];
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let newest = sources.iter().filter_map(|folder| newest(&root.join(folder))).max();
-    let built = program.metadata().and_then(|metadata| metadata.modified()).ok();
-    if built.is_none() || built < newest {
-        build(agent.parent().unwrap());
-    }
-    program
-}
-
-fn newest(folder: &Path) -> Option<SystemTime> {
-    let paths = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    paths
-        .filter_map(|path| match path.is_dir() {
-            true => newest(&path),
-            false => path.metadata().ok()?.modified().ok(),
-        })
-        .max()
-}
-
-fn build(profile: &Path) {
-    let name = profile.file_name().unwrap().to_str().unwrap();
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "guest-fleet", "--bin", "guest-fleet", "--profile"])
-        // The one profile whose folder has another name.
-        .arg(if name == "debug" { "dev" } else { name })
-        .arg("--target-dir")
-        .arg(profile.parent().unwrap())
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(status.is_ok_and(|status| status.success()), "guest-fleet cannot be built");
-}
-
 /// A port that nobody else takes meanwhile: it is below those that the system gives to connections.
 fn free_address() -> SocketAddr {
     for _ in 0..100 {
@@ -99,8 +61,11 @@ fn free_address() -> SocketAddr {
 impl Control {
     /// A fleet with an authority of its own.
     pub(crate) async fn start(directory: &Path, engine: Engine) -> Arc<Self> {
-        let control =
-            Arc::new(Self { program: program(), engine, directory: directory.to_owned() });
+        let control = Arc::new(Self {
+            program: fleet_program::path(),
+            engine,
+            directory: directory.to_owned(),
+        });
         let ca = control.ca();
         control.ask(&["ca", "init", "--dir", ca.to_str().unwrap()]).await.unwrap();
         control

@@ -32,6 +32,8 @@ mod proxy;
 mod run;
 mod wishes;
 
+#[path = "../support/fleet_program.rs"]
+mod fleet_program;
 #[path = "../../fleet/tests/support/nats_cluster.rs"]
 mod nats_cluster;
 

@@ -128,14 +128,13 @@ pub async fn revoke(
     id: &AgentId,
     now: SystemTime,
 ) -> Result<bool, AgentError> {
-    write::change(ledger, Bucket::Agents, id.as_str(), |found: Option<AgentRecord>| {
-        let mut agent = found.ok_or_else(|| AgentError::Unknown(id.clone()))?;
-        if agent.revoked.is_some() {
-            return Ok(Step::Leave(false));
+    change_known(ledger, id, |agent| {
+        let is_new = agent.revoked.is_none();
+        if is_new {
+            revoke_certificates(agent, now);
+            agent.revoked = Some(now.into());
         }
-        revoke_certificates(&mut agent, now);
-        agent.revoked = Some(now.into());
-        Ok(Step::Write(agent, true))
+        is_new
     })
     .await
 }
@@ -145,15 +144,14 @@ pub async fn revoke(
 /// # Errors
 /// There is no such agent, or the ledger refuses.
 pub async fn release(ledger: &dyn Ledger, id: &AgentId) -> Result<bool, AgentError> {
-    write::change(ledger, Bucket::Agents, id.as_str(), |found: Option<AgentRecord>| {
-        let mut agent = found.ok_or_else(|| AgentError::Unknown(id.clone()))?;
-        if agent.quarantine.is_empty() {
-            return Ok(Step::Leave(false));
+    change_known(ledger, id, |agent| {
+        let was_there = !agent.quarantine.is_empty();
+        if was_there {
+            agent.quarantine.clear();
+            // What was reported before proves nothing any more.
+            agent.boots.clear();
         }
-        agent.quarantine.clear();
-        // What was reported before proves nothing any more.
-        agent.boots.clear();
-        Ok(Step::Write(agent, true))
+        was_there
     })
     .await
 }
@@ -196,13 +194,10 @@ pub async fn archive(
     id: &AgentId,
     now: SystemTime,
 ) -> Result<bool, AgentError> {
-    write::change(ledger, Bucket::Agents, id.as_str(), |found: Option<AgentRecord>| {
-        let mut agent = found.ok_or_else(|| AgentError::Unknown(id.clone()))?;
-        if agent.archived.is_some() {
-            return Ok(Step::Leave(false));
-        }
-        agent.archived = Some(now.into());
-        Ok(Step::Write(agent, true))
+    change_known(ledger, id, |agent| {
+        let is_new = agent.archived.is_none();
+        agent.archived.get_or_insert_with(|| now.into());
+        is_new
     })
     .await
 }
@@ -216,14 +211,26 @@ pub async fn unarchive(
     id: &AgentId,
     now: SystemTime,
 ) -> Result<bool, AgentError> {
+    change_known(ledger, id, |agent| {
+        let was_there = agent.archived.take().is_some();
+        if was_there {
+            agent.unarchived = Some(now.into());
+        }
+        was_there
+    })
+    .await
+}
+
+/// Changes the record of an agent that the ledger knows, where `change` says that it changed it;
+/// returns what that says.
+async fn change_known(
+    ledger: &dyn Ledger,
+    id: &AgentId,
+    mut change: impl FnMut(&mut AgentRecord) -> bool + Send,
+) -> Result<bool, AgentError> {
     write::change(ledger, Bucket::Agents, id.as_str(), |found: Option<AgentRecord>| {
         let mut agent = found.ok_or_else(|| AgentError::Unknown(id.clone()))?;
-        if agent.archived.is_none() {
-            return Ok(Step::Leave(false));
-        }
-        agent.archived = None;
-        agent.unarchived = Some(now.into());
-        Ok(Step::Write(agent, true))
+        Ok(if change(&mut agent) { Step::Write(agent, true) } else { Step::Leave(false) })
     })
     .await
 }

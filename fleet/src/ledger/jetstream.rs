@@ -48,6 +48,7 @@ pub use servers::ServerError;
 pub use streams::StreamError;
 pub use transfer::TransferError;
 
+use crate::ledger::room::{self, NoRoom, TURN};
 use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, Write,
     WriteError, check,
@@ -57,15 +58,6 @@ use api::Api;
 use connect::connect;
 use engine::Engine;
 use streams::Wanted;
-
-/// Room for what is on its way, in bytes, and what the smallest operation takes of it; so at most
-/// 4,096 operations are.
-const ROOM: usize = 64 << 20;
-const LEAST_ROOM: usize = ROOM / 4096;
-const UNIT: usize = 1024;
-
-/// How long an operation waits for room.
-const TURN: Duration = Duration::from_secs(5);
 
 /// How long a server takes no part before it counts as down, how long one that was not read may take
 /// part before the ledger is refused, and how often that is looked at.
@@ -127,7 +119,7 @@ impl JetstreamLedger {
         streams::refuse_restoring(&engine.api, &address.prefix).await?;
         ensure(&engine.api, &Wanted::all(&address.prefix), &servers).await?;
         let address = address.to_string();
-        let room = Arc::new(Semaphore::new(ROOM / UNIT));
+        let room = room::room();
         start(&engine, ending.token());
         Ok(Arc::new(Self { engine, room, address, _ending: ending.guard() }))
     }
@@ -160,7 +152,7 @@ impl JetstreamLedger {
 
     /// Takes no writes any more, and waits for those that are on their way.
     pub async fn close(&self) {
-        let all = u32::try_from(ROOM / UNIT).unwrap_or(u32::MAX);
+        let all = u32::try_from(room::ALL).unwrap_or(u32::MAX);
         let turns = timeout(END, self.room.acquire_many(all)).await;
         self.room.close();
         drop(turns);
@@ -170,13 +162,12 @@ impl JetstreamLedger {
 
     /// Room for an operation of this size.
     async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, WriteError> {
-        let units = bytes.max(LEAST_ROOM).div_ceil(UNIT);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        match timeout(TURN, Arc::clone(&self.room).acquire_many_owned(units)).await {
-            Ok(Ok(room)) => Ok(room),
-            Ok(Err(_)) => Err(WriteError::Refused(Box::new(NotTried::Closed))),
-            Err(_) => Err(WriteError::Refused(Box::new(NotTried::Busy))),
-        }
+        room::take(&self.room, bytes).await.map_err(|error| {
+            WriteError::Refused(Box::new(match error {
+                NoRoom::Busy => NotTried::Busy,
+                NoRoom::Closed(_) => NotTried::Closed,
+            }))
+        })
     }
 }
 

@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 pub use backup::{BackupError, Existing, RestoreError, restore};
 pub use open::OpenError;
 
+use crate::ledger::room::{self, NoRoom, TURN};
 use crate::ledger::watchers::Watchers;
 use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, Write,
@@ -51,14 +52,7 @@ use apply::NewEntry;
 use reader::Readers;
 use writer::{Clock, Operation, Order, What, Writer};
 
-/// Room of the queue to the writer, in bytes, and what the smallest operation takes of it; so at
-/// most 4,096 operations wait.
-const ROOM: usize = 64 << 20;
-const LEAST_ROOM: usize = ROOM / 4096;
-const UNIT: usize = 1024;
-
-/// How long an operation waits for room in the queue, and how long for its answer.
-const TURN: Duration = Duration::from_secs(5);
+/// How long an operation waits for its answer.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// Why an operation did not get to the writer, or no answer came from it.
@@ -143,7 +137,7 @@ impl SqliteLedger {
         let ledger = Self {
             readers: Readers::new(path.clone()),
             orders: Mutex::new(Some(sender)),
-            room: Arc::new(Semaphore::new(ROOM / UNIT)),
+            room: room::room(),
             watchers: Arc::new(Watchers::new()),
             failed: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -191,13 +185,12 @@ impl SqliteLedger {
 
     /// Room in the queue for an operation of this size.
     async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, WriteError> {
-        let units = bytes.max(LEAST_ROOM).div_ceil(UNIT);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        match timeout(TURN, Arc::clone(&self.room).acquire_many_owned(units)).await {
-            Ok(Ok(room)) => Ok(room),
-            Ok(Err(closed)) => Err(WriteError::Refused(Box::new(closed))),
-            Err(_) => Err(WriteError::Refused(Box::new(NoAnswer::Busy))),
-        }
+        room::take(&self.room, bytes).await.map_err(|error| {
+            WriteError::Refused(match error {
+                NoRoom::Busy => Box::new(NoAnswer::Busy),
+                NoRoom::Closed(closed) => Box::new(closed),
+            })
+        })
     }
 
     /// Hands an operation to the writer.

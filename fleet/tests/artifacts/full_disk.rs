@@ -1,7 +1,5 @@
 //! A disk without room.
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use guest_fleet::artifacts::Digest;
@@ -9,38 +7,11 @@ use guest_fleet::artifacts::store::{ArtifactStore, Bounds, Claim, DirectoryStore
 
 use crate::LONG;
 use crate::harness::{BOUNDS, Rig, TOKEN, bytes, chunks, client, code, directory, put, temporary};
-
-/// A disk of eight mebibytes, where one can be had.
-struct Disk(tempfile::TempDir);
-
-impl Disk {
-    fn mount() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs"])
-            .arg(folder.path())
-            .output();
-        if mount.is_ok_and(|output| output.status.success()) {
-            return Some(Self(folder));
-        }
-        println!("SKIPPED: a full disk is not tried out, nothing can be mounted");
-        None
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(self.path()).output());
-    }
-}
+use crate::small_disk::SmallDisk;
 
 #[tokio::test]
 async fn an_artifact_without_room_is_refused_and_leaves_nothing() {
-    let Some(disk) = Disk::mount() else { return };
+    let Some(disk) = SmallDisk::mount(8) else { return };
     let store = directory(disk.path());
     let large = bytes(20 << 20);
     let claim = Claim { digest: None, length: Some(20 << 20) };
@@ -57,7 +28,7 @@ async fn an_artifact_without_room_is_refused_and_leaves_nothing() {
 
 #[tokio::test]
 async fn uploads_leave_the_reserve_free() {
-    let Some(disk) = Disk::mount() else { return };
+    let Some(disk) = SmallDisk::mount(8) else { return };
     let bounds = Bounds { reserve: 6 << 20, ..BOUNDS };
     let store = DirectoryStore::open(disk.path(), bounds).unwrap();
     put(&store, &bytes(1 << 20)).await.unwrap();
@@ -67,7 +38,7 @@ async fn uploads_leave_the_reserve_free() {
 
 #[tokio::test]
 async fn a_client_is_told_that_there_is_no_room_and_not_where() {
-    let Some(disk) = Disk::mount() else { return };
+    let Some(disk) = SmallDisk::mount(8) else { return };
     let store = Arc::new(directory(disk.path()));
     let rig = Rig::with(|options| options.store = store).await;
     let large = bytes(20 << 20);

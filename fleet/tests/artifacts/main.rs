@@ -15,6 +15,9 @@ mod s3;
 mod upload;
 mod verbs;
 
+#[path = "../support/small_disk.rs"]
+mod small_disk;
+
 use std::time::Duration;
 
 /// Longer than anything takes; only a failing test waits for all of it.

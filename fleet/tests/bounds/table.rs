@@ -77,7 +77,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("Entries of one subject", LEDGER, "ENTRIES", "the oldest go", ("fleet/src/ledger/laws/logs.rs", "a_subject_keeps_its_newest_entries")),
             bound("Age of an entry", LEDGER, "ENTRY_AGE", "it goes", ("fleet/src/ledger/sqlite/tests.rs", "entries_go_with_their_age_and_a_subject_begins_again")),
             bound("Deleted keys that are remembered", LEDGER, "TOMBSTONES", "the oldest are forgotten, and readers from before begin again", ("fleet/src/ledger/laws/changes.rs", "old_deletions_are_forgotten_and_said_to_be")),
-            bound("Bytes that wait to be written (SQLite)", "fleet/src/ledger/sqlite.rs", "ROOM", "after a wait the write is refused as unavailable", ("fleet/src/ledger/sqlite/tests.rs", "a_write_that_finds_no_room_in_the_queue_is_refused")),
+            bound("Bytes that wait to be written, in one engine", "fleet/src/ledger/room.rs", "BYTES", "after a wait the write is refused as unavailable", ("fleet/src/ledger/sqlite/tests.rs", "a_write_that_finds_no_room_in_the_queue_is_refused")),
             bound("Entries of the audit record", "fleet/src/records/audit.rs", "KEPT", "the oldest go; the chain stays whole", ("fleet/src/configuration/tests.rs", "the_newest_entries_are_kept_and_older_ones_go_with_the_batch")),
         ],
     ),

@@ -1,11 +1,10 @@
 //! Hostile agents, a full disk and damaged records against the program, with an agent beside that
-//! behaves: the hostile one is told what is wrong, memory stays bounded, nothing is lost, and the
+//! behaves: the server tells the hostile one what is wrong, memory stays bounded, nothing is lost, and the
 //! neighbour gets its order.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
@@ -23,6 +22,7 @@ use tonic::{Code, Status};
 
 use crate::binary::{Machine, Served, ask, declare};
 use crate::client::{Agent, registration, with_metadata};
+use crate::small_disk::SmallDisk;
 use crate::{AGENT, CHANNEL, LONG};
 
 const FOE: &str = "projects/1/zones/z/instances/foe";
@@ -206,7 +206,7 @@ async fn a_hostile_agent_is_told_what_is_wrong_and_its_neighbour_gets_its_order(
         idle.push(socket);
     }
 
-    // What is no protobuf, and what is none of ours.
+    // Bytes that are no protobuf message, and messages of another protocol.
     for (frame, code) in [
         (vec![0xff; 1000], Code::Internal),
         (Vec::new(), Code::InvalidArgument),
@@ -307,37 +307,10 @@ async fn a_hostile_agent_is_told_what_is_wrong_and_its_neighbour_gets_its_order(
     assert!(entries.len() <= 1000 + 200, "{} entries", entries.len());
 }
 
-/// A file system of a few megabytes, unmounted when this is dropped.
-struct Small {
-    folder: PathBuf,
-}
-
-impl Small {
-    fn mount(folder: &Path) -> Option<Self> {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
-            .arg(folder)
-            .output()
-            .is_ok_and(|it| it.status.success());
-        mounted.then(|| Self { folder: folder.to_owned() })
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let ended = Command::new("umount").arg("-l").arg(&self.folder).status();
-        assert!(ended.is_ok_and(|it| it.success()), "{} stays mounted", self.folder.display());
-    }
-}
-
 #[tokio::test]
 async fn on_a_full_disk_events_are_asked_for_again_until_there_is_room_and_orders_go_on() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(_small) = Small::mount(directory.path()) else {
-        eprintln!("SKIPPED: this user cannot mount a small file system");
-        return;
-    };
-    let path = directory.path();
+    let Some(disk) = SmallDisk::mount(16) else { return };
+    let path = disk.path();
     let served = Served::start(path).await;
     let mut neighbour = Machine::connect(path, "").await;
     let mut agent = stream(path, FOE).await.unwrap();

@@ -19,6 +19,9 @@ mod public;
 mod registration;
 mod tls;
 
+#[path = "../support/small_disk.rs"]
+mod small_disk;
+
 use std::time::Duration;
 
 /// Longer than anything takes; only a failing test waits for all of it.

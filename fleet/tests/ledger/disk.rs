@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::child::Writing;
 use crate::crash::{Acknowledged, check};
+use crate::small_disk::SmallDisk;
 
 /// Reads lines until writes are refused, or until they are acknowledged again.
 fn read_until(writing: &mut Writing, acknowledged: &mut Acknowledged, refused: bool) {
@@ -42,38 +43,11 @@ async fn a_limit_on_the_size_of_files_refuses_writes_until_it_is_lifted() {
     check(&file, &acknowledged).await;
 }
 
-/// A file system of a few megabytes, unmounted when this is dropped.
-struct Small {
-    folder: PathBuf,
-}
-
-impl Small {
-    fn mount(folder: &Path) -> Option<Self> {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"])
-            .arg(folder)
-            .output()
-            .is_ok_and(|it| it.status.success());
-        mounted.then(|| Self { folder: folder.to_owned() })
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let ended = Command::new("umount").arg("-l").arg(&self.folder).status();
-        assert!(ended.is_ok_and(|it| it.success()), "{} stays mounted", self.folder.display());
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_writes_until_there_is_room() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(_small) = Small::mount(folder.path()) else {
-        eprintln!("skipped: this user cannot mount a small file system");
-        return;
-    };
-    let file = folder.path().join("ledger");
-    let ballast = folder.path().join("ballast");
+    let Some(disk) = SmallDisk::mount(6) else { return };
+    let file = disk.path().join("ledger");
+    let ballast = disk.path().join("ballast");
     std::fs::write(&ballast, vec![7; 3 << 20]).expect("there is room");
     let mut acknowledged = Acknowledged::default();
     let mut writing = Writing::start(&file, 100_000, "");
@@ -81,7 +55,7 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
     std::fs::remove_file(&ballast).expect("it goes");
     read_until(&mut writing, &mut acknowledged, false);
     end(writing, &mut acknowledged);
-    std::fs::write(folder.path().join("room"), "").expect("the folder is usable");
+    std::fs::write(disk.path().join("room"), "").expect("the folder is usable");
     check(&file, &acknowledged).await;
 }
 

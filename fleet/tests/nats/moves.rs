@@ -88,7 +88,7 @@ async fn a_ledger_moves_from_a_file_to_nats_and_back() {
         let written = ledger.write(Bucket::Agents, vec![put("agent/1", stale, "stale")]).await;
         assert!(matches!(written, Err(WriteError::Conflict { .. })), "{written:?}");
     }
-    // A reader of the lost time is told that deletions may be missing.
+    // The answer to a reader of the lost time says that deletions may be missing.
     let page = ledger.changes(Bucket::Agents, lost, ABSENT).await.unwrap();
     assert!(page.forgotten > lost, "{page:?}");
     // Nobody restores over it.

@@ -11,6 +11,8 @@
 
 #![allow(dead_code, clippy::allow_attributes, reason = "a test uses a part of it")]
 
+mod nats_server;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,27 +20,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub(crate) use nats_server::program;
+
 /// Longer than anything takes; only a failing test waits for all of it.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Starts a server, says its pid, and kills it when nobody holds the other end any more.
 const GUARD: &str =
     r#""$0" -c "$1" >>"$2" 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait"#;
-
-/// The program, in the target folder or on the path; says on one line that there is none.
-#[must_use]
-pub(crate) fn program() -> Option<PathBuf> {
-    // The tests' own program is in `TARGET/debug/deps`.
-    let own = std::env::current_exe().expect("the test has a program");
-    let in_target = own.ancestors().map(|folder| folder.join("nats/nats-server"));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join("nats-server"));
-    let found = in_target.chain(on_path).find(|file| file.is_file());
-    if found.is_none() {
-        eprintln!("SKIPPED: nats-server is not here: run tests/fleet/get-nats-server");
-    }
-    found
-}
 
 /// What may differ from servers that are as they should be.
 #[derive(Clone, Debug)]

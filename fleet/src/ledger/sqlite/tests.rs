@@ -139,7 +139,7 @@ async fn of_a_group(ledger: &Arc<SqliteLedger>) -> [bool; 3] {
         let ledger = Arc::clone(ledger);
         async move { ledger.append(Log::Events, "a", 0, "id", "".into()).await }
     });
-    while room - ledger.room.available_permits() < 3 * LEAST_ROOM / UNIT {
+    while room - ledger.room.available_permits() < 3 * room::LEAST / room::UNIT {
         tokio::task::yield_now().await;
     }
     other.execute_batch("COMMIT").unwrap();
@@ -239,7 +239,7 @@ async fn a_write_is_refused_where_another_process_does_not_end() {
 async fn a_write_that_finds_no_room_in_the_queue_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = open_in(&folder);
-    let all = u32::try_from(ROOM / UNIT).unwrap();
+    let all = u32::try_from(room::ALL).unwrap();
     let taken = Arc::clone(&ledger.room).acquire_many_owned(all).await.unwrap();
     let written = ledger.write(BUCKET, vec![put("key", ABSENT, "")]).await;
     match written {
@@ -388,7 +388,7 @@ async fn an_operation_that_fails_in_the_middle_leaves_nothing_and_takes_no_other
             tokio::spawn(async move { ledger.write(BUCKET, batch).await })
         })
         .collect();
-    while room - ledger.room.available_permits() < 9 * LEAST_ROOM / UNIT {
+    while room - ledger.room.available_permits() < 9 * room::LEAST / room::UNIT {
         tokio::task::yield_now().await;
     }
     other.execute_batch("COMMIT").unwrap();

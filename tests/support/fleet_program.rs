@@ -17,6 +17,9 @@ fn found_or_built() -> PathBuf {
     if !is_current(&program) {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--locked", "-p", "guest-fleet", "--bin", "guest-fleet"]);
+        let profile = folder.file_name().expect("the folder of a profile");
+        // The one profile whose folder has another name.
+        cargo.arg("--profile").arg(if profile == "debug" { "dev".as_ref() } else { profile });
         cargo.arg("--target-dir").arg(folder.parent().expect("the target folder"));
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         assert!(cargo.status().is_ok_and(|status| status.success()), "guest-fleet is not built");
