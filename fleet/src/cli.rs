@@ -35,6 +35,7 @@ pub mod label;
 pub mod lists;
 mod pages;
 pub mod retry;
+pub mod rollout;
 mod rows;
 pub mod schemas;
 mod sources;
@@ -85,6 +86,9 @@ pub enum Verb {
     /// Have an assignment's orders that failed or were taken back given again.
     #[command(after_help = examples::RETRY)]
     Retry(retry::Options),
+    /// Take an assignment from one release to another, wave by wave.
+    #[command(subcommand, after_help = examples::ROLLOUT)]
+    Rollout(rollout::Verb),
     /// Count the agents by where they stand.
     #[command(after_help = examples::STATUS)]
     Status,
@@ -140,6 +144,9 @@ pub enum AgentVerb {
 /// # Errors
 /// Says the reason, and what to try.
 pub async fn run(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    if matches!(verb, Verb::Rollout(verb) if verb.is_endless()) {
+        return dispatch(verb, context).await;
+    }
     tokio::time::timeout(DEADLINE, dispatch(verb, context)).await.unwrap_or_else(|_| {
         let seconds = DEADLINE.as_secs();
         Err(Failure::new(
@@ -162,6 +169,7 @@ async fn dispatch(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failur
         Verb::Hold(options) => hold::hold(options, context).await,
         Verb::Release(options) => hold::release(options, context).await,
         Verb::Retry(options) => retry::run(options, context).await,
+        Verb::Rollout(verb) => rollout::run(verb, context).await,
         Verb::Status => status::run(context).await,
         Verb::Agents(options) => agents::list(options, context).await,
         Verb::Agent(AgentOptions { verb: Some(AgentVerb::Label(options)), .. }) => {

@@ -2,7 +2,8 @@
 //! their audit entries.
 //!
 //! A record that cannot be read never makes a change happen: an assignment or a release that is
-//! damaged orders nothing, and in place of a hold or a window that is damaged everything is held.
+//! damaged orders nothing, and in place of a hold, a window or a rollout that is damaged everything is
+//! held.
 
 pub mod audit;
 pub mod change;
@@ -21,6 +22,7 @@ use crate::ledger::{Bucket, Change, Follower, Ledger, ReadError, Revision, Updat
 use crate::records::configuration::{
     ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, RELEASE, ReleaseRecord, WINDOW, WindowRecord,
 };
+use crate::records::rollout::{ROLLOUT, RolloutRecord};
 use crate::records::{self, RecordError};
 
 /// The declared records, kept up to date from the changes of their bucket.
@@ -122,7 +124,7 @@ impl Configuration {
     /// Takes over one change; whether a decision may depend on it.
     fn change(&mut self, change: &Change) -> bool {
         let key = change.key.as_str();
-        let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW];
+        let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW, ROLLOUT];
         let Some(kind) = kinds.into_iter().find(|kind| key.starts_with(kind)) else { return false };
         let name = &key[kind.len()..];
         // Most records are read once, when nothing of them is known yet.
@@ -136,7 +138,7 @@ impl Configuration {
         self.revisions.insert(key.to_owned(), change.revision);
         if let Err(error) = self.read(kind, name, key, value) {
             tracing::error!(key, %error, "a record of the configuration cannot be read");
-            if kind == HOLD || kind == WINDOW {
+            if [HOLD, WINDOW, ROLLOUT].contains(&kind) {
                 self.view.holds.insert(unreadable(key), held_by_damage(&error));
             }
             self.problems.insert(key.to_owned(), error);
@@ -156,6 +158,7 @@ impl Configuration {
                 self.view.holds.remove(name);
                 self.by_hand.remove(name);
             }
+            ROLLOUT => drop(self.view.rollouts.remove(name)),
             _ => drop(self.view.windows.remove(name)),
         }
         self.view.holds.remove(&unreadable(key));
@@ -183,6 +186,10 @@ impl Configuration {
                     self.by_hand.insert(name.to_owned());
                 }
                 self.view.holds.insert(name.to_owned(), record.hold(key)?);
+            }
+            ROLLOUT => {
+                let record = records::decode::<RolloutRecord>(key, value)?;
+                self.view.rollouts.insert(name.to_owned(), record.rollout(key)?);
             }
             _ => {
                 let record = records::decode::<WindowRecord>(key, value)?;

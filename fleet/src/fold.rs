@@ -15,7 +15,7 @@
 //! It decides nothing: gateways never read the index.
 
 pub(crate) mod inputs;
-mod lease;
+pub(crate) mod lease;
 mod leaves;
 mod load;
 mod owner;

@@ -11,7 +11,9 @@ pub mod event;
 pub mod gateway;
 pub mod index;
 pub mod journal;
+pub mod progress;
 pub mod report;
+pub mod rollout;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ pub mod webhook;
 
 use std::time::SystemTime;
 
+use guest_fleet_core::target::Target;
 use prost::Message;
 use prost_types::Timestamp;
 use thiserror::Error;
@@ -56,6 +59,16 @@ pub trait Versioned: Message + Default {
 
     /// The version in the record.
     fn version(&self) -> u32;
+}
+
+/// The revision of a target as records have it: empty where the plugin should be absent.
+pub(crate) fn revision(target: &Target) -> String {
+    target.revision().unwrap_or_default().to_owned()
+}
+
+/// The target of a revision as records have it.
+pub(crate) fn target(revision: &str) -> Target {
+    if revision.is_empty() { Target::Absent } else { Target::Revision(revision.to_owned()) }
 }
 
 /// A time of a record; `None` where there is no time, or one beyond what the clock can have.

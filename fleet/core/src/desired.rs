@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::labels::Labels;
+use crate::place::place;
+use crate::rollout::{Has, Wish};
 use crate::time::{Seconds, Zones};
 use crate::view::{ANY_ARCHITECTURE, Assignment, ReleaseName, Target, View};
 use crate::window::Opening;
@@ -24,6 +26,9 @@ pub struct Agent {
     pub quarantine: Option<String>,
     /// Plugins that the machine's owner holds, by name.
     pub held_by_owner: BTreeMap<String, OwnersHold>,
+    /// The target of its newest order, by plugin; of plugins without an order, what it reported. Rollouts
+    /// look there.
+    pub ordered: BTreeMap<String, Target>,
 }
 
 /// A hold that a person set on the machine.
@@ -48,6 +53,22 @@ pub struct Decision {
     pub attempt: u32,
     /// Whether a change may happen now.
     pub permission: Permission,
+    /// The rollout that has a say; `None` where there is no rollout.
+    pub turn: Option<Turn>,
+}
+
+/// What a rollout says about an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Name of the rollout.
+    pub rollout: String,
+    /// What it leads to.
+    pub to: Target,
+    /// The state of the rollout, as it is called.
+    pub state: &'static str,
+    /// Whether the agent waits for its turn: it will be given what the rollout leads to, and was not
+    /// yet.
+    pub waits: bool,
 }
 
 /// Whether a change may happen now; the first that applies.
@@ -89,6 +110,18 @@ pub enum Permission {
         /// When; `None` when it never does, or its time zone is unknown.
         next: Option<Seconds>,
     },
+    /// It was not its turn in a rollout yet, and it keeps what it has.
+    WaitsForWave {
+        /// Name of the rollout.
+        rollout: String,
+    },
+    /// A rollout gave it the new target and has stopped: it keeps what came of that.
+    Stopped {
+        /// Name of the rollout.
+        rollout: String,
+        /// The state of the rollout, as it is called.
+        state: &'static str,
+    },
 }
 
 /// Decides for every plugin that an assignment gives the agent. A plugin that none mentions is not
@@ -128,19 +161,47 @@ pub fn decide(
     // Several that want the same agree; the highest attempt is the newest wish of an operator.
     let other = deciding.iter().find(|(_, other)| other.target != assignment.target);
     let attempt = deciding.iter().map(|(_, assignment)| assignment.attempt).max().unwrap_or(0);
-    let permission = match other {
-        Some((with, _)) => Permission::Conflict { with: (*with).clone() },
-        None => permission(view, agent, plugin, &assignment.target, now, zones),
-    };
-    Some(Decision {
-        target: assignment.target.clone(),
+    let decided = |target: &Target, permission, turn| Decision {
+        target: target.clone(),
         assignment: name.clone(),
         attempt,
         permission,
-    })
+        turn,
+    };
+    if let Some((with, _)) = other {
+        let permission = Permission::Conflict { with: (*with).clone() };
+        return Some(decided(&assignment.target, permission, None));
+    }
+    let usual = |target: &Target| permission(view, agent, plugin, target, now, zones);
+    // A rollout to something else is about what the assignment wanted before.
+    let rollout = deciding.iter().find_map(|(name, _)| view.rollouts.get(*name));
+    let Some(found) = rollout.filter(|found| found.rollout.to == assignment.target) else {
+        return Some(decided(&assignment.target, usual(&assignment.target), None));
+    };
+    let rollout = &found.rollout;
+    let has = rollout.has(agent.ordered.get(plugin));
+    let wish = rollout.wish(place(&found.name, &agent.id), &agent.labels, has);
+    let is_new = wish == Wish::Have(&rollout.to) || has == Has::New;
+    let turn = Turn {
+        rollout: found.name.clone(),
+        to: rollout.to.clone(),
+        state: rollout.state.name(),
+        waits: !is_new && rollout.state.is_forward(),
+    };
+    let (target, permission) = match wish {
+        Wish::Have(target) => (target, usual(target)),
+        Wish::Stay(target) if has == Has::New => {
+            let (rollout, state) = (turn.rollout.clone(), turn.state);
+            (target, Permission::Stopped { rollout, state })
+        }
+        Wish::Stay(target) => (target, Permission::WaitsForWave { rollout: turn.rollout.clone() }),
+    };
+    Some(decided(target, permission, Some(turn)))
 }
 
-fn permission(
+/// Whether a change to a target may happen now, whatever rollouts say.
+#[must_use]
+pub fn permission(
     view: &View,
     agent: &Agent,
     plugin: &str,

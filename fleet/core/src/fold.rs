@@ -29,6 +29,7 @@ mod word;
 use std::collections::BTreeMap;
 
 use crate::desired;
+use crate::target::Target;
 use crate::time::Seconds;
 use crate::view::ReleaseName;
 
@@ -236,8 +237,8 @@ impl Row {
         self.agent.is_none() && self.orders.is_empty() && self.report.is_none()
     }
 
-    /// Takes in an input; whether it may say something new.
-    fn take(&mut self, input: Input) -> bool {
+    /// Takes in an input; whether it may say something new. What is wanted of the agent does not follow.
+    pub fn take(&mut self, input: Input) -> bool {
         match input {
             Input::Agent(agent) => std::mem::replace(&mut self.agent, agent) != self.agent,
             Input::Orders(orders) => std::mem::replace(&mut self.orders, orders) != self.orders,
@@ -277,7 +278,22 @@ impl Row {
                 .filter(|(_, plugin)| plugin.is_held)
                 .map(|(name, _)| (name.clone(), desired::OwnersHold::default()))
                 .collect(),
+            ordered: self.ordered(),
         }
+    }
+
+    /// The target of the newest order, by plugin; of plugins without an order, what was reported.
+    fn ordered(&self) -> BTreeMap<String, Target> {
+        let reported = self.report.iter().flat_map(|report| &report.plugins);
+        let mut ordered: BTreeMap<String, Target> = reported
+            .filter(|(_, found)| !found.is_local)
+            .filter_map(|(name, found)| {
+                Some((name.clone(), Target::Revision(found.revision.clone()?)))
+            })
+            .collect();
+        ordered
+            .extend(self.orders.iter().map(|(name, order)| (name.clone(), order.target.clone())));
+        ordered
     }
 
     fn wanted_by(&self, id: &str, declared: &Declared) -> BTreeMap<String, Wanted> {

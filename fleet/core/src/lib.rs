@@ -17,12 +17,18 @@
 
 pub mod archive;
 pub mod desired;
+pub mod evidence;
+pub mod facets;
+pub mod fingerprint;
 pub mod fold;
 pub mod gate;
 pub mod journal;
 pub mod labels;
+pub mod place;
+pub mod progress;
 pub mod rollout;
 pub mod selector;
+pub mod target;
 pub mod time;
 pub mod view;
 pub mod window;

@@ -29,8 +29,8 @@ mod tests;
 
 use crate::gate::{self, Halt};
 use crate::labels::Labels;
+use crate::target::Target;
 use crate::time::Seconds;
-use crate::view::Target;
 
 pub use verbs::{Refused, Verb};
 pub use waves::{Label, Plan, Size, Wave};
@@ -57,8 +57,12 @@ pub struct Rollout {
     pub wave: usize,
     /// Whose turn it is.
     pub grant: Option<Grant>,
-    /// Raised when a person resumes it: what was counted before is not held against it again.
+    /// Raised when a person resumes it after a halt.
     pub epoch: u32,
+    /// When that was: what failed before is not held against it again.
+    pub resumed: Seconds,
+    /// When each wave began that has begun.
+    pub began: Vec<Seconds>,
 }
 
 /// The states of a rollout.
@@ -206,12 +210,25 @@ pub enum Reason {
     Soaking,
 }
 
+/// What one agent was ordered last; where no order is known, what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Has<'a> {
+    /// The new target: it was given it.
+    New,
+    /// The former one.
+    Former,
+    /// Something else, such as the target of a rollout that this one replaced.
+    Other(&'a Target),
+    /// Nothing is known of it.
+    Nothing,
+}
+
 /// What the rollout wants of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish<'a> {
     /// The agent should have this.
     Have(&'a Target),
-    /// The agent was given this and keeps what came of it; no order leaves.
+    /// The agent keeps this; no order leaves.
     Stay(&'a Target),
 }
 
@@ -325,7 +342,17 @@ impl Rollout {
     /// A rollout that was not started.
     #[must_use]
     pub fn new(from: Target, to: Target, plan: Plan) -> Self {
-        Self { from, to, plan, state: State::Draft, wave: 0, grant: None, epoch: 0 }
+        Self {
+            from,
+            to,
+            plan,
+            state: State::Draft,
+            wave: 0,
+            grant: None,
+            epoch: 0,
+            resumed: Seconds(0),
+            began: Vec::new(),
+        }
     }
 
     /// Carries a change out.
@@ -338,8 +365,7 @@ impl Rollout {
             Change::Soak => self.state = State::Running(Stage::Soaking { since: now }),
             Change::AskApproval => self.state = State::Running(Stage::Approval),
             Change::NextWave => {
-                self.wave += 1;
-                self.state = State::Running(Stage::Reaching);
+                self.next_wave(now);
             }
             Change::Finish => self.state = State::Done,
             Change::Halt(halt) => self.state = State::Halted(Cause::Gate(halt)),
@@ -347,20 +373,50 @@ impl Rollout {
         }
     }
 
-    /// What it wants of an agent at this place. `is_given` says that the newest order of the agent, or
-    /// what it has where none is known, is the new target.
+    fn next_wave(&mut self, now: Seconds) {
+        self.wave += 1;
+        self.began.push(now);
+        self.state = State::Running(Stage::Reaching);
+    }
+
+    /// The wave in which something happened; the first where it was before all of them.
     #[must_use]
-    pub fn wish(&self, place: u64, labels: &Labels, is_given: bool) -> Wish<'_> {
+    pub fn wave_at(&self, at: Seconds) -> usize {
+        self.began.partition_point(|began| *began <= at).saturating_sub(1)
+    }
+
+    /// How an agent stands to the two targets. `ordered` is the target of its newest order; where no
+    /// order is known, what it has.
+    #[must_use]
+    pub fn has<'a>(&self, ordered: Option<&'a Target>) -> Has<'a> {
+        match ordered {
+            None => Has::Nothing,
+            Some(target) if *target == self.to => Has::New,
+            Some(target) if *target == self.from => Has::Former,
+            Some(target) => Has::Other(target),
+        }
+    }
+
+    /// What it wants of an agent at this place.
+    #[must_use]
+    pub fn wish<'a>(&'a self, place: u64, labels: &Labels, has: Has<'a>) -> Wish<'a> {
         let is_granted = self.grant.as_ref().is_some_and(|grant| {
             let has = |label: &Label| labels.get(&label.key) == Some(&label.value);
             grant.covers(place) && grant.label.as_ref().is_none_or(has)
         });
-        match (&self.state, is_given) {
-            (State::Running(_), false) if is_granted => Wish::Have(&self.to),
-            (State::RollingBack, true) if is_granted => Wish::Have(&self.from),
-            (State::Done, _) | (State::Running(_) | State::Paused(_), true) => Wish::Have(&self.to),
-            (State::RolledBack, _) | (_, false) => Wish::Have(&self.from),
-            (_, true) => Wish::Stay(&self.to),
+        match (&self.state, has) {
+            (State::Running(_), Has::Former | Has::Other(_) | Has::Nothing) if is_granted => {
+                Wish::Have(&self.to)
+            }
+            (State::RollingBack, Has::New | Has::Other(_)) if is_granted => Wish::Have(&self.from),
+            (State::Done, _) | (State::Running(_) | State::Paused(_), Has::New) => {
+                Wish::Have(&self.to)
+            }
+            // Nothing is removed where nothing was ordered.
+            (_, Has::Nothing) if self.from == Target::Absent => Wish::Stay(&self.from),
+            (State::RolledBack, _) | (_, Has::Former | Has::Nothing) => Wish::Have(&self.from),
+            (_, Has::New) => Wish::Stay(&self.to),
+            (_, Has::Other(target)) => Wish::Stay(target),
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::rollout::Rollout;
 use crate::selector::{OwnLabels, Selector};
 use crate::time::Seconds;
 use crate::window::Weekly;
+
+pub use crate::target::Target;
 
 /// Everything that operators declared.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,6 +20,20 @@ pub struct View {
     pub holds: BTreeMap<String, Hold>,
     /// Windows by name.
     pub windows: BTreeMap<String, Window>,
+    /// Rollouts, by the name of their assignment.
+    pub rollouts: BTreeMap<String, AssignmentRollout>,
+}
+
+/// The rollout of an assignment. It decides while it leads to what the assignment wants, also after
+/// it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AssignmentRollout {
+    /// Its name: it salts the places of agents.
+    pub name: String,
+    /// Name of the plugin.
+    pub plugin: String,
+    /// The rollout.
+    pub rollout: Rollout,
 }
 
 /// Plugin and revision.
@@ -64,15 +81,6 @@ pub struct Assignment {
     pub priority: i32,
     /// Raised by an operator to have an order that failed given again.
     pub attempt: u32,
-}
-
-/// What an agent should have of a plugin.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Target {
-    /// This revision.
-    Revision(String),
-    /// Nothing: the plugin is removed.
-    Absent,
 }
 
 /// Which plugins a hold or a window is about.

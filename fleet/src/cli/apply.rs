@@ -63,7 +63,7 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
     }
     let changed = write(context, &declared, mode, &options.reason).await;
     match changed {
-        Ok(Changed { entry, answer }) => {
+        Ok(Changed { entry, answer, .. }) => {
             print(context, &answer, mode, notes, entry, false)?;
             Ok(Exit::Done)
         }

@@ -175,7 +175,7 @@ impl From<&AuditRecord> for EntryJson {
 }
 
 impl EntryJson {
-    fn head(&self) -> String {
+    pub(crate) fn head(&self) -> String {
         let Self { number, who, what, why, .. } = self;
         let at = self.at.as_deref().unwrap_or("-");
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };

@@ -34,6 +34,13 @@ pub(super) const RELEASE: &str = "Examples:\n\
 pub(super) const RETRY: &str = "Examples:\n\
     \x20 guest-fleet retry monitor-prod --reason TICKET-9";
 
+pub(super) const ROLLOUT: &str = "Examples:\n\
+    \x20 guest-fleet rollout preview spring --assignment web --to 1.5\n\
+    \x20 guest-fleet rollout create spring --assignment web --to 1.5 --wave ring=canary,approve --wave 10% --wave 100%\n\
+    \x20 guest-fleet rollout watch spring\n\
+    \x20 guest-fleet rollout halt spring --reason TICKET-4\n\
+    \x20 guest-fleet rollout rollback spring";
+
 pub(super) const AGENTS: &str = "Examples:\n\
     \x20 guest-fleet agents\n\
     \x20 guest-fleet agents env=prod --json\n\

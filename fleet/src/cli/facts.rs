@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use guest_fleet_core::desired::{self, OwnersHold};
 use guest_fleet_core::journal::Entry;
+use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
 use prost_types::Timestamp;
 
@@ -73,7 +74,22 @@ impl Facts {
                     Some((plugin.name.clone(), hold))
                 })
                 .collect(),
+            ordered: self.ordered(),
         }
+    }
+
+    /// The target of the newest order, by plugin; of plugins without an order, what was reported.
+    fn ordered(&self) -> BTreeMap<String, Target> {
+        let reported = self.report.iter().flat_map(|report| &report.plugins);
+        let mut ordered: BTreeMap<String, Target> = reported
+            .filter(|found| !found.revision.is_empty() && !found.is_local)
+            .map(|found| (found.name.clone(), Target::Revision(found.revision.clone())))
+            .collect();
+        for (plugin, entry) in &self.journal {
+            let target = entry.order.as_ref().map(|order| order.target.clone());
+            ordered.extend(target.map(|target| (plugin.clone(), target)));
+        }
+        ordered
     }
 
     /// What the agent reported of a plugin.

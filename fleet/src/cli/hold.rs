@@ -125,14 +125,14 @@ pub async fn release(options: &ReleaseOptions, context: &mut Context<'_>) -> Res
         Ok((vec![edit.clone()], (vec![edit], by_hand)))
     })
     .await?;
-    let Changed { entry, answer: (edits, by_hand) } = changed;
+    let Changed { entry, revision, answer: (edits, by_hand) } = changed;
     if !by_hand {
         context.remark(format_args!(
             "the hold {} came from declarations: delete it there, or the next `apply` sets it again",
             options.name
         ))?;
     }
-    print(context, Changed { entry, answer: edits })
+    print(context, Changed { entry, revision, answer: edits })
 }
 
 fn duration(text: &str) -> Result<Span, String> {

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use super::{agents, audit, document, explain, export, gateways, lists, status, token};
+use super::{agents, audit, document, explain, export, gateways, lists, rollout, status, token};
 
 /// A kind of JSON document.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,14 @@ const DOCUMENTS: &[Document] = &[
             "hold",
             "release",
             "retry",
+            "rollout create",
+            "rollout start",
+            "rollout pause",
+            "rollout resume",
+            "rollout halt",
+            "rollout rollback",
+            "rollout approve",
+            "rollout abort",
             "agent label",
             "agent revoke",
             "agent release",
@@ -84,6 +92,24 @@ const DOCUMENTS: &[Document] = &[
         schema: printed::<lists::WindowsJson>,
     },
     Document {
+        name: "rollouts",
+        commands: &["rollout list"],
+        about: "The rollouts, and how far they are",
+        schema: printed::<rollout::RolloutsJson>,
+    },
+    Document {
+        name: "rollout",
+        commands: &["rollout show", "rollout watch"],
+        about: "How far a rollout is, and what failed",
+        schema: printed::<rollout::RolloutJson>,
+    },
+    Document {
+        name: "preview",
+        commands: &["rollout preview"],
+        about: "What a rollout would do",
+        schema: printed::<rollout::PreviewJson>,
+    },
+    Document {
         name: "status",
         commands: &["status"],
         about: "How many agents stand where",
@@ -127,7 +153,7 @@ const DOCUMENTS: &[Document] = &[
     },
     Document {
         name: "audit",
-        commands: &["audit", "audit list"],
+        commands: &["audit", "audit list", "rollout history"],
         about: "Who changed what; a line each",
         schema: printed::<audit::EntryJson>,
     },

@@ -34,6 +34,8 @@ pub enum State {
     HeldByOwner,
     /// Its windows are closed.
     OutsideWindow,
+    /// It waits for its turn in a rollout.
+    WaitsForWave,
     /// Nothing keeps it back; it will be ordered.
     Waits,
     /// It was ordered.
@@ -80,6 +82,7 @@ impl State {
             Self::Held => "held",
             Self::HeldByOwner => "held by owner",
             Self::OutsideWindow => "outside its window",
+            Self::WaitsForWave => "waits for its wave",
             Self::Waits => "waits",
             Self::Ordered => "ordered",
             Self::Acknowledged => "acknowledged",
@@ -105,6 +108,7 @@ impl From<Word> for State {
             Word::Held => Self::Held,
             Word::HeldByOwner => Self::HeldByOwner,
             Word::OutsideWindow => Self::OutsideWindow,
+            Word::WaitsForWave => Self::WaitsForWave,
             Word::Waits => Self::Waits,
             Word::Ordered => Self::Ordered,
             Word::Acknowledged => Self::Acknowledged,
@@ -139,9 +143,35 @@ pub fn standing(
     // knows the URL of the archive.
     let current =
         order.filter(|order| order.target == decision.target && order.attempt == decision.attempt);
-    match current {
-        Some(order) => ordered(view, plugin, decision, order, now),
-        None => kept_back(decision),
+    let turn = decision.turn.as_ref();
+    let standing = match (current, turn) {
+        (Some(Order { state: OrderState::Done { .. }, .. }), Some(turn)) if turn.waits => {
+            waits_for_wave(&turn.rollout)
+        }
+        (Some(order), _) => ordered(view, plugin, decision, order, now),
+        (None, _) => kept_back(decision),
+    };
+    match turn {
+        // What is done for good needs no word of how it came about.
+        Some(turn) if turn.waits || turn.state != "done" => Standing {
+            sentence: format!(
+                "{}; the rollout {} to {} is {}",
+                standing.sentence,
+                turn.rollout,
+                target(plugin, &turn.to),
+                turn.state
+            ),
+            ..standing
+        },
+        Some(_) | None => standing,
+    }
+}
+
+fn waits_for_wave(rollout: &str) -> Standing {
+    Standing {
+        state: State::WaitsForWave,
+        sentence: "waits for its wave".to_owned(),
+        next: Some(format!("see how far it is: `guest-fleet rollout show {rollout}`")),
     }
 }
 
@@ -234,6 +264,12 @@ fn kept_back(decision: &Decision) -> Standing {
             State::NoArchive,
             format!("waits: the release has no archive for {architecture}"),
             Some(format!("declare a new revision with an archive for {architecture}")),
+        ),
+        Permission::WaitsForWave { rollout } => return waits_for_wave(rollout),
+        Permission::Stopped { rollout, state } => (
+            State::WaitsForWave,
+            format!("keeps what it has: the rollout {rollout} is {state}"),
+            Some(format!("see why: `guest-fleet rollout show {rollout}`")),
         ),
         Permission::Held { hold, by, reason, until } => (
             State::Held,

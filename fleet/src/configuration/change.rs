@@ -24,9 +24,9 @@ use crate::ledger::{Bucket, Ledger, ReadError, Record, Revision, Write, WriteErr
 use crate::records::audit::{self, AUDIT_HEAD, AuditChange, AuditHead, AuditRecord};
 use crate::records::{self, RecordError, Versioned};
 
-/// Most records that one decision may change: a batch has room for them, the entry, the head and an
-/// old entry that goes.
-pub const EDITS: usize = bounds::BATCH - 3;
+/// Most records that one decision may change: a batch has room for them, the entry, the head, an old
+/// entry that goes and a lease.
+pub const EDITS: usize = bounds::BATCH - 4;
 /// Longest text in an entry, in bytes.
 const TEXT_BYTES: usize = 1024;
 /// How often a change is tried.
@@ -78,6 +78,9 @@ pub enum Becomes {
 pub struct Changed<T> {
     /// Number of the audit entry; `None` where there was nothing to change.
     pub entry: Option<u64>,
+    /// Revision of the batch; `None` where there was nothing to change, and where the answer to the
+    /// write was lost.
+    pub revision: Option<Revision>,
     /// What the plan answered.
     pub answer: T,
 }
@@ -118,6 +121,24 @@ pub enum ChangeError<E: std::error::Error + 'static> {
 pub async fn change<T, E, P>(
     ledger: &dyn Ledger,
     decision: &Decision,
+    plan: P,
+) -> Result<Changed<T>, ChangeError<E>>
+where
+    E: std::error::Error + 'static,
+    P: FnMut(&Configuration) -> Result<(Vec<Edit>, T), E>,
+{
+    change_under(ledger, decision, None, plan).await
+}
+
+/// The same under a lease: its renewal is written in the same batch, so that nothing is written once
+/// another process has the lease.
+///
+/// # Errors
+/// See [`ChangeError`].
+pub async fn change_under<T, E, P>(
+    ledger: &dyn Ledger,
+    decision: &Decision,
+    lease: Option<&Write>,
     mut plan: P,
 ) -> Result<Changed<T>, ChangeError<E>>
 where
@@ -137,13 +158,15 @@ where
         }
         let (edits, answer) = plan(&configuration).map_err(ChangeError::Refused)?;
         if edits.is_empty() {
-            return Ok(Changed { entry: None, answer });
+            return Ok(Changed { entry: None, revision: None, answer });
         }
-        let (number, batch) = batch(ledger, decision, &id, &head, &configuration, edits).await?;
+        let (number, mut batch) =
+            batch(ledger, decision, &id, &head, &configuration, edits).await?;
+        batch.extend(lease.cloned());
         match ledger.write(Bucket::Configuration, batch).await {
-            Ok(_) => {
+            Ok(revision) => {
                 ledger.wake(Bucket::Configuration);
-                return Ok(Changed { entry: Some(number), answer });
+                return Ok(Changed { entry: Some(number), revision: Some(revision), answer });
             }
             Err(WriteError::Conflict { .. }) => {}
             Err(error @ WriteError::Ambiguous(_)) => {
@@ -301,7 +324,7 @@ impl<T> Doubtful<T> {
             let entry =
                 found.and_then(|found| records::decode::<AuditRecord>(&key, &found.value).ok());
             if entry.is_some_and(|entry| entry.id == id) {
-                let done = |answer| Changed { entry: Some(*number), answer };
+                let done = |answer| Changed { entry: Some(*number), revision: None, answer };
                 return Ok(self.answer.take().map(done));
             }
         }

@@ -3,7 +3,9 @@
 
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::{Assignment, Hold, Plugins, Release, Target, Window};
+use guest_fleet_core::view::{
+    Assignment, AssignmentRollout, Hold, Plugins, Release, Target, Window,
+};
 use guest_fleet_core::window::Weekly;
 use jiff::Timestamp;
 
@@ -51,6 +53,22 @@ pub fn assignment(assignment: &Assignment) -> String {
     let priority = some("priority", (*priority).into());
     let attempt = some("attempt", (*attempt).into());
     format!("{what}{place}{priority}{attempt}")
+}
+
+/// `monitor 1.2 to 1.3, running, wave 2 of 5, budget 10`.
+#[must_use]
+pub fn rollout(found: &AssignmentRollout) -> String {
+    let AssignmentRollout { name, plugin, rollout } = found;
+    let what = |target: &Target| target.revision().unwrap_or("nothing").to_owned();
+    format!(
+        "{name}: {plugin} {} to {}, {}, wave {} of {}, budget {}",
+        what(&rollout.from),
+        what(&rollout.to),
+        rollout.state.name(),
+        rollout.wave + 1,
+        rollout.plan.waves.len(),
+        rollout.plan.budget
+    )
 }
 
 /// `all plugins on env = prod until …: the reason`.

@@ -8,9 +8,14 @@
 //! | not there | there | nothing, and it is listed; with [`Undeclared::Delete`] it is deleted |
 //! | not there | a hold set by hand | nothing, always |
 //!
+//! While a rollout of an assignment goes on, what the assignment wants is not changed by files.
+//!
 //! The attempt of an assignment and who set a hold are the ledger's: they stay.
 
-use guest_fleet_core::view::{Assignment, Hold, Release, Target};
+use guest_fleet_core::rollout::State;
+use guest_fleet_core::view::{
+    Assignment, AssignmentRollout, Hold, Release, ReleaseName, Target, View,
+};
 use prost::Message;
 
 use super::problem::{Collector, Problems};
@@ -21,6 +26,7 @@ use crate::records::configuration::{
     ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, ReleaseRecord, WINDOW, WindowRecord,
     release_key,
 };
+use crate::records::rollout::rollout_key;
 
 /// What becomes of records that no file declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +95,21 @@ pub fn difference(
         let after = Assignment { attempt, ..declared_assignment.value.clone() };
         let key = format!("{ASSIGNMENT}{name}");
         let is_same = before == Some(&after);
+        if let Some(before) = before
+            && before.target != after.target
+            && let Some(ended) = ledger.view().rollouts.get(name)
+        {
+            if ended.rollout.state.is_live() {
+                problems.add(declared_assignment.problem(
+                    "assignment.revision",
+                    under_way(ended),
+                    format!("wait for its end, or end it: {}", ways_out(ended)),
+                ));
+                continue;
+            }
+            // It would decide again if the assignment ever came back to where it led.
+            found.edits.push(deleted(rollout_key(name), words::rollout(ended)));
+        }
         found.take(ledger, &key, before.map(words::assignment), is_same, || {
             (words::assignment(&after), AssignmentRecord::of(&after).encode_to_vec())
         });
@@ -114,6 +135,22 @@ pub fn difference(
     problems.finish(found)
 }
 
+fn under_way(found: &AssignmentRollout) -> String {
+    format!("the rollout {} of it is {}", found.name, found.rollout.state.name())
+}
+
+/// What a person can do to end a rollout.
+fn ways_out(found: &AssignmentRollout) -> String {
+    let verbs = found.rollout.state.verbs().iter();
+    let ways = verbs.filter(|verb| ["rollback", "abort"].contains(verb));
+    let ways = ways.map(|verb| format!("`guest-fleet rollout {verb} {}`", found.name));
+    ways.collect::<Vec<_>>().join(" or ")
+}
+
+fn deleted(key: String, before: String) -> Edit {
+    Edit { key, before: Some(before), after: None, record: Becomes::Deleted }
+}
+
 fn changed(before: &Release, after: &Release) -> String {
     let what = match (before.archives == after.archives, before.order == after.order) {
         (false, true) => "other archives",
@@ -131,9 +168,7 @@ fn has_release(
 ) -> Result<(), super::problem::Problem> {
     let Assignment { plugin, target, .. } = &assignment.value;
     let Target::Revision(revision) = target else { return Ok(()) };
-    let is_it = |name: &&guest_fleet_core::view::ReleaseName| {
-        name.plugin == *plugin && name.revision == *revision
-    };
+    let is_it = |name: &&ReleaseName| name.plugin == *plugin && name.revision == *revision;
     let stays =
         undeclared == Undeclared::Keep && ledger.view().releases.keys().any(|name| is_it(&name));
     if stays || declared.releases.keys().any(|name| is_it(&name)) {
@@ -145,6 +180,16 @@ fn has_release(
     };
     let fix = "declare it as a `[[release]]`, or correct the revision";
     Err(assignment.problem("assignment.revision", reason, fix))
+}
+
+/// Whether a rollout leads to a release or away from it, so that agents may have to be given it.
+fn is_in_a_rollout(view: &View, name: &ReleaseName) -> bool {
+    view.rollouts.values().any(|found| {
+        let is_it = |target: &Target| target.revision() == Some(name.revision.as_str());
+        found.plugin == name.plugin
+            && found.rollout.state != State::Done
+            && (is_it(&found.rollout.from) || is_it(&found.rollout.to))
+    })
 }
 
 // === impl Difference ===
@@ -180,22 +225,18 @@ impl Difference {
 
     fn undeclared(&mut self, declared: &Declarations, ledger: &Configuration) {
         let view = ledger.view();
-        let mut gone = |key: String, before: String| {
-            self.undeclared.push(Edit {
-                key,
-                before: Some(before),
-                after: None,
-                record: Becomes::Deleted,
-            });
-        };
+        let mut gone = |key: String, before: String| self.undeclared.push(deleted(key, before));
         // What takes plugins to machines goes first, what keeps changes away last.
         for (name, assignment) in &view.assignments {
             if !declared.assignments.contains_key(name) {
                 gone(format!("{ASSIGNMENT}{name}"), words::assignment(assignment));
+                if let Some(rollout) = view.rollouts.get(name) {
+                    gone(rollout_key(name), words::rollout(rollout));
+                }
             }
         }
         for (name, release) in &view.releases {
-            if !declared.releases.contains_key(name) {
+            if !declared.releases.contains_key(name) && !is_in_a_rollout(view, name) {
                 gone(release_key(name), words::release(release));
             }
         }

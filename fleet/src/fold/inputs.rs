@@ -22,7 +22,7 @@ use crate::records::report::ReportRecord;
 use crate::records::{self, RecordError};
 
 /// What a record of a bucket says; `value` is `None` where it was deleted.
-pub(super) fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Option<Input> {
+pub(crate) fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Option<Input> {
     let read = match (bucket, value) {
         (Bucket::Agents, None) => Ok(Input::Agent(None)),
         (Bucket::Agents, Some(value)) => {
@@ -46,7 +46,7 @@ pub(super) fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Opti
 }
 
 /// The agent that an entry of the log is about, and the input.
-pub(super) fn of_entry(entry: &Entry) -> Option<(String, Input)> {
+pub(crate) fn of_entry(entry: &Entry) -> Option<(String, Input)> {
     let (agent, plugin) = entry.subject.split_once('/')?;
     let (agent, plugin) = (unescaped(agent)?, unescaped(plugin)?);
     let record: EventRecord = records::decode(&entry.subject, &entry.value).ok()?;
@@ -109,6 +109,7 @@ fn order_facts(order: &Order) -> OrderFacts {
         target: order.target.clone(),
         attempt: order.attempt,
         step,
+        made: order.made,
         since: order.since,
         reason: bounded(reason),
     }
@@ -122,6 +123,7 @@ fn report(record: &ReportRecord) -> ReportFacts {
             revision: some(&plugin.revision),
             pending: some(&plugin.pending_revision),
             is_held: plugin.hold.is_some(),
+            is_local: plugin.is_local,
         };
         plugins.insert(bounded(&plugin.name), facts);
         if plugins.len() > PLUGINS {

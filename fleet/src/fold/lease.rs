@@ -1,4 +1,4 @@
-//! The lease of a shard: who may write its part of the index.
+//! A lease: who may write a part of the ledger, such as a shard's part of the index.
 //!
 //! A contender takes a lease over when its revision did not change for [`Lease::TTL`] on the contender's
 //! own monotonic clock, by compare-and-swap. Everything that an owner writes replaces the lease in the same
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::chain::Chain;
 use crate::ledger::{Bucket, Ledger, ReadError, Revision, Write};
-use crate::records::index::{LeaseRecord, lease_key};
+use crate::records::index::LeaseRecord;
 use crate::records::{self, Versioned};
 
 /// How often a contender looks, at most.
@@ -21,8 +21,9 @@ const LOOK: Duration = Duration::from_millis(2500);
 
 /// A lease that was taken.
 #[derive(Debug)]
-pub(super) struct Lease {
-    shard: u32,
+pub(crate) struct Lease {
+    bucket: Bucket,
+    key: String,
     record: LeaseRecord,
     revision: Revision,
     written: Instant,
@@ -32,24 +33,24 @@ pub(super) struct Lease {
 
 impl Lease {
     /// How long a lease that does not change is respected.
-    pub(super) const TTL: Duration = Duration::from_secs(10);
+    pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-    /// Waits for the lease of a shard, and takes it; `None` when it is ending.
-    pub(super) async fn take(
+    /// Waits for the lease, which is a record of the place that it guards, and takes it; `None` when
+    /// the process is ending.
+    pub(crate) async fn take(
         ledger: &dyn Ledger,
-        shard: u32,
+        (bucket, key): (Bucket, &str),
         owner: &str,
         ending: &CancellationToken,
     ) -> Option<Self> {
-        let key = lease_key(shard);
         let mut watched: Option<(Revision, Instant)> = None;
         let mut is_failing = false;
         loop {
-            match ledger.get(Bucket::Index, &key).await {
+            match ledger.get(bucket, key).await {
                 Ok(found) => {
                     is_failing = false;
                     let revision = found.as_ref().map_or(Revision::ABSENT, |it| it.revision);
-                    let read = found.map(|it| records::decode::<LeaseRecord>(&key, &it.value));
+                    let read = found.map(|it| records::decode::<LeaseRecord>(key, &it.value));
                     match read.transpose() {
                         Ok(record) => {
                             let record = record.unwrap_or_default();
@@ -60,7 +61,8 @@ impl Lease {
                             };
                             watched = Some((revision, since));
                             let taken = if is_free || since.elapsed() >= Self::TTL {
-                                Self::swap(ledger, shard, owner, record.as_of, revision).await
+                                Self::swap(ledger, (bucket, key), owner, record.as_of, revision)
+                                    .await
                             } else {
                                 None
                             };
@@ -68,12 +70,12 @@ impl Lease {
                                 return taken;
                             }
                         }
-                        Err(error) => tracing::error!(%error, "the index is not folded"),
+                        Err(error) => tracing::error!(%error, "a lease cannot be taken"),
                     }
                 }
                 Err(error) if !is_failing => {
                     is_failing = true;
-                    tracing::warn!(error = %Chain(&error), "the lease of the index was not read");
+                    tracing::warn!(key, error = %Chain(&error), "a lease was not read");
                 }
                 Err(_) => {}
             }
@@ -88,7 +90,7 @@ impl Lease {
 
     async fn swap(
         ledger: &dyn Ledger,
-        shard: u32,
+        (bucket, key): (Bucket, &str),
         owner: &str,
         as_of: u64,
         expected: Revision,
@@ -100,24 +102,25 @@ impl Lease {
             pid: std::process::id(),
             as_of,
         };
-        let mut lease = Self { shard, record, revision: expected, written: Instant::now() };
+        let key = key.to_owned();
+        let mut lease = Self { bucket, key, record, revision: expected, written: Instant::now() };
         let written = Instant::now();
         // Where it is not known whether this happened, the next look finds it and takes it again.
-        let revision = ledger.write(Bucket::Index, vec![lease.renewal()]).await.ok()?;
+        let revision = ledger.write(bucket, vec![lease.renewal()]).await.ok()?;
         lease.revision = revision;
         lease.written = written;
         Some(lease)
     }
 
     /// The revision of the newest write.
-    pub(super) fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         self.revision
     }
 
     /// The write that has to be in every batch.
-    pub(super) fn renewal(&self) -> Write {
+    pub(crate) fn renewal(&self) -> Write {
         Write {
-            key: lease_key(self.shard),
+            key: self.key.clone(),
             expected: self.revision,
             value: Some(self.record.encode_to_vec().into()),
         }
@@ -129,21 +132,21 @@ impl Lease {
     }
 
     /// A batch with the renewal was written; it was begun at that moment.
-    pub(super) fn renewed(&mut self, revision: Revision, begun: Instant) {
+    pub(crate) fn renewed(&mut self, revision: Revision, begun: Instant) {
         self.revision = revision;
         self.written = begun;
     }
 
     /// When it should be renewed at the latest.
-    pub(super) fn due(&self) -> Instant {
+    pub(crate) fn due(&self) -> Instant {
         self.written + Self::TTL / 4
     }
 
     /// Gives it back, so that the next owner need not wait. Best effort.
-    pub(super) async fn give_back(mut self, ledger: &dyn Ledger) {
+    pub(crate) async fn give_back(mut self, ledger: &dyn Ledger) {
         self.record.owner.clear();
         let renewal = self.renewal();
-        let written = ledger.write(Bucket::Index, vec![renewal]);
+        let written = ledger.write(self.bucket, vec![renewal]);
         drop(tokio::time::timeout(Self::TTL / 4, written).await);
     }
 }

@@ -23,7 +23,7 @@ use crate::ledger::{
     Bucket, Follower, Ledger, Log, ReadError, Revision, SharedLedger, Write, WriteError, bounds,
 };
 use crate::records::Versioned;
-use crate::records::index::{CheckpointRecord, CursorRecord, checkpoint_key};
+use crate::records::index::{CheckpointRecord, CursorRecord, checkpoint_key, lease_key};
 
 /// How long changes are collected before they are folded.
 const DEBOUNCE: Duration = Duration::from_millis(300);
@@ -97,7 +97,8 @@ pub(super) async fn run(
 ) {
     let id = uuid::Uuid::new_v4().to_string();
     let shard = place.shard;
-    while let Some(lease) = Lease::take(&*ledger, shard, &id, &ending).await {
+    let key = lease_key(shard);
+    while let Some(lease) = Lease::take(&*ledger, (Bucket::Index, &key), &id, &ending).await {
         tracing::debug!(shard, "this process folds the index");
         let lost = tokio::select! {
             biased;

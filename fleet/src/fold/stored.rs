@@ -9,15 +9,15 @@ use guest_fleet_core::fold::{
 };
 use guest_fleet_core::labels::Labels;
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::{ReleaseName, Target};
+use guest_fleet_core::view::ReleaseName;
 use guest_fleet_core::window::Weekly;
 use prost::Message;
 
-use crate::records::RecordError;
 use crate::records::index::{
     AgentPart, CellRecord, CheckpointRecord, EventPart, GatesRecord, HoldEnd, MoveRecord,
     OrderPart, PluginPart, ReportPart, ReportedPart, RowRecord, WantedPart, WindowHours,
 };
+use crate::records::{RecordError, revision, target};
 
 /// Most bytes that the counts of a checkpoint take.
 pub(super) const CELLS_BYTES: usize = 768 << 10;
@@ -36,7 +36,7 @@ const STEPS: [Step; 7] = [
     Step::TakenBack,
 ];
 
-const WORDS: [Word; 18] = [
+const WORDS: [Word; 19] = [
     Word::NotAssigned,
     Word::Archived,
     Word::Quarantined,
@@ -55,6 +55,7 @@ const WORDS: [Word; 18] = [
     Word::Failed,
     Word::TakenBack,
     Word::Silent,
+    Word::WaitsForWave,
 ];
 
 const PRESENCES: [Presence; 5] = [
@@ -73,17 +74,6 @@ fn number<T: PartialEq>(all: &[T], one: &T) -> u32 {
 
 fn of_number<T: Copy>(all: &[T], number: u32) -> Option<T> {
     all.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
-}
-
-fn target(revision: &str) -> Target {
-    if revision.is_empty() { Target::Absent } else { Target::Revision(revision.to_owned()) }
-}
-
-fn revision(target: &Target) -> String {
-    match target {
-        Target::Revision(revision) => revision.clone(),
-        Target::Absent => String::new(),
-    }
 }
 
 /// A row as a record.
@@ -133,11 +123,13 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
             state: number(&STEPS, &order.step),
             since: order.since.0,
             reason: order.reason.clone(),
+            made: order.made.0,
         }),
         reported: reported.map(|reported| ReportedPart {
             revision: reported.revision.clone(),
             pending: reported.pending.clone(),
             is_held: reported.is_held,
+            is_local: reported.is_local,
         }),
         event: row.events.get(name).map(|event| EventPart {
             position: event.position,
@@ -153,6 +145,7 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
                 Barrier::NoRelease => (3, None),
                 Barrier::NoArchive => (4, None),
                 Barrier::Gates(gates) => (5, Some(of_gates(gates))),
+                Barrier::Wave => (6, None),
             };
             WantedPart {
                 revision: revision(&wanted.target),
@@ -161,6 +154,7 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
                 patience: wanted.patience,
                 barrier,
                 gates,
+                waits: wanted.waits,
             }
         }),
     }
@@ -224,14 +218,17 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
                 target: target(&order.revision),
                 attempt: order.attempt,
                 step: step.ok_or_else(|| damaged("an order has a state that does not exist"))?,
+                made: Seconds(order.made),
                 since: Seconds(order.since),
                 reason: order.reason,
             };
             row.orders.insert(name.clone(), facts);
         }
         if let (Some(part), Some(report)) = (plugin.reported, &mut row.report) {
-            let ReportedPart { revision, pending, is_held } = part;
-            report.plugins.insert(name.clone(), ReportedFacts { revision, pending, is_held });
+            let ReportedPart { revision, pending, is_held, is_local } = part;
+            report
+                .plugins
+                .insert(name.clone(), ReportedFacts { revision, pending, is_held, is_local });
         }
         if let Some(EventPart { position, number, kind, at, missed }) = plugin.event {
             let event = LastEvent { position, number, kind, at: Seconds(at), missed };
@@ -244,6 +241,7 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
                 3 => Barrier::NoRelease,
                 4 => Barrier::NoArchive,
                 5 => Barrier::Gates(gates(part.gates)),
+                6 => Barrier::Wave,
                 _ => return Err(damaged("what stands before a change does not exist")),
             };
             let wanted = Wanted {
@@ -252,6 +250,7 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
                 attempt: part.attempt,
                 patience: part.patience,
                 barrier,
+                waits: part.waits,
             };
             row.wanted.insert(name, wanted);
         }

@@ -6,6 +6,7 @@
 //! | `assignment/<name>` | [`AssignmentRecord`] |
 //! | `hold/<name>` | [`HoldRecord`] |
 //! | `window/<name>` | [`WindowRecord`] |
+//! | `rollout/<assignment>` | [`RolloutRecord`](super::rollout::RolloutRecord) |
 //!
 //! Parts of a key that come from outside are escaped, so that no name can reach another's key.
 
@@ -13,13 +14,11 @@ use std::collections::BTreeMap;
 
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::{
-    Archive, Assignment, Hold, Plugins, Release, ReleaseName, Target, Window,
-};
+use guest_fleet_core::view::{Archive, Assignment, Hold, Plugins, Release, ReleaseName, Window};
 use guest_fleet_core::window::Weekly;
 use prost::Message;
 
-use super::{RecordError, Versioned};
+use super::{RecordError, Versioned, revision, target};
 
 /// What the keys of releases begin with.
 pub const RELEASE: &str = "release/";
@@ -263,10 +262,7 @@ impl AssignmentRecord {
         Self {
             version: Self::VERSION,
             plugin: assignment.plugin.clone(),
-            revision: match &assignment.target {
-                Target::Revision(revision) => revision.clone(),
-                Target::Absent => String::new(),
-            },
+            revision: revision(&assignment.target),
             selector: assignment.selector.to_string(),
             trusts_own_labels: assignment.own_labels == OwnLabels::Trusted,
             priority: assignment.priority,
@@ -282,11 +278,7 @@ impl AssignmentRecord {
         Ok(Assignment {
             selector: selector(key, &self.selector)?,
             plugin: self.plugin,
-            target: if self.revision.is_empty() {
-                Target::Absent
-            } else {
-                Target::Revision(self.revision)
-            },
+            target: target(&self.revision),
             own_labels: own_labels(self.trusts_own_labels),
             priority: self.priority,
             attempt: self.attempt,

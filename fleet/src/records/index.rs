@@ -339,6 +339,9 @@ pub struct OrderPart {
     /// Why it failed or was taken back.
     #[prost(string, tag = "5")]
     pub reason: String,
+    /// When it was given, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "6")]
+    pub made: u64,
 }
 
 /// What was reported of a plugin.
@@ -353,6 +356,9 @@ pub struct ReportedPart {
     /// A person on the machine holds it.
     #[prost(bool, tag = "3")]
     pub is_held: bool,
+    /// It came with the machine.
+    #[prost(bool, tag = "4")]
+    pub is_local: bool,
 }
 
 /// The last event of a plugin.
@@ -390,12 +396,16 @@ pub struct WantedPart {
     /// How long an order may take, in seconds.
     #[prost(uint64, tag = "4")]
     pub patience: u64,
-    /// What stands before a change: 1 a conflict, 2 quarantine, 3 no release, 4 no archive, 5 gates.
+    /// What stands before a change: 1 a conflict, 2 quarantine, 3 no release, 4 no archive, 5 gates,
+    /// 6 a rollout.
     #[prost(uint32, tag = "5")]
     pub barrier: u32,
     /// Holds and windows.
     #[prost(message, optional, tag = "6")]
     pub gates: Option<GatesRecord>,
+    /// Whether it waits for its turn in a rollout.
+    #[prost(bool, tag = "7")]
+    pub waits: bool,
 }
 
 /// The key of a shard's lease.

@@ -7,7 +7,7 @@ use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::Target;
 use prost::Message;
 
-use super::{RecordError, Versioned};
+use super::{RecordError, Versioned, revision, target};
 
 /// Longest reason that is kept of a failure, in bytes.
 const REASON_BYTES: usize = 1024;
@@ -131,6 +131,12 @@ impl EntryRecord {
 // === impl OrderRecord ===
 
 impl OrderRecord {
+    /// What it asks for.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        target(&self.revision)
+    }
+
     fn order(&self, key: &str) -> Result<Order, RecordError> {
         let damaged = |problem: &str| RecordError::Damaged {
             key: key.to_owned(),
@@ -139,11 +145,7 @@ impl OrderRecord {
         let reason = || self.reason.clone();
         Ok(Order {
             generation: self.generation,
-            target: if self.revision.is_empty() {
-                Target::Absent
-            } else {
-                Target::Revision(self.revision.clone())
-            },
+            target: self.target(),
             digest: self
                 .digest
                 .as_slice()
@@ -178,10 +180,7 @@ impl OrderRecord {
             OrderState::TakenBack { reason } => (TAKEN_BACK, reason.as_str()),
         };
         self.generation = order.generation;
-        self.revision = match &order.target {
-            Target::Revision(revision) => revision.clone(),
-            Target::Absent => String::new(),
-        };
+        self.revision = revision(&order.target);
         self.digest = order.digest.to_vec();
         self.assignment.clone_from(&order.assignment);
         self.attempt = order.attempt;

@@ -5,6 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use guest_fleet_core::gate::{Halt, Meter};
+use guest_fleet_core::rollout::{Cause, Grant, Label, Plan, Rollout, Size, Stage, State, Wave};
+use guest_fleet_core::target::Target;
+use guest_fleet_core::time::Seconds;
+use guest_fleet_core::view::AssignmentRollout;
 use prost_types::Timestamp;
 
 use super::agent::{AgentRecord, Boot, Certificate};
@@ -18,7 +23,11 @@ use super::index::{
     ReportedPart, RowRecord, ShapeRecord, WantedPart, WindowHours,
 };
 use super::journal::{EntryRecord, JournalRecord, OrderRecord};
+use super::progress::{
+    FacetPart, FailedPart, FingerprintPart, MeterPart, ProgressRecord, StandPart,
+};
 use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
+use super::rollout::{CausePart, GrantPart, LabelPart, RolloutRecord, WAVES, WavePart};
 use super::webhook::WebhookRecord;
 use super::{Versioned, decode};
 use crate::hex::hex;
@@ -199,6 +208,134 @@ fn the_cursor_of_a_webhook_of_schema_1_is_readable() {
     check("webhook", &cursor, fixture("webhook"));
 }
 
+#[test]
+fn every_record_of_a_rollout_of_schema_1_is_readable() {
+    let label = || Some(LabelPart { key: text("ring"), value: text("canary") });
+    let wave =
+        |count, percent, label| WavePart { count, percent, label, soak: 60, needs_approval: true };
+    let rollout = RolloutRecord {
+        version: 1,
+        name: text("spring"),
+        plugin: text("monitor"),
+        from: text("1.2"),
+        to: text("1.3"),
+        waves: vec![wave(0, None, label()), wave(5, None, None), wave(0, Some(100), None)],
+        budget: 10,
+        state: 4,
+        stage: 2,
+        soaking_since: 7,
+        cause: Some(CausePart {
+            kind: 5,
+            text: text("exit 1"),
+            wave: 1,
+            failed: 9,
+            expected: 1.5,
+            evidence: 6.5,
+            limit: 5.25,
+        }),
+        wave: 1,
+        grant: Some(GrantPart { label: label(), first: 1, last: u64::MAX, since: 8 }),
+        epoch: 2,
+        resumed: 9,
+        began: vec![3, 4],
+    };
+    check("rollout", &rollout, fixture("rollout"));
+    let progress = ProgressRecord {
+        version: 1,
+        rollout: text("spring"),
+        at: 9,
+        targets: 100,
+        given: 12,
+        in_flight: 3,
+        waiting: text("the wave is watched"),
+        stands: vec![StandPart { stand: 6, count: 12 }],
+        failed: vec![FailedPart {
+            agent: text("a-1"),
+            wave: 1,
+            at: 8,
+            fingerprint: text("failed: exit 1"),
+            reason: text("exit 1"),
+        }],
+        failures: 1,
+        fingerprints: vec![FingerprintPart { text: text("failed: exit 1"), count: 1 }],
+        facets: vec![FacetPart { key: text("zone"), value: text("a"), failed: 1, passed: 2 }],
+        meters: vec![MeterPart {
+            what: text("installations"),
+            failed: 1,
+            expected: 0.5,
+            evidence: 1.5,
+            limit: 5.5,
+        }],
+        may_arrive: vec![text("a-2")],
+        may_arrive_count: 1,
+    };
+    check("progress", &progress, fixture("progress"));
+}
+
+#[test]
+fn a_rollout_is_the_same_after_its_record() {
+    let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
+    let label = Label { key: "ring".to_owned(), value: "canary".to_owned() };
+    let sizes = [Size::Label(label.clone()), Size::Count(5), Size::Percent(100)];
+    let wave = |size| Wave { size, soak: 60, needs_approval: true };
+    let plan = Plan { waves: sizes.map(wave).into(), budget: 7 };
+    let meter = Meter { failed: 3, expected: 0.5, evidence: 7.0, limit: 5.0 };
+    let print = || "failed: exit 1".to_owned();
+    let halts = [
+        Halt::FirstWave { fingerprint: print() },
+        Halt::TwoInAWave { wave: 2 },
+        Halt::SeenBefore { fingerprint: print() },
+        Halt::Installs(meter),
+        Halt::Faults(meter),
+        Halt::BeforeAfter(meter),
+    ];
+    let mut states = vec![
+        State::Draft,
+        State::Running(Stage::Reaching),
+        State::Running(Stage::Soaking { since: Seconds(9) }),
+        State::Paused(Stage::Approval),
+        State::Halted(Cause::Person(text("slow"))),
+        State::RollingBack,
+        State::RolledBack,
+        State::Done,
+        State::Aborted,
+    ];
+    states.extend(halts.into_iter().map(|halt| State::Halted(Cause::Gate(halt))));
+    for state in states {
+        let mut rollout = Rollout::new(from.clone(), to.clone(), plan.clone());
+        rollout.grant =
+            Some(Grant { label: Some(label.clone()), first: 0, last: u64::MAX, since: Seconds(8) });
+        (rollout.state, rollout.wave, rollout.epoch) = (state, 1, 3);
+        (rollout.resumed, rollout.began) = (Seconds(4), vec![Seconds(2), Seconds(5)]);
+        let (name, plugin) = (text("spring"), text("p"));
+        let found = AssignmentRollout { name, plugin, rollout };
+        assert_eq!(RolloutRecord::of(&found).rollout("rollout/a"), Ok(found));
+    }
+}
+
+#[test]
+fn a_rollout_that_makes_no_sense_is_refused_by_name() {
+    let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
+    let rollout = Rollout::new(from, to, Plan::usual(10, 60));
+    let found = AssignmentRollout { name: text("spring"), plugin: text("p"), rollout };
+    let good = RolloutRecord::of(&found);
+    let part = |percent| WavePart { percent: Some(percent), ..WavePart::default() };
+    let bad = [
+        RolloutRecord { waves: Vec::new(), ..good.clone() },
+        RolloutRecord { waves: vec![part(1); WAVES + 1], ..good.clone() },
+        RolloutRecord { waves: vec![part(101)], ..good.clone() },
+        RolloutRecord { wave: 99, ..good.clone() },
+        RolloutRecord { state: 0, ..good.clone() },
+        RolloutRecord { state: 2, stage: 9, ..good.clone() },
+        RolloutRecord { state: 4, cause: None, ..good.clone() },
+        RolloutRecord { state: 4, cause: Some(CausePart::default()), ..good },
+    ];
+    for record in bad {
+        let error = record.rollout("rollout/a").expect_err("it makes no sense");
+        assert!(error.to_string().contains("rollout/a"), "{error}");
+    }
+}
+
 fn gates() -> GatesRecord {
     GatesRecord { holds: vec![text("freeze")], by_owner: true, windows: vec![text("night")] }
 }
@@ -260,11 +397,14 @@ fn every_row_of_schema_1_is_readable() {
             state: 6,
             since: 9,
             reason: text("no space"),
+            // Came later: what was written before reads so.
+            made: 0,
         }),
         reported: Some(ReportedPart {
             revision: Some(text("1.1")),
             pending: Some(text("1.2")),
             is_held: true,
+            is_local: false,
         }),
         event: Some(EventPart { position: 7, number: 8, kind: 3, at: 9, missed: 1 }),
         wanted: Some(WantedPart {
@@ -274,6 +414,7 @@ fn every_row_of_schema_1_is_readable() {
             patience: 600,
             barrier: 5,
             gates: Some(gates()),
+            waits: false,
         }),
     };
     let row = RowRecord {

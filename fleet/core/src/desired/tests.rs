@@ -1,7 +1,8 @@
 use super::*;
+use crate::rollout::{Cause, Grant, Plan, Rollout, Stage, State};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::UtcOnly;
-use crate::view::{Archive, Hold, Plugins, Release, Window};
+use crate::view::{Archive, AssignmentRollout, Hold, Plugins, Release, Window};
 use crate::window::Weekly;
 
 const NOW: Seconds = Seconds(4 * 24 * 3600 + 12 * 3600);
@@ -258,6 +259,8 @@ fn law_same_inputs_have_the_same_answer_and_every_reason_names_a_record_that_is_
                 | Permission::NoRelease
                 | Permission::NoArchive { .. }
                 | Permission::Quarantined(_)
+                | Permission::WaitsForWave { .. }
+                | Permission::Stopped { .. }
                 | Permission::HeldByOwner(_) => {}
             }
         }
@@ -290,5 +293,108 @@ fn law_a_record_that_selects_another_agent_changes_nothing_for_this_one() {
             .entry(ReleaseName { plugin: "p".to_owned(), revision: "9".to_owned() })
             .or_default();
         assert_eq!(desired(&view, &agent(), NOW, &UtcOnly), before);
+    }
+}
+
+fn in_rollout(state: State, grant: Option<Grant>) -> View {
+    let mut view = view(&[("a", assignment("p", "2", "all")), ("b", assignment("q", "1", "all"))]);
+    let former = ReleaseName { plugin: "p".to_owned(), revision: "1".to_owned() };
+    let archives = [("amd64".to_owned(), Archive::default())].into();
+    view.releases.insert(former, Release { archives, order: Vec::new() });
+    let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
+    let mut rollout = Rollout::new(from, to, Plan::usual(10, 60));
+    (rollout.state, rollout.grant) = (state, grant);
+    let found = AssignmentRollout { name: "spring".to_owned(), plugin: "p".to_owned(), rollout };
+    view.rollouts.insert("a".to_owned(), found);
+    view
+}
+
+fn everybody() -> Option<Grant> {
+    Some(Grant { label: None, first: 0, last: u64::MAX, since: NOW })
+}
+
+fn ordered(revision: &str) -> Agent {
+    let ordered = [("p".to_owned(), Target::Revision(revision.to_owned()))].into();
+    Agent { ordered, ..agent() }
+}
+
+/// What an agent should have, whether a change may happen, and whether it waits for its turn.
+#[track_caller]
+fn check_turn(view: &View, agent: &Agent, revision: &str, is_go: bool, waits: bool) {
+    let decision = decided(view, agent);
+    assert_eq!(decision.target, Target::Revision(revision.to_owned()));
+    assert_eq!(decision.permission.is_go(), is_go, "{:?}", decision.permission);
+    let turn = decision.turn.expect("a rollout");
+    assert_eq!((turn.rollout.as_str(), turn.waits), ("spring", waits));
+}
+
+#[test]
+fn a_rollout_decides_who_has_what() {
+    let running = State::Running(Stage::Reaching);
+    let waiting = in_rollout(running.clone(), None);
+    check_turn(&waiting, &agent(), "1", true, true);
+    check_turn(&waiting, &ordered("1"), "1", true, true);
+    check_turn(&waiting, &ordered("2"), "2", true, false);
+    check_turn(&waiting, &ordered("0"), "0", false, true);
+    let granted = in_rollout(running, everybody());
+    for agent in [agent(), ordered("1"), ordered("2"), ordered("0")] {
+        check_turn(&granted, &agent, "2", true, false);
+    }
+    let halted = in_rollout(State::Halted(Cause::Person("slow".to_owned())), None);
+    check_turn(&halted, &ordered("2"), "2", false, false);
+    check_turn(&halted, &ordered("1"), "1", true, true);
+    let back = in_rollout(State::RollingBack, everybody());
+    check_turn(&back, &ordered("2"), "1", true, false);
+    check_turn(&in_rollout(State::RolledBack, None), &ordered("2"), "1", true, false);
+    check_turn(&in_rollout(State::Done, None), &ordered("1"), "2", true, false);
+}
+
+#[test]
+fn a_rollout_changes_no_other_plugin_and_none_that_leads_elsewhere_counts() {
+    let mut view = in_rollout(State::Draft, None);
+    let other = decide(&view, &agent(), "q", NOW, &UtcOnly).expect("an assignment decides");
+    assert_eq!((other.target, other.turn), (Target::Revision("1".to_owned()), None));
+    let wanted = view.assignments.get_mut("a").expect("it is there");
+    wanted.target = Target::Revision("1".to_owned());
+    let decision = decided(&view, &ordered("2"));
+    assert_eq!((decision.target, decision.turn), (Target::Revision("1".to_owned()), None));
+}
+
+#[test]
+fn a_first_installation_removes_nothing_from_agents_that_wait() {
+    let mut view = in_rollout(State::Running(Stage::Reaching), None);
+    view.rollouts.get_mut("a").expect("it is there").rollout.from = Target::Absent;
+    let decision = decided(&view, &agent());
+    assert_eq!(decision.permission, Permission::WaitsForWave { rollout: "spring".to_owned() });
+    // It goes back to nothing from what the rollout gave.
+    let mut back = view.clone();
+    let rollout = &mut back.rollouts.get_mut("a").expect("it is there").rollout;
+    (rollout.state, rollout.grant) = (State::RollingBack, everybody());
+    let decision = decided(&back, &ordered("2"));
+    assert_eq!((decision.target, decision.permission), (Target::Absent, Permission::Go));
+}
+
+#[test]
+fn law_without_a_grant_nobody_begins_with_the_new_target() {
+    let states = [
+        State::Draft,
+        State::Running(Stage::Reaching),
+        State::Running(Stage::Approval),
+        State::Paused(Stage::Reaching),
+        State::Halted(Cause::Person("slow".to_owned())),
+        State::RollingBack,
+        State::RolledBack,
+        State::Aborted,
+    ];
+    for state in states {
+        let view = in_rollout(state.clone(), None);
+        for before in [agent(), ordered("1"), ordered("0")] {
+            let decision = decided(&view, &before);
+            assert_ne!(decision.target, Target::Revision("2".to_owned()), "{state:?}");
+        }
+        // A hold and a closed window hold back what a rollout wants, too.
+        let mut held = view;
+        held.holds.insert("all".to_owned(), hold("all"));
+        assert!(!decided(&held, &ordered("2")).permission.is_go());
     }
 }

@@ -51,6 +51,8 @@ pub struct OrderFacts {
     pub attempt: u32,
     /// What became of it.
     pub step: Step,
+    /// When it was given.
+    pub made: Seconds,
     /// When it came into that state.
     pub since: Seconds,
     /// Why it failed or was taken back; empty otherwise.
@@ -102,6 +104,8 @@ pub struct ReportedFacts {
     pub pending: Option<String>,
     /// A person on the machine holds it.
     pub is_held: bool,
+    /// It came with the machine.
+    pub is_local: bool,
 }
 
 /// The last event of a plugin.

@@ -25,6 +25,8 @@ pub struct Wanted {
     pub patience: u64,
     /// What stands before a change.
     pub barrier: Barrier,
+    /// It is to have something else when its turn comes in a rollout.
+    pub waits: bool,
 }
 
 /// What stands before a change.
@@ -38,6 +40,8 @@ pub enum Barrier {
     NoRelease,
     /// The release has no archive for the agent's architecture.
     NoArchive,
+    /// It was not its turn in a rollout yet, or the rollout has stopped.
+    Wave,
     /// Holds and windows, or nothing.
     Gates(Gates),
 }
@@ -96,17 +100,22 @@ impl Declared {
             (name.clone(), Release { archives: release.archives.clone(), order: Vec::new() })
         };
         let assignments = view.assignments.values();
+        let rollouts = view.rollouts.values().flat_map(|found| {
+            [&found.rollout.from, &found.rollout.to].map(|target| (&found.plugin, target))
+        });
+        let wanted = assignments.clone().map(|assignment| (&assignment.plugin, &assignment.target));
         Self {
-            plugins: assignments.clone().map(|assignment| assignment.plugin.clone()).collect(),
-            patience: assignments
-                .map(|assignment| {
-                    let key = (assignment.plugin.clone(), assignment.target.clone());
-                    (key, patience(view, &assignment.plugin, &assignment.target))
+            plugins: assignments.map(|assignment| assignment.plugin.clone()).collect(),
+            patience: wanted
+                .chain(rollouts)
+                .map(|(plugin, target)| {
+                    ((plugin.clone(), target.clone()), patience(view, plugin, target))
                 })
                 .collect(),
             timeless: View {
                 releases: view.releases.iter().map(bare).collect(),
                 assignments: view.assignments.clone(),
+                rollouts: view.rollouts.clone(),
                 ..View::default()
             },
             holds: view.holds.clone(),
@@ -142,6 +151,7 @@ impl Declared {
             Permission::Quarantined(_) => Barrier::Quarantined,
             Permission::NoRelease => Barrier::NoRelease,
             Permission::NoArchive { .. } => Barrier::NoArchive,
+            Permission::WaitsForWave { .. } | Permission::Stopped { .. } => Barrier::Wave,
             Permission::Go
             | Permission::Held { .. }
             | Permission::HeldByOwner(_)
@@ -155,6 +165,7 @@ impl Declared {
             attempt: decision.attempt,
             patience,
             barrier,
+            waits: decision.turn.is_some_and(|turn| turn.waits),
         })
     }
 
@@ -194,10 +205,7 @@ impl Wanted {
     /// The revision; `None` where the plugin should be absent.
     #[must_use]
     pub fn revision(&self) -> Option<&str> {
-        match &self.target {
-            Target::Revision(revision) => Some(revision),
-            Target::Absent => None,
-        }
+        self.target.revision()
     }
 }
 
@@ -210,6 +218,7 @@ impl Barrier {
             Self::Quarantined => Mark::Word(Word::Quarantined),
             Self::NoRelease => Mark::Word(Word::NoRelease),
             Self::NoArchive => Mark::Word(Word::NoArchive),
+            Self::Wave => Mark::Word(Word::WaitsForWave),
             Self::Gates(gates) if *gates == Gates::default() => Mark::Word(Word::Waits),
             Self::Gates(gates) => Mark::Gates(gates.clone()),
         }

@@ -43,6 +43,7 @@ impl Standing {
             order.filter(|order| order.target == wanted.target && order.attempt == wanted.attempt);
         let Some(order) = current else { return Self::KeptBack(wanted.barrier.clone()) };
         match order.step {
+            Step::Done | Step::Adopted if wanted.waits => Self::KeptBack(Barrier::Wave),
             step @ (Step::Sent | Step::Acknowledged | Step::Begun) => {
                 Self::UnderWay { step, silent_after: silent_after(order.since, wanted.patience) }
             }

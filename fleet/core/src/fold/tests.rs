@@ -8,9 +8,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::desired::{Permission, decide};
 use crate::labels::Labels;
+use crate::rollout::{Grant, Plan, Rollout, Stage, State};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::UtcOnly;
-use crate::view::{Archive, Assignment, Hold, Plugins, Release, Target, View, Window};
+use crate::view::{
+    Archive, Assignment, AssignmentRollout, Hold, Plugins, Release, Target, View, Window,
+};
 use crate::window::Weekly;
 
 const START: u64 = 1_767_225_600;
@@ -73,6 +76,12 @@ fn view(which: usize) -> View {
             weekly,
         };
         view.windows.insert("night".to_owned(), window);
+        let mut rollout = Rollout::new(revision("9"), revision("1"), Plan::usual(4, 60));
+        rollout.state = State::Running(Stage::Reaching);
+        let last = u64::MAX / 2;
+        rollout.grant = Some(Grant { label: None, first: 0, last, since: Seconds(START) });
+        let (name, plugin) = ("spring".to_owned(), "metrics".to_owned());
+        view.rollouts.insert("metrics".to_owned(), AssignmentRollout { name, plugin, rollout });
         if which >= 3 {
             add("log-other", assignment("log", revision("1"), "env = prod", 5));
             add("metrics-2", assignment("metrics", revision("7"), "env = test", 1));
@@ -148,7 +157,7 @@ fn target() -> impl Strategy<Value = Target> {
 fn orders() -> impl Strategy<Value = BTreeMap<String, OrderFacts>> {
     let order =
         (target(), 0..2_u32, step(), seconds()).prop_map(|(target, attempt, step, since)| {
-            OrderFacts { target, attempt, step, since, reason: String::new() }
+            OrderFacts { target, attempt, step, made: since, since, reason: String::new() }
         });
     prop::collection::btree_map(plugin(), order, 0..3)
 }
@@ -159,6 +168,7 @@ fn report() -> impl Strategy<Value = ReportFacts> {
         revision: revision.map(str::to_owned),
         pending: None,
         is_held,
+        is_local: false,
     });
     let plugins = prop::collection::btree_map(plugin(), reported, 0..3);
     (plugins, prop::sample::select(vec!["amd64", "arm64", ""])).prop_map(
@@ -373,6 +383,10 @@ proptest! {
                 prop_assert_eq!(wanted.map(|wanted| &wanted.target), target);
                 let Standing::KeptBack(barrier) = row.standing(plugin) else { continue };
                 let word = barrier.mark().word(now, &doors);
+                let turn = decision.as_ref().and_then(|decision| decision.turn.as_ref());
+                if turn.is_some_and(|turn| turn.waits) && word == Word::WaitsForWave {
+                    continue;
+                }
                 let expected = match decision.map(|decision| decision.permission) {
                     None => Word::NotAssigned,
                     Some(Permission::Go) => Word::Waits,
@@ -380,6 +394,9 @@ proptest! {
                     Some(Permission::Quarantined(_)) => Word::Quarantined,
                     Some(Permission::NoRelease) => Word::NoRelease,
                     Some(Permission::NoArchive { .. }) => Word::NoArchive,
+                    Some(Permission::WaitsForWave { .. } | Permission::Stopped { .. }) => {
+                        Word::WaitsForWave
+                    }
                     Some(Permission::Held { .. }) => Word::Held,
                     Some(Permission::HeldByOwner(_)) => Word::HeldByOwner,
                     Some(Permission::OutsideWindow { .. }) => Word::OutsideWindow,
@@ -399,6 +416,7 @@ fn ordered(step: Step) -> Fold {
         target: revision("1"),
         attempt: 0,
         step,
+        made: Seconds(START),
         since: Seconds(START),
         reason: String::new(),
     };
@@ -513,6 +531,7 @@ fn many_agents_have_few_moments_ahead() {
             target: revision("1"),
             attempt: 0,
             step: Step::Acknowledged,
+            made: Seconds(START - number % 120),
             since: Seconds(START - number % 120),
             reason: String::new(),
         };

@@ -34,6 +34,8 @@ pub enum Word {
     HeldByOwner,
     /// Its windows are closed.
     OutsideWindow,
+    /// It waits for its turn in a rollout.
+    WaitsForWave,
     /// Nothing keeps it back; it will be ordered.
     Waits,
     /// It was ordered.

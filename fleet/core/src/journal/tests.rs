@@ -12,6 +12,7 @@ fn decision(revision: Option<&str>) -> Decision {
         assignment: "a".to_owned(),
         attempt: 0,
         permission: Permission::Go,
+        turn: None,
     }
 }
 

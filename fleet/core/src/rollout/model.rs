@@ -9,13 +9,13 @@ use std::hash::{Hash, Hasher};
 use stateright::{Checker, Model, Property};
 
 use super::{
-    Candidate, Counts, DRY, Decision, PATIENCE, Plan, Rollout, Size, Stage, State, Verb, Wave,
+    Candidate, Counts, DRY, Decision, Has, PATIENCE, Plan, Rollout, Size, Stage, State, Verb, Wave,
     Wish, step,
 };
 use crate::gate::Failure;
 use crate::labels::Labels;
+use crate::target::Target;
 use crate::time::Seconds;
-use crate::view::Target;
 
 const BUDGET: usize = 2;
 
@@ -113,7 +113,7 @@ fn fleet(waves: Vec<Wave>) -> Fleet {
     let plan = Plan { waves, budget: u32::try_from(BUDGET).unwrap() };
     let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
     let mut rollout = Rollout::new(from, to, plan);
-    rollout.ask(&Verb::Start).unwrap();
+    rollout.ask(&Verb::Start, Seconds(0)).unwrap();
     let agent = Agent { is_given: false, is_in_flight: false, is_reachable: true };
     let away = Agent { is_reachable: false, ..agent };
     Fleet {
@@ -133,7 +133,8 @@ impl Fleet {
     fn wishes(&self, record: usize, agent: usize) -> bool {
         let record = self.old.get(record).unwrap_or(&self.rollout);
         let Agent { is_given, is_reachable, .. } = self.agents[agent];
-        let wish = record.wish(place(agent), &Labels::default(), is_given);
+        let has = if is_given { Has::New } else { Has::Former };
+        let wish = record.wish(place(agent), &Labels::default(), has);
         let other = if is_given { &record.from } else { &record.to };
         is_reachable && wish == Wish::Have(other)
     }
@@ -180,7 +181,7 @@ impl Fleet {
             Act::Ask(verb) => {
                 let before = self.rollout.clone();
                 self.asks -= 1;
-                if self.rollout.ask(&verbs()[verb]).is_ok() {
+                if self.rollout.ask(&verbs()[verb], self.now).is_ok() {
                     self.replace(before);
                 }
             }

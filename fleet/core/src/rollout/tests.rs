@@ -1,11 +1,11 @@
 use super::{
-    Candidate, Cause, Change, Counts, DRY, Decision, Grant, Label, PATIENCE, Plan, Reason, Refused,
-    Rollout, Size, Stage, State, Verb, Wave, Wish, step,
+    Candidate, Cause, Change, Counts, DRY, Decision, Grant, Has, Label, PATIENCE, Plan, Reason,
+    Refused, Rollout, Size, Stage, State, Verb, Wave, Wish, step,
 };
 use crate::gate::{Failure, Halt};
 use crate::labels::Labels;
+use crate::target::Target;
 use crate::time::Seconds;
-use crate::view::Target;
 
 const NOW: Seconds = Seconds(1_000);
 
@@ -19,7 +19,7 @@ fn wave(size: Size) -> Wave {
 
 fn rollout(waves: Vec<Wave>, budget: u32) -> Rollout {
     let mut rollout = Rollout::new(revision("1"), revision("2"), Plan { waves, budget });
-    rollout.ask(&Verb::Start).unwrap();
+    rollout.ask(&Verb::Start, NOW).unwrap();
     rollout
 }
 
@@ -116,7 +116,7 @@ fn the_last_wave_ends_the_rollout_and_all_others_join() {
     let late = Seconds(NOW.0 + 60);
     assert_eq!(step(&rollout, &counts(&[]), late), Decision::Change(Change::Finish));
     rollout.change(Change::Finish, late);
-    assert_eq!(rollout.wish(7, &Labels::default(), false), Wish::Have(&rollout.to));
+    assert_eq!(rollout.wish(7, &Labels::default(), Has::Former), Wish::Have(&rollout.to));
     assert_eq!(step(&rollout, &counts(&[]), late), Decision::Wait(Reason::AtRest));
 }
 
@@ -129,7 +129,7 @@ fn a_wave_that_needs_approval_waits_for_a_person() {
     assert_eq!(step(&rollout, &counts(&ten()), late), Decision::Change(Change::AskApproval));
     rollout.change(Change::AskApproval, late);
     assert_eq!(step(&rollout, &counts(&ten()), late), Decision::Wait(Reason::Person));
-    rollout.ask(&Verb::Approve).unwrap();
+    rollout.ask(&Verb::Approve, NOW).unwrap();
     assert_eq!((rollout.wave, &rollout.state), (1, &State::Running(Stage::Reaching)));
 }
 
@@ -141,11 +141,11 @@ fn a_wave_of_a_label_is_granted_to_that_label_alone() {
     let Decision::Change(change) = decision else { panic!("{decision:?}") };
     rollout.change(change, NOW);
     let mut labels = Labels::default();
-    assert_eq!(rollout.wish(50, &labels, false), Wish::Have(&rollout.from));
+    assert_eq!(rollout.wish(50, &labels, Has::Former), Wish::Have(&rollout.from));
     labels.own.insert(label.key.clone(), label.value.clone());
-    assert_eq!(rollout.wish(50, &labels, false), Wish::Have(&rollout.from), "its own word");
+    assert_eq!(rollout.wish(50, &labels, Has::Former), Wish::Have(&rollout.from), "its own word");
     labels.operator.insert(label.key, label.value);
-    assert_eq!(rollout.wish(50, &labels, false), Wish::Have(&rollout.to));
+    assert_eq!(rollout.wish(50, &labels, Has::Former), Wish::Have(&rollout.to));
 }
 
 #[test]
@@ -158,15 +158,15 @@ fn the_gate_halts_and_no_order_leaves_for_the_new_target() {
     assert_eq!(decision, Decision::Change(Change::Halt(halt.clone())));
     rollout.change(Change::Halt(halt), NOW);
     let labels = Labels::default();
-    assert_eq!(rollout.wish(10, &labels, true), Wish::Stay(&rollout.to));
-    assert_eq!(rollout.wish(10, &labels, false), Wish::Have(&rollout.from));
+    assert_eq!(rollout.wish(10, &labels, Has::New), Wish::Stay(&rollout.to));
+    assert_eq!(rollout.wish(10, &labels, Has::Former), Wish::Have(&rollout.from));
     assert_eq!(step(&rollout, &counts, NOW), Decision::Wait(Reason::Person));
 }
 
 #[test]
 fn a_paused_rollout_is_still_halted_by_the_gate() {
     let mut rollout = rollout(vec![wave(Size::Percent(100))], 5);
-    rollout.ask(&Verb::Pause).unwrap();
+    rollout.ask(&Verb::Pause, NOW).unwrap();
     assert_eq!(step(&rollout, &counts(&ten()), NOW), Decision::Wait(Reason::Person));
     let failure = Failure { wave: 0, fingerprint: "exit 1".to_owned() };
     let counts = Counts { failures: vec![failure], ..counts(&ten()) };
@@ -176,29 +176,29 @@ fn a_paused_rollout_is_still_halted_by_the_gate() {
 #[test]
 fn the_way_back_is_within_the_same_budget() {
     let mut rollout = rollout(vec![wave(Size::Percent(100))], 2);
-    rollout.ask(&Verb::Halt { reason: "it is slow".to_owned() }).unwrap();
-    rollout.ask(&Verb::RollBack).unwrap();
+    rollout.ask(&Verb::Halt { reason: "it is slow".to_owned() }, NOW).unwrap();
+    rollout.ask(&Verb::RollBack, NOW).unwrap();
     let decision = step(&rollout, &counts(&ten()), NOW);
     let Decision::Change(change) = decision else { panic!("{decision:?}") };
     rollout.change(change, NOW);
     let labels = Labels::default();
-    assert_eq!(rollout.wish(20, &labels, true), Wish::Have(&rollout.from));
-    assert_eq!(rollout.wish(30, &labels, true), Wish::Stay(&rollout.to));
+    assert_eq!(rollout.wish(20, &labels, Has::New), Wish::Have(&rollout.from));
+    assert_eq!(rollout.wish(30, &labels, Has::New), Wish::Stay(&rollout.to));
     let back = Counts { given: 0, ..counts(&[(90, false)]) };
     rollout.change(Change::Close, NOW);
     assert_eq!(step(&rollout, &back, NOW), Decision::Change(Change::EndRollback));
     rollout.change(Change::EndRollback, NOW);
-    assert_eq!(rollout.wish(90, &labels, true), Wish::Have(&rollout.from));
+    assert_eq!(rollout.wish(90, &labels, Has::New), Wish::Have(&rollout.from));
 }
 
 #[test]
 fn to_go_on_after_a_halt_a_reason_is_needed_and_failures_do_not_count_twice() {
     let mut rollout = rollout(vec![wave(Size::Percent(100))], 2);
-    rollout.ask(&Verb::Halt { reason: "a look".to_owned() }).unwrap();
+    rollout.ask(&Verb::Halt { reason: "a look".to_owned() }, NOW).unwrap();
     assert_eq!(rollout.state, State::Halted(Cause::Person("a look".to_owned())));
     let without = Verb::Resume { reason: " ".to_owned() };
-    assert_eq!(rollout.ask(&without), Err(Refused::NoReason));
-    rollout.ask(&Verb::Resume { reason: "the disk was full".to_owned() }).unwrap();
+    assert_eq!(rollout.ask(&without, NOW), Err(Refused::NoReason));
+    rollout.ask(&Verb::Resume { reason: "the disk was full".to_owned() }, NOW).unwrap();
     assert_eq!((rollout.epoch, &rollout.state), (1, &State::Running(Stage::Reaching)));
 }
 
@@ -232,7 +232,7 @@ fn every_state_takes_the_verbs_that_it_names() {
             let mut asked = rollout(vec![wave(Size::Percent(100))], 2);
             asked.state = state.clone();
             let before = asked.clone();
-            let answer = asked.ask(verb);
+            let answer = asked.ask(verb, NOW);
             assert_eq!(answer.is_ok(), state.verbs().contains(&verb.name()), "{state:?} {verb:?}");
             if let Err(refused) = answer {
                 assert_eq!(asked, before);

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::{Cause, Rollout, Stage, State};
+use crate::time::Seconds;
 
 /// What a person asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,9 +54,12 @@ impl Rollout {
     ///
     /// # Errors
     /// Where the state does not allow it, or a reason is needed; the rollout is as it was.
-    pub fn ask(&mut self, verb: &Verb) -> Result<(), Refused> {
+    pub fn ask(&mut self, verb: &Verb, now: Seconds) -> Result<(), Refused> {
         let next = match (verb, &self.state) {
-            (Verb::Start, State::Draft) => State::Running(Stage::Reaching),
+            (Verb::Start, State::Draft) => {
+                self.began = vec![now];
+                State::Running(Stage::Reaching)
+            }
             (Verb::Pause, State::Running(stage)) => State::Paused(*stage),
             (Verb::Resume { .. }, State::Paused(stage)) => State::Running(*stage),
             (Verb::Resume { reason }, State::Halted(_)) => {
@@ -64,6 +68,7 @@ impl Rollout {
                 }
                 // What halted it would halt it again.
                 self.epoch = self.epoch.saturating_add(1);
+                self.resumed = now;
                 State::Running(Stage::Reaching)
             }
             (Verb::Halt { reason }, State::Running(_) | State::Paused(_)) => {
@@ -76,7 +81,7 @@ impl Rollout {
                 State::RollingBack
             }
             (Verb::Approve, State::Running(Stage::Approval)) => {
-                self.wave += 1;
+                self.next_wave(now);
                 State::Running(Stage::Reaching)
             }
             (Verb::Abort, State::Draft | State::Paused(_) | State::Halted(_)) => State::Aborted,
@@ -130,6 +135,18 @@ impl State {
             Self::Done => "done",
             Self::Aborted => "aborted",
         }
+    }
+
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !matches!(self, Self::RolledBack | Self::Done | Self::Aborted)
+    }
+
+    /// Whether agents are given the new target, or may be again.
+    #[must_use]
+    pub fn is_forward(&self) -> bool {
+        self.is_live() && *self != Self::RollingBack
     }
 
     /// The names of the verbs that it allows.

@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use serde_json::Value;
 
 use super::super::schemas::schemas;
-use super::super::{AgentOptions, Verb, audit, token};
+use super::super::{AgentOptions, Verb, audit, rollout, token};
 use super::Arguments;
 
 /// The names of the documents that a verb may print.
@@ -19,6 +19,11 @@ fn names(verb: &Verb) -> &'static [&'static str] {
         Verb::Assignments => &["assignments"],
         Verb::Holds => &["holds"],
         Verb::Windows => &["windows"],
+        Verb::Rollout(rollout::Verb::List) => &["rollouts"],
+        Verb::Rollout(rollout::Verb::Show(_) | rollout::Verb::Watch(_)) => &["rollout"],
+        Verb::Rollout(rollout::Verb::Preview(_)) => &["preview"],
+        Verb::Rollout(rollout::Verb::History(_)) => &["audit"],
+        Verb::Rollout(_) => &["change"],
         Verb::Status => &["status"],
         Verb::Agents(_) => &["agents"],
         Verb::Agent(AgentOptions { verb: Some(_), .. }) => &["change"],

@@ -26,11 +26,18 @@ fn every_reason_has_its_words() {
         Permission::HeldByOwner(owner),
         Permission::OutsideWindow { window: text("w"), next: soon },
         Permission::OutsideWindow { window: text("w"), next: None },
+        Permission::WaitsForWave { rollout: text("spring") },
+        Permission::Stopped { rollout: text("spring"), state: "halted" },
     ];
     let mut all = String::new();
     for permission in permissions {
-        let decision =
-            Decision { target: Target::Absent, assignment: text("one"), attempt: 0, permission };
+        let decision = Decision {
+            target: Target::Absent,
+            assignment: text("one"),
+            attempt: 0,
+            permission,
+            turn: None,
+        };
         let found = standing(&View::default(), "p", None, Some(&decision), None, Seconds(0));
         let next = found.next.unwrap_or_default();
         write!(all, "{:?}\n  {}\n  {next}\n", found.state, found.sentence).unwrap();

@@ -35,6 +35,7 @@ fn whole(text: &str, plugins: usize) -> Row {
         Barrier::Quarantined,
         Barrier::NoRelease,
         Barrier::NoArchive,
+        Barrier::Wave,
         Barrier::Gates(Gates::default()),
         Barrier::Gates(gates()),
     ];
@@ -68,7 +69,8 @@ fn whole(text: &str, plugins: usize) -> Row {
         };
         let step = STEPS[at % STEPS.len()];
         let (attempt, reason) = (2, text.to_owned());
-        let order = OrderFacts { target: target.clone(), attempt, step, since: Seconds(9), reason };
+        let (made, since) = (Seconds(8), Seconds(9));
+        let order = OrderFacts { target: target.clone(), attempt, step, made, since, reason };
         row.orders.insert(name.clone(), order);
         let event = LastEvent { position: 7, number: 8, kind: 3, at: Seconds(9), missed: 10 };
         row.events.insert(name.clone(), event);
@@ -76,6 +78,7 @@ fn whole(text: &str, plugins: usize) -> Row {
             revision: Some(text.to_owned()),
             pending: (at % 2 == 0).then(|| text.to_owned()),
             is_held: at % 2 == 1,
+            is_local: at % 3 == 1,
         };
         if let Some(report) = &mut row.report {
             report.plugins.insert(name.clone(), reported);
@@ -86,6 +89,7 @@ fn whole(text: &str, plugins: usize) -> Row {
             attempt: 5,
             patience: 6,
             barrier: barriers[at % barriers.len()].clone(),
+            waits: at % 2 == 0,
         };
         row.wanted.insert(name, wanted);
     }

@@ -16,7 +16,7 @@ use guest_agent_proto::agent_communication::{ErrorReason, MessageBody};
 use guest_agent_proto::agent_controlplane::{AgentInfo, CurrentPluginStates};
 use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
-use guest_fleet_core::desired::desired;
+use guest_fleet_core::desired::{Agent, desired};
 use guest_fleet_core::journal::{self as core_journal, Generations, Next};
 use guest_fleet_core::view::Target;
 use tokio::sync::{mpsc, oneshot};
@@ -398,6 +398,18 @@ impl AgentTask {
         self.told.generations(self.shared.settings.late_orders)
     }
 
+    /// The agent as decisions see it.
+    fn decided_on(&self, now: Instant) -> Agent {
+        let mut agent = self.told.agent(&self.record);
+        let reported = self.told.plugins(now).into_iter().flatten();
+        agent.ordered = reported
+            .filter(|(_, found)| !found.is_local)
+            .filter_map(|(plugin, found)| Some((plugin, Target::Revision(found.revision?))))
+            .collect();
+        agent.ordered.extend(self.journal.ordered());
+        agent
+    }
+
     /// Decides, and records what is to be sent. True when there is more than one write takes.
     async fn plan(
         &mut self,
@@ -405,7 +417,7 @@ impl AgentTask {
         now: Instant,
     ) -> Result<(Vec<Sending>, bool), SaveError> {
         let view = known.configuration.view();
-        let agent = self.told.agent(&self.record);
+        let agent = self.decided_on(now);
         let settings = &self.shared.settings;
         let wall = settings.environment.wall();
         let decisions = desired(view, &agent, wall, &*settings.zones);

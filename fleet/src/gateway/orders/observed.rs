@@ -187,6 +187,7 @@ impl Told {
             architecture,
             quarantine: some(&record.quarantine),
             held_by_owner: holds.iter().filter_map(held).collect(),
+            ordered: BTreeMap::new(),
         }
     }
 }

@@ -1,11 +1,14 @@
-//! The fold in `serve`: keeps the index from which lists and counts are read.
+//! The fold and the controller in `serve`: one keeps the index from which lists and counts are read, the
+//! other moves rollouts.
 
-use guest_fleet::fold::{Settings, run};
 use guest_fleet::ledger::SharedLedger;
+use guest_fleet::{fold, rollouts};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Folds beside everything else until `ending`. Where another process folds, it waits for its turn.
+/// Folds and moves rollouts beside everything else until `ending`. Where another process does so, it waits
+/// for its turn.
 pub(super) fn start(ledger: SharedLedger, ending: &CancellationToken, tasks: &mut JoinSet<()>) {
-    tasks.spawn(run(ledger, Settings::default(), ending.clone()));
+    tasks.spawn(fold::run(ledger.clone(), fold::Settings::default(), ending.clone()));
+    tasks.spawn(rollouts::run(ledger, rollouts::Settings::default(), ending.clone()));
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_fleet_core::journal::{Entry, Order, OrderState, Told};
+use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
 use prost::Message;
 use thiserror::Error;
@@ -133,6 +134,12 @@ impl Journal {
             environment: self.environment.clone(),
             is_changed: false,
         }
+    }
+
+    /// The target of the newest order, by plugin.
+    pub(super) fn ordered(&self) -> impl Iterator<Item = (String, Target)> {
+        let plugins = self.record.plugins.iter();
+        plugins.filter_map(|(plugin, entry)| Some((plugin.clone(), entry.order.as_ref()?.target())))
     }
 
     /// Whether the events of a plugin have a place of their own in the log.

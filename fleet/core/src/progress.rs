@@ -1,0 +1,333 @@
+//! How far a rollout is: what the rows of all agents say of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::desired::{Permission, decide, permission};
+use crate::evidence::{self, Seen};
+use crate::fingerprint::fingerprint;
+use crate::fold::{OrderFacts, Presence, Row, Step, silent_after};
+use crate::gate::{Failure, Installs};
+use crate::labels::Labels;
+use crate::place::place;
+use crate::rollout::{Candidate, Counts, Has, Rollout, State};
+use crate::target::Target;
+use crate::time::{Seconds, Zones};
+use crate::view::View;
+
+/// The label that names an agent's zone.
+const ZONE: &str = "zone";
+
+/// What counting needs beside the rows.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// What operators declared.
+    pub view: &'a View,
+    /// Name of the assignment whose rollout is counted.
+    pub assignment: &'a str,
+    /// When the plugin crashed, by agent.
+    pub crashes: &'a BTreeMap<String, Vec<Seconds>>,
+    /// Agents that did not take up a grant a moment ago, and so count as out of reach.
+    pub passed_over: &'a BTreeSet<String>,
+    /// How long an order of a target may take, in seconds.
+    pub patience: &'a dyn Fn(&Target) -> u64,
+    /// What time it is.
+    pub now: Seconds,
+    /// The time zones.
+    pub zones: &'a dyn Zones,
+}
+
+/// Where an agent stands in a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stand {
+    /// It was not its turn yet, and nothing keeps it back.
+    Waits,
+    /// A hold, a closed window, its quarantine or a conflict keeps it back.
+    KeptBack,
+    /// The release has no archive for its architecture, or was never declared.
+    CannotHave,
+    /// It is out of reach.
+    Away,
+    /// It was ordered, and has not said what became of it.
+    UnderWay,
+    /// It has the new target.
+    Done,
+    /// It has the new target, and its plugin crashed since.
+    Crashed,
+    /// It could not do it.
+    Failed,
+    /// It had the new target and went back.
+    TakenBack,
+    /// It has not said in time what became of its order.
+    Silent,
+    /// It was given the former target again, or keeps it after all.
+    Back,
+    /// It was given the former target again and could not do it.
+    BackFailed,
+}
+
+/// An agent on which the new target failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Id of the agent.
+    pub agent: String,
+    /// The wave in which it was given the new target, from 0.
+    pub wave: usize,
+    /// When it failed.
+    pub at: Seconds,
+    /// What failures of the same cause have in common.
+    pub fingerprint: String,
+    /// The reason, as the agent told it.
+    pub reason: String,
+}
+
+/// How far a rollout is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// What the rollout's next step depends on. The age of the record is the caller's to add.
+    pub counts: Counts,
+    /// How many agents stand where.
+    pub stands: BTreeMap<Stand, u32>,
+    /// Agents on which the new target failed, the first ones first.
+    pub failed: Vec<Failed>,
+    /// The ids of agents that the open grant is about and that have not taken it up.
+    pub granted: BTreeSet<String>,
+    /// Agents with the new target that did not fail.
+    pub passed: BTreeSet<String>,
+    /// Agents whose order for the new target may still arrive: it was recorded, and none of them has
+    /// said that it has it.
+    pub may_arrive: BTreeSet<String>,
+}
+
+/// Counts over the rows of all agents; `None` where the assignment has no rollout.
+pub fn progress<'a>(
+    rows: impl IntoIterator<Item = (&'a String, &'a Row)>,
+    watch: &Watch<'_>,
+) -> Option<Progress> {
+    let found = watch.view.rollouts.get(watch.assignment)?;
+    let rollout = &found.rollout;
+    let mut progress = Progress::default();
+    let mut seen = Vec::new();
+    for (id, row) in rows {
+        let presence = row.presence(watch.now);
+        if presence.is_none_or(|presence| presence == Presence::Archived) {
+            continue;
+        }
+        let agent = row.decided_on(id);
+        let decision = decide(watch.view, &agent, &found.plugin, watch.now, watch.zones);
+        let turn = decision.and_then(|decision| decision.turn);
+        if turn.is_none_or(|turn| turn.rollout != found.name) {
+            continue;
+        }
+        let has = rollout.has(agent.ordered.get(&found.plugin));
+        let order = row.orders.get(&found.plugin);
+        let next = if rollout.state == State::RollingBack { &rollout.from } else { &rollout.to };
+        let one = One {
+            watch,
+            rollout,
+            id,
+            has,
+            order,
+            may: permission(watch.view, &agent, &found.plugin, next, watch.now, watch.zones),
+            is_near: presence == Some(Presence::Present) && !watch.passed_over.contains(id),
+            place: place(&found.name, id),
+        };
+        one.count(&mut progress, &agent.labels);
+        seen.push(one.seen(&agent.labels));
+    }
+    let counts = &mut progress.counts;
+    counts.candidates.sort_unstable();
+    progress.failed.sort_by(|one, other| (one.at, &one.agent).cmp(&(other.at, &other.agent)));
+    counts.failures = progress.failed.iter().map(Failed::failure).collect();
+    if let Some(began) = rollout.began.first() {
+        let evidence = evidence::gather(&seen, *began, rollout.resumed, watch.now);
+        (counts.faults, counts.before_after) = (evidence.faults, evidence.own);
+    }
+    Some(progress)
+}
+
+/// One agent of the rollout.
+struct One<'a> {
+    watch: &'a Watch<'a>,
+    rollout: &'a Rollout,
+    id: &'a str,
+    has: Has<'a>,
+    order: Option<&'a OrderFacts>,
+    /// Whether a change to what comes next may happen now.
+    may: Permission,
+    is_near: bool,
+    place: u64,
+}
+
+/// What became of the newest order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    UnderWay,
+    Silent,
+    Done,
+    Failed,
+    TakenBack,
+}
+
+// === impl One ===
+
+impl One<'_> {
+    fn count(&self, progress: &mut Progress, labels: &Labels) {
+        let rollout = self.rollout;
+        let counts = &mut progress.counts;
+        counts.targets += 1;
+        let label = rollout.plan.label(rollout.wave);
+        let is_of_wave = label.is_none_or(|label| labels.get(&label.key) == Some(&label.value));
+        let is_given = self.has == Has::New;
+        counts.given += u32::from(is_given);
+        counts.given_of_wave += u32::from(is_given && is_of_wave);
+        let fate = self.fate();
+        let is_back = rollout.state == State::RollingBack;
+        let is_of_rollout = is_given || (is_back && self.has == Has::Former);
+        counts.in_flight += u32::from(is_of_rollout && fate == Some(Fate::UnderWay));
+        let is_next = match self.has {
+            Has::New => is_back,
+            Has::Former => !is_back,
+            Has::Other(_) => true,
+            Has::Nothing => !is_back,
+        };
+        // A release never changes, so what has no archive for an agent never will.
+        let can_have = match &self.may {
+            Permission::NoArchive { architecture } => architecture.is_empty(),
+            _ => true,
+        };
+        if is_next && can_have && (is_back || is_of_wave) {
+            let is_reachable = self.is_near && self.may.is_go();
+            counts.candidates.push(Candidate { place: self.place, is_reachable });
+            if rollout.grant.as_ref().is_some_and(|grant| grant.covers(self.place)) {
+                progress.granted.insert(self.id.to_owned());
+            }
+        }
+        if is_given && self.order.is_some_and(|order| order.step == Step::Sent) {
+            progress.may_arrive.insert(self.id.to_owned());
+        }
+        let failure = if is_given { self.failure(fate) } else { None };
+        if is_given {
+            let installs = &mut counts.installs;
+            let counted = self.order.filter(|order| order.since >= rollout.resumed);
+            match counted.map(|order| order.step) {
+                Some(Step::Done | Step::TakenBack) => installs.succeeded += 1,
+                Some(Step::Failed) => installs.failed += 1,
+                Some(_) | None => {}
+            }
+            if failure.is_none() && fate.is_none_or(|fate| fate == Fate::Done) {
+                progress.passed.insert(self.id.to_owned());
+            }
+        }
+        *progress.stands.entry(self.stand(fate, failure.as_ref())).or_default() += 1;
+        progress.failed.extend(failure.filter(|failure| failure.at >= rollout.resumed));
+    }
+
+    fn fate(&self) -> Option<Fate> {
+        let order = self.order?;
+        Some(match order.step {
+            Step::Sent | Step::Acknowledged | Step::Begun => {
+                let patience = (self.watch.patience)(&order.target);
+                if self.watch.now >= silent_after(order.since, patience) {
+                    Fate::Silent
+                } else {
+                    Fate::UnderWay
+                }
+            }
+            Step::Done | Step::Adopted => Fate::Done,
+            Step::Failed => Fate::Failed,
+            Step::TakenBack => Fate::TakenBack,
+        })
+    }
+
+    /// The first crash since the newest order.
+    fn crash(&self) -> Option<Seconds> {
+        let order = self.order?;
+        let crashes = self.watch.crashes.get(self.id)?;
+        crashes.iter().copied().filter(|at| *at >= order.made).min()
+    }
+
+    fn failure(&self, fate: Option<Fate>) -> Option<Failed> {
+        let order = self.order?;
+        let (what, at) = match fate? {
+            Fate::Failed => ("failed", order.since),
+            Fate::TakenBack => ("taken back", order.since),
+            Fate::Silent => {
+                let patience = (self.watch.patience)(&order.target);
+                ("silent", silent_after(order.since, patience))
+            }
+            Fate::Done | Fate::UnderWay => ("crashed", self.crash()?),
+        };
+        Some(Failed {
+            agent: self.id.to_owned(),
+            wave: self.rollout.wave_at(order.made),
+            at,
+            fingerprint: fingerprint(what, &order.reason),
+            reason: order.reason.clone(),
+        })
+    }
+
+    fn stand(&self, fate: Option<Fate>, failure: Option<&Failed>) -> Stand {
+        match (self.has, fate) {
+            (Has::New, Some(Fate::Failed)) => Stand::Failed,
+            (Has::New, Some(Fate::TakenBack)) => Stand::TakenBack,
+            (Has::New, Some(Fate::Silent)) => Stand::Silent,
+            (Has::New, _) if failure.is_some() => Stand::Crashed,
+            (Has::New, Some(Fate::UnderWay)) => Stand::UnderWay,
+            (Has::New, Some(Fate::Done) | None) => Stand::Done,
+            (Has::Former, Some(Fate::UnderWay)) => Stand::UnderWay,
+            (Has::Former, Some(fate)) if !self.rollout.state.is_forward() => match fate {
+                Fate::Failed | Fate::TakenBack => Stand::BackFailed,
+                Fate::UnderWay | Fate::Silent | Fate::Done => Stand::Back,
+            },
+            (Has::Former | Has::Other(_) | Has::Nothing, _) => match &self.may {
+                Permission::NoArchive { .. } | Permission::NoRelease => Stand::CannotHave,
+                _ if !self.is_near => Stand::Away,
+                Permission::Go => Stand::Waits,
+                _ => Stand::KeptBack,
+            },
+        }
+    }
+
+    /// What it says about crashes, returns and silence.
+    fn seen(&self, labels: &Labels) -> Seen {
+        let crashes = self.watch.crashes.get(self.id);
+        let mut failed: Vec<Seconds> = crashes.into_iter().flatten().copied().collect();
+        let order = self.order.filter(|_| self.has == Has::New);
+        let fate = self.fate();
+        if let (Some(order), Some(Fate::TakenBack)) = (order, fate) {
+            failed.push(order.since);
+        }
+        if let (Some(order), Some(Fate::Silent)) = (order, fate) {
+            failed.push(silent_after(order.since, (self.watch.patience)(&order.target)));
+        }
+        let own = || labels.own.get(ZONE).map(String::as_str);
+        Seen {
+            zone: labels.get(ZONE).or_else(own).unwrap_or_default().to_owned(),
+            given: order.map(|order| order.made),
+            failed,
+        }
+    }
+}
+
+// === impl Failed ===
+
+impl Failed {
+    /// As the gate needs to know it.
+    fn failure(&self) -> Failure {
+        Failure { wave: self.wave, fingerprint: self.fingerprint.clone() }
+    }
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// Installations with the share of them that may fail.
+    #[must_use]
+    pub fn with_tolerated(mut self, tolerated: f64) -> Self {
+        self.counts.installs = Installs { tolerated, ..self.counts.installs };
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

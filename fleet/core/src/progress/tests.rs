@@ -1,0 +1,226 @@
+use super::*;
+use crate::fold::{AgentFacts, ReportFacts, ReportedFacts};
+use crate::rollout::{Cause, Grant, Plan, Size, Stage, Wave};
+use crate::selector::{OwnLabels, Selector};
+use crate::time::UtcOnly;
+use crate::view::{Archive, Assignment, AssignmentRollout, Hold, Plugins, Release, ReleaseName};
+
+const BEGAN: u64 = 1_000_000;
+const NOW: Seconds = Seconds(BEGAN + 1000);
+
+fn revision(text: &str) -> Target {
+    Target::Revision(text.to_owned())
+}
+
+fn view() -> View {
+    let mut view = View::default();
+    for number in ["1", "2"] {
+        let name = ReleaseName { plugin: "p".to_owned(), revision: number.to_owned() };
+        let archives = [("amd64".to_owned(), Archive::default())].into();
+        view.releases.insert(name, Release { archives, order: Vec::new() });
+    }
+    let assignment = Assignment {
+        plugin: "p".to_owned(),
+        target: revision("2"),
+        selector: Selector::all(),
+        own_labels: OwnLabels::Ignored,
+        priority: 0,
+        attempt: 0,
+    };
+    view.assignments.insert("a".to_owned(), assignment);
+    let wave = |size| Wave { size, soak: 60, needs_approval: false };
+    let plan = Plan { waves: vec![wave(Size::Count(1)), wave(Size::Percent(100))], budget: 5 };
+    let mut rollout = Rollout::new(revision("1"), revision("2"), plan);
+    rollout.state = State::Running(Stage::Reaching);
+    rollout.began = vec![Seconds(BEGAN), Seconds(BEGAN + 500)];
+    rollout.wave = 1;
+    let (name, plugin) = ("spring".to_owned(), "p".to_owned());
+    view.rollouts.insert("a".to_owned(), AssignmentRollout { name, plugin, rollout });
+    view
+}
+
+/// A row of an agent that was seen just now, with an order that was given `made` seconds after the
+/// rollout began.
+fn row(target: &str, step: Step, made: u64) -> Row {
+    let agent = AgentFacts { since: Some(NOW), ..AgentFacts::default() }.seen_at(Some(NOW));
+    let order = OrderFacts {
+        target: revision(target),
+        attempt: 0,
+        step,
+        made: Seconds(BEGAN + made),
+        since: Seconds(BEGAN + made + 5),
+        reason: if step == Step::Failed { "exit code 3".to_owned() } else { String::new() },
+    };
+    Row {
+        agent: Some(agent),
+        orders: [("p".to_owned(), order)].into(),
+        report: Some(ReportFacts { architecture: "amd64".to_owned(), ..ReportFacts::default() }),
+        ..Row::default()
+    }
+}
+
+fn counted_with(
+    view: &View,
+    rows: &[(&str, Row)],
+    crashes: &[(&str, u64)],
+    passed_over: &[&str],
+) -> Progress {
+    let rows: BTreeMap<String, Row> =
+        rows.iter().map(|(id, row)| ((*id).to_owned(), row.clone())).collect();
+    let crashes = crashes.iter().map(|(id, at)| ((*id).to_owned(), vec![Seconds(BEGAN + at)]));
+    let passed_over = passed_over.iter().map(|id| (*id).to_owned()).collect();
+    let watch = Watch {
+        view,
+        assignment: "a",
+        crashes: &crashes.collect(),
+        passed_over: &passed_over,
+        patience: &|_| 120,
+        now: NOW,
+        zones: &UtcOnly,
+    };
+    progress(&rows, &watch).expect("a rollout")
+}
+
+fn counted(rows: &[(&str, Row)]) -> Progress {
+    counted_with(&view(), rows, &[], &[])
+}
+
+fn stands(progress: &Progress) -> Vec<(Stand, u32)> {
+    progress.stands.iter().map(|(stand, count)| (*stand, *count)).collect()
+}
+
+#[test]
+fn agents_are_counted_by_what_they_were_ordered() {
+    let found = counted(&[
+        ("waits", row("1", Step::Done, 0)),
+        ("sent", row("2", Step::Sent, 990)),
+        ("begun", row("2", Step::Begun, 990)),
+        ("done", row("2", Step::Done, 600)),
+        ("silent", row("2", Step::Acknowledged, 600)),
+        ("failed", row("2", Step::Failed, 600)),
+        ("back", row("2", Step::TakenBack, 100)),
+    ]);
+    let counts = &found.counts;
+    assert_eq!((counts.targets, counts.given, counts.in_flight), (7, 6, 2));
+    assert_eq!(counts.candidates.len(), 1);
+    assert_eq!((counts.installs.succeeded, counts.installs.failed), (2, 1));
+    let failed: Vec<(&str, usize, &str)> = found
+        .failed
+        .iter()
+        .map(|it| (it.agent.as_str(), it.wave, it.fingerprint.as_str()))
+        .collect();
+    let expected =
+        [("back", 0, "taken back"), ("failed", 1, "failed: exit code 3"), ("silent", 1, "silent")];
+    assert_eq!(failed, expected);
+    assert_eq!(found.may_arrive.iter().collect::<Vec<_>>(), ["sent"]);
+    assert_eq!(found.passed.iter().collect::<Vec<_>>(), ["done"]);
+    let expected = [
+        (Stand::Waits, 1),
+        (Stand::UnderWay, 2),
+        (Stand::Done, 1),
+        (Stand::Failed, 1),
+        (Stand::TakenBack, 1),
+        (Stand::Silent, 1),
+    ];
+    assert_eq!(stands(&found), expected);
+}
+
+#[test]
+fn a_crash_counts_when_it_came_after_the_order() {
+    let rows = [("one", row("2", Step::Done, 600)), ("other", row("2", Step::Done, 600))];
+    let found = counted_with(&view(), &rows, &[("one", 700), ("other", 500)], &[]);
+    let failed: Vec<&str> = found.failed.iter().map(|it| it.agent.as_str()).collect();
+    assert_eq!(failed, ["one"]);
+    assert_eq!(stands(&found), [(Stand::Done, 1), (Stand::Crashed, 1)]);
+}
+
+#[test]
+fn who_is_kept_back_is_a_candidate_that_cannot_be_reached_and_never_failed() {
+    let mut view = view();
+    let hold = Hold {
+        selector: Selector::parse("env = prod").expect("it parses"),
+        own_labels: OwnLabels::Ignored,
+        plugins: Plugins::All,
+        reason: "freeze".to_owned(),
+        by: "ann".to_owned(),
+        until: None,
+    };
+    view.holds.insert("h".to_owned(), hold);
+    let mut held = row("1", Step::Done, 0);
+    held.agent.as_mut().expect("facts").labels.operator.insert("env".to_owned(), "prod".to_owned());
+    let mut owner = row("1", Step::Done, 0);
+    let reported = ReportedFacts { is_held: true, ..ReportedFacts::default() };
+    owner.report.as_mut().expect("a report").plugins.insert("p".to_owned(), reported);
+    let mut away = row("1", Step::Done, 0);
+    away.agent = away.agent.map(|agent| agent.seen_at(Some(Seconds(NOW.0 - 3600))));
+    let mut other = row("1", Step::Done, 0);
+    other.report.as_mut().expect("a report").architecture = "arm64".to_owned();
+    let rows = [
+        ("held", held),
+        ("owner", owner),
+        ("away", away),
+        ("other", other),
+        ("passed", row("1", Step::Done, 0)),
+        ("near", row("1", Step::Done, 0)),
+    ];
+    let found = counted_with(&view, &rows, &[], &["passed"]);
+    let reachable = found.counts.candidates.iter().filter(|one| one.is_reachable).count();
+    // What has no archive is no candidate: it never can be ordered.
+    assert_eq!((found.counts.targets, found.counts.candidates.len(), reachable), (6, 5, 1));
+    assert_eq!(found.failed, []);
+    let expected =
+        [(Stand::Waits, 1), (Stand::KeptBack, 2), (Stand::CannotHave, 1), (Stand::Away, 2)];
+    assert_eq!(stands(&found), expected);
+}
+
+#[test]
+fn archived_agents_and_those_of_other_assignments_are_in_no_count() {
+    let mut view = view();
+    let mine = Assignment {
+        selector: Selector::parse("mine exists").expect("it parses"),
+        priority: 1,
+        ..view.assignments["a"].clone()
+    };
+    view.assignments.insert("b".to_owned(), mine);
+    let mut archived = row("2", Step::Failed, 600);
+    archived.agent.as_mut().expect("facts").archived = Some(Seconds(BEGAN));
+    let mut other = row("2", Step::Failed, 600);
+    other.agent.as_mut().expect("facts").labels.operator.insert("mine".to_owned(), String::new());
+    let unknown = Row { agent: None, ..row("2", Step::Failed, 600) };
+    let rows = [("archived", archived), ("other", other), ("unknown", unknown)];
+    assert_eq!(counted_with(&view, &rows, &[], &[]).counts.targets, 0);
+}
+
+#[test]
+fn on_the_way_back_those_with_the_new_target_come_next() {
+    let mut view = view();
+    let rollout = &mut view.rollouts.get_mut("a").expect("it is there").rollout;
+    rollout.state = State::RollingBack;
+    rollout.grant = Some(Grant { label: None, first: 0, last: u64::MAX, since: NOW });
+    let rows = [
+        ("new", row("2", Step::Done, 600)),
+        ("former", row("1", Step::Done, 990)),
+        ("going", row("1", Step::Sent, 995)),
+        ("stuck", row("1", Step::Failed, 995)),
+    ];
+    let found = counted_with(&view, &rows, &[], &[]);
+    assert_eq!((found.counts.candidates.len(), found.counts.in_flight), (1, 1));
+    assert_eq!(found.granted.iter().collect::<Vec<_>>(), ["new"]);
+    let expected =
+        [(Stand::UnderWay, 1), (Stand::Done, 1), (Stand::Back, 1), (Stand::BackFailed, 1)];
+    assert_eq!(stands(&found), expected);
+}
+
+#[test]
+fn what_failed_before_a_rollout_was_resumed_is_not_held_against_it_again() {
+    let mut view = view();
+    let rollout = &mut view.rollouts.get_mut("a").expect("it is there").rollout;
+    (rollout.epoch, rollout.resumed) = (1, Seconds(BEGAN + 700));
+    let rows = [("before", row("2", Step::Failed, 600)), ("after", row("2", Step::Failed, 800))];
+    let found = counted_with(&view, &rows, &[], &[]);
+    let failed: Vec<&str> = found.failed.iter().map(|it| it.agent.as_str()).collect();
+    assert_eq!((failed, found.counts.installs.failed), (vec!["after"], 1));
+    let halted = State::Halted(Cause::Person("slow".to_owned()));
+    view.rollouts.get_mut("a").expect("it is there").rollout.state = halted;
+    assert_eq!(counted_with(&view, &rows, &[], &[]).counts.given, 2);
+}

@@ -1,0 +1,380 @@
+//! A rollout as bytes, in the bucket of the configuration. Key: `rollout/` and the name of its
+//! assignment, so that an assignment has one at a time.
+
+use std::fmt::Display;
+
+use guest_fleet_core::gate::{Halt, Meter};
+use guest_fleet_core::rollout::{Cause, Grant, Label, Plan, Rollout, Size, Stage, State, Wave};
+use guest_fleet_core::time::Seconds;
+use guest_fleet_core::view::AssignmentRollout;
+use prost::Message;
+
+use super::{RecordError, Versioned, revision, target};
+
+/// What the keys of rollouts begin with.
+pub const ROLLOUT: &str = "rollout/";
+
+/// Most waves of a rollout.
+pub const WAVES: usize = 100;
+
+/// A rollout.
+#[derive(Clone, PartialEq, Message)]
+pub struct RolloutRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Name of the plugin.
+    #[prost(string, tag = "3")]
+    pub plugin: String,
+    /// The former revision; empty where the plugin was absent.
+    #[prost(string, tag = "4")]
+    pub from: String,
+    /// The new revision; empty where the plugin should be absent.
+    #[prost(string, tag = "5")]
+    pub to: String,
+    /// The waves.
+    #[prost(message, repeated, tag = "6")]
+    pub waves: Vec<WavePart>,
+    /// The most agents in flight.
+    #[prost(uint32, tag = "7")]
+    pub budget: u32,
+    /// Number of its state, see `STATES`.
+    #[prost(uint32, tag = "8")]
+    pub state: u32,
+    /// Number of the stage of its wave, see `STAGES`; 0 where the state has none.
+    #[prost(uint32, tag = "9")]
+    pub stage: u32,
+    /// Since when it soaks, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "10")]
+    pub soaking_since: u64,
+    /// Why it halted.
+    #[prost(message, optional, tag = "11")]
+    pub cause: Option<CausePart>,
+    /// The wave it is in, from 0.
+    #[prost(uint32, tag = "12")]
+    pub wave: u32,
+    /// Whose turn it is.
+    #[prost(message, optional, tag = "13")]
+    pub grant: Option<GrantPart>,
+    /// How often a person resumed it after a halt.
+    #[prost(uint32, tag = "14")]
+    pub epoch: u32,
+    /// When that was, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "15")]
+    pub resumed: u64,
+    /// When each wave began, in seconds since the Unix epoch.
+    #[prost(uint64, repeated, tag = "16")]
+    pub began: Vec<u64>,
+}
+
+/// A wave.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct WavePart {
+    /// So many agents; unless one of the next two is there.
+    #[prost(uint32, tag = "1")]
+    pub count: u32,
+    /// This share of all, in a hundred.
+    #[prost(uint32, optional, tag = "2")]
+    pub percent: Option<u32>,
+    /// All with this label.
+    #[prost(message, optional, tag = "3")]
+    pub label: Option<LabelPart>,
+    /// How long it is watched, in seconds.
+    #[prost(uint64, tag = "4")]
+    pub soak: u64,
+    /// Whether a person has to approve the next wave.
+    #[prost(bool, tag = "5")]
+    pub needs_approval: bool,
+}
+
+/// A label.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct LabelPart {
+    /// Its key.
+    #[prost(string, tag = "1")]
+    pub key: String,
+    /// Its value.
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// Agents whose turn it is.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct GrantPart {
+    /// Only those with this label.
+    #[prost(message, optional, tag = "1")]
+    pub label: Option<LabelPart>,
+    /// The first place.
+    #[prost(fixed64, tag = "2")]
+    pub first: u64,
+    /// The last place.
+    #[prost(fixed64, tag = "3")]
+    pub last: u64,
+    /// Since when, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "4")]
+    pub since: u64,
+}
+
+/// Why a rollout halted.
+#[derive(Clone, PartialEq, Message)]
+pub struct CausePart {
+    /// 1 a person, 2 a failure in the first wave, 3 two in one wave, 4 one that was seen before, 5
+    /// installations, 6 faults, 7 faults against the time before.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// The person's reason, or the fingerprint of the failure.
+    #[prost(string, tag = "2")]
+    pub text: String,
+    /// The wave, from 0.
+    #[prost(uint32, tag = "3")]
+    pub wave: u32,
+    /// How many failed.
+    #[prost(uint64, tag = "4")]
+    pub failed: u64,
+    /// How many would have failed of themselves.
+    #[prost(double, tag = "5")]
+    pub expected: f64,
+    /// Logarithm of the e-value.
+    #[prost(double, tag = "6")]
+    pub evidence: f64,
+    /// The evidence at which it halts.
+    #[prost(double, tag = "7")]
+    pub limit: f64,
+}
+
+/// The states, without their stages and causes. A state's number is its place, from 1.
+const DRAFT: u32 = 1;
+const RUNNING: u32 = 2;
+const PAUSED: u32 = 3;
+const HALTED: u32 = 4;
+const ROLLING_BACK: u32 = 5;
+const ROLLED_BACK: u32 = 6;
+const DONE: u32 = 7;
+const ABORTED: u32 = 8;
+
+const REACHING: u32 = 1;
+const SOAKING: u32 = 2;
+const APPROVAL: u32 = 3;
+
+/// Key of the rollout of an assignment.
+#[must_use]
+pub fn rollout_key(assignment: &str) -> String {
+    format!("{ROLLOUT}{assignment}")
+}
+
+fn damaged(key: &str, problem: impl Display) -> RecordError {
+    RecordError::Damaged { key: key.to_owned(), problem: problem.to_string() }
+}
+
+fn number(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}
+
+// === impl RolloutRecord ===
+
+impl Versioned for RolloutRecord {
+    const VERSION: u32 = 1;
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+}
+
+impl RolloutRecord {
+    /// The record of a rollout.
+    #[must_use]
+    pub fn of(found: &AssignmentRollout) -> Self {
+        let rollout = &found.rollout;
+        let (state, stage, cause) = match &rollout.state {
+            State::Draft => (DRAFT, None, None),
+            State::Running(stage) => (RUNNING, Some(stage), None),
+            State::Paused(stage) => (PAUSED, Some(stage), None),
+            State::Halted(cause) => (HALTED, None, Some(CausePart::of(cause))),
+            State::RollingBack => (ROLLING_BACK, None, None),
+            State::RolledBack => (ROLLED_BACK, None, None),
+            State::Done => (DONE, None, None),
+            State::Aborted => (ABORTED, None, None),
+        };
+        let (stage, soaking_since) = match stage {
+            None => (0, 0),
+            Some(Stage::Reaching) => (REACHING, 0),
+            Some(Stage::Soaking { since }) => (SOAKING, since.0),
+            Some(Stage::Approval) => (APPROVAL, 0),
+        };
+        Self {
+            version: Self::VERSION,
+            name: found.name.clone(),
+            plugin: found.plugin.clone(),
+            from: revision(&rollout.from),
+            to: revision(&rollout.to),
+            waves: rollout.plan.waves.iter().map(WavePart::of).collect(),
+            budget: rollout.plan.budget,
+            state,
+            stage,
+            soaking_since,
+            cause,
+            wave: number(rollout.wave),
+            grant: rollout.grant.as_ref().map(GrantPart::of),
+            epoch: rollout.epoch,
+            resumed: rollout.resumed.0,
+            began: rollout.began.iter().map(|at| at.0).collect(),
+        }
+    }
+
+    /// The rollout.
+    ///
+    /// # Errors
+    /// It has a state, a stage, a wave or a cause that does not exist.
+    pub fn rollout(self, key: &str) -> Result<AssignmentRollout, RecordError> {
+        if self.waves.is_empty() || self.waves.len() > WAVES {
+            return Err(damaged(key, format_args!("it has {} waves", self.waves.len())));
+        }
+        let waves = self.waves.into_iter().map(|wave| wave.wave(key));
+        let waves = waves.collect::<Result<Vec<Wave>, _>>()?;
+        let wave = usize::try_from(self.wave).unwrap_or(usize::MAX);
+        if wave >= waves.len() {
+            return Err(damaged(key, format_args!("it has no wave {wave}")));
+        }
+        let stage = || match self.stage {
+            REACHING => Ok(Stage::Reaching),
+            SOAKING => Ok(Stage::Soaking { since: Seconds(self.soaking_since) }),
+            APPROVAL => Ok(Stage::Approval),
+            other => Err(damaged(key, format_args!("a wave has no stage {other}"))),
+        };
+        let state = match self.state {
+            DRAFT => State::Draft,
+            RUNNING => State::Running(stage()?),
+            PAUSED => State::Paused(stage()?),
+            HALTED => {
+                let cause = self.cause.ok_or_else(|| damaged(key, "it halted without a cause"))?;
+                State::Halted(cause.cause(key)?)
+            }
+            ROLLING_BACK => State::RollingBack,
+            ROLLED_BACK => State::RolledBack,
+            DONE => State::Done,
+            ABORTED => State::Aborted,
+            other => return Err(damaged(key, format_args!("a rollout has no state {other}"))),
+        };
+        Ok(AssignmentRollout {
+            name: self.name,
+            plugin: self.plugin,
+            rollout: Rollout {
+                from: target(&self.from),
+                to: target(&self.to),
+                plan: Plan { waves, budget: self.budget },
+                state,
+                wave,
+                grant: self.grant.map(GrantPart::grant),
+                epoch: self.epoch,
+                resumed: Seconds(self.resumed),
+                began: self.began.into_iter().take(WAVES).map(Seconds).collect(),
+            },
+        })
+    }
+}
+
+// === impl WavePart ===
+
+impl WavePart {
+    fn of(wave: &Wave) -> Self {
+        let part = Self { soak: wave.soak, needs_approval: wave.needs_approval, ..Self::default() };
+        match &wave.size {
+            Size::Count(count) => Self { count: *count, ..part },
+            Size::Percent(percent) => Self { percent: Some((*percent).into()), ..part },
+            Size::Label(label) => Self { label: Some(LabelPart::of(label)), ..part },
+        }
+    }
+
+    fn wave(self, key: &str) -> Result<Wave, RecordError> {
+        let size = match (self.label, self.percent) {
+            (Some(label), _) => Size::Label(label.label()),
+            (None, Some(percent)) => {
+                let percent = u8::try_from(percent).ok().filter(|percent| *percent <= 100);
+                Size::Percent(percent.ok_or_else(|| damaged(key, "a wave is more than all"))?)
+            }
+            (None, None) => Size::Count(self.count),
+        };
+        Ok(Wave { size, soak: self.soak, needs_approval: self.needs_approval })
+    }
+}
+
+// === impl LabelPart ===
+
+impl LabelPart {
+    fn of(label: &Label) -> Self {
+        Self { key: label.key.clone(), value: label.value.clone() }
+    }
+
+    fn label(self) -> Label {
+        Label { key: self.key, value: self.value }
+    }
+}
+
+// === impl GrantPart ===
+
+impl GrantPart {
+    fn of(grant: &Grant) -> Self {
+        Self {
+            label: grant.label.as_ref().map(LabelPart::of),
+            first: grant.first,
+            last: grant.last,
+            since: grant.since.0,
+        }
+    }
+
+    fn grant(self) -> Grant {
+        Grant {
+            label: self.label.map(LabelPart::label),
+            first: self.first,
+            last: self.last,
+            since: Seconds(self.since),
+        }
+    }
+}
+
+// === impl CausePart ===
+
+impl CausePart {
+    fn of(cause: &Cause) -> Self {
+        let text = |kind, text: &str| Self { kind, text: text.to_owned(), ..Self::default() };
+        let meter = |kind, meter: &Meter| Self {
+            kind,
+            failed: meter.failed,
+            expected: meter.expected,
+            evidence: meter.evidence,
+            limit: meter.limit,
+            ..Self::default()
+        };
+        match cause {
+            Cause::Person(reason) => text(1, reason),
+            Cause::Gate(Halt::FirstWave { fingerprint }) => text(2, fingerprint),
+            Cause::Gate(Halt::TwoInAWave { wave }) => {
+                Self { kind: 3, wave: number(*wave), ..Self::default() }
+            }
+            Cause::Gate(Halt::SeenBefore { fingerprint }) => text(4, fingerprint),
+            Cause::Gate(Halt::Installs(found)) => meter(5, found),
+            Cause::Gate(Halt::Faults(found)) => meter(6, found),
+            Cause::Gate(Halt::BeforeAfter(found)) => meter(7, found),
+        }
+    }
+
+    fn cause(self, key: &str) -> Result<Cause, RecordError> {
+        let Self { failed, expected, evidence, limit, .. } = self;
+        let meter = Meter { failed, expected, evidence, limit };
+        Ok(match self.kind {
+            1 => Cause::Person(self.text),
+            2 => Cause::Gate(Halt::FirstWave { fingerprint: self.text }),
+            3 => Cause::Gate(Halt::TwoInAWave {
+                wave: usize::try_from(self.wave).unwrap_or(usize::MAX),
+            }),
+            4 => Cause::Gate(Halt::SeenBefore { fingerprint: self.text }),
+            5 => Cause::Gate(Halt::Installs(meter)),
+            6 => Cause::Gate(Halt::Faults(meter)),
+            7 => Cause::Gate(Halt::BeforeAfter(meter)),
+            other => return Err(damaged(key, format_args!("a halt has no cause {other}"))),
+        })
+    }
+}

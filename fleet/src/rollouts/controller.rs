@@ -1,0 +1,429 @@
+//! The controller: takes the lease, counts, decides, writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use guest_fleet_core::progress::{Progress, Watch, progress};
+use guest_fleet_core::rollout::{Change, Decision as Step, Rollout, State, step};
+use guest_fleet_core::time::{Seconds, Zones};
+use guest_fleet_core::view::AssignmentRollout;
+use jiff::Timestamp;
+use prost::Message;
+use rand::Rng;
+use thiserror::Error;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::rows::Rows;
+use super::told;
+use crate::chain::Chain;
+use crate::configuration::change::{Becomes, ChangeError, Changed, Decision, Edit, change_under};
+use crate::configuration::{Configuration, words};
+use crate::fold::lease::Lease;
+use crate::fold::patience::patience;
+use crate::ledger::{Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError};
+use crate::records::Versioned;
+use crate::records::journal::JournalRecord;
+use crate::records::progress::progress_key;
+use crate::records::rollout::{RolloutRecord, rollout_key};
+use crate::zones::IanaZones;
+
+/// Key of the lease, in the bucket of the configuration: rollouts are there.
+const LEASE: &str = "controller/lease";
+
+/// Key of the record that a controller writes to the bucket of journals before it reads it. No agent has
+/// this id.
+const BARRIER: &str = "!controller";
+
+/// How often a rollout is looked at while one goes on.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether one began, where nothing reports a change.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How often at most it is told how far a rollout is.
+const TELL: Duration = Duration::from_secs(2);
+
+/// For how long an agent that did not take up its grant counts as out of reach.
+const PASSED_OVER: Duration = Duration::from_secs(600);
+
+/// Longest that one round may take before the controller begins anew.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// How rollouts are moved.
+#[derive(Clone)]
+pub struct Settings {
+    /// The time of day.
+    pub wall: Arc<dyn Fn() -> Seconds + Send + Sync>,
+    /// The time zones.
+    pub zones: Arc<dyn Zones + Send + Sync>,
+}
+
+/// Why a controller does not go on.
+#[derive(Debug, Error)]
+enum Lost {
+    #[error("the ledger was not read")]
+    Read(#[from] ReadError),
+    #[error("another process moves rollouts, or it is not known what was written")]
+    Written(#[source] WriteError),
+    #[error("a rollout was not changed")]
+    Change(#[source] ChangeError<Moved>),
+    #[error("a round took longer than {ROUND:?}")]
+    TimedOut,
+}
+
+/// Somebody changed the rollout since it was counted.
+#[derive(Clone, Copy, Debug, Error)]
+#[error("the rollout was changed meanwhile")]
+struct Moved;
+
+/// A controller under its lease.
+struct Controller<'a> {
+    ledger: &'a dyn Ledger,
+    settings: &'a Settings,
+    lease: Lease,
+    configuration: Configuration,
+    rows: Option<Rows>,
+    /// The plugins whose events the rows have.
+    plugins: BTreeSet<String>,
+    barrier: Revision,
+    /// By assignment: the revision of its rollout, and when it was seen first.
+    seen: BTreeMap<String, (Revision, Instant)>,
+    /// By assignment: until when agents count as out of reach.
+    passed_over: BTreeMap<String, BTreeMap<String, Instant>>,
+    /// By assignment: when it was told last how far its rollout is, and the revision of that.
+    told: BTreeMap<String, (Instant, Revision)>,
+}
+
+/// Moves rollouts whenever no other process does, until `ending`.
+pub async fn run(ledger: SharedLedger, settings: Settings, ending: CancellationToken) {
+    let id = uuid::Uuid::new_v4().to_string();
+    let place = (Bucket::Configuration, LEASE);
+    while let Some(lease) = Lease::take(&*ledger, place, &id, &ending).await {
+        tracing::debug!("this process moves rollouts");
+        let mut controller = Controller::new(&*ledger, &settings, lease);
+        let lost = tokio::select! {
+            biased;
+            lost = controller.serve(&ending) => lost,
+            // What it waits for may never come.
+            () = async { ending.cancelled().await; tokio::time::sleep(Lease::TTL / 2).await } => Ok(()),
+        };
+        match lost {
+            Ok(()) => {
+                controller.lease.give_back(&*ledger).await;
+                return;
+            }
+            Err(error) => {
+                tracing::info!(error = %Chain(&error), "rollouts are looked at anew");
+            }
+        }
+        let pause = rand::rng().random_range(BEAT..=LOOK);
+        tokio::select! {
+            biased;
+            () = ending.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+// === impl Settings ===
+
+impl Default for Settings {
+    fn default() -> Self {
+        let wall = || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Seconds(since.as_secs())
+        };
+        Self { wall: Arc::new(wall), zones: Arc::new(IanaZones) }
+    }
+}
+
+// === impl Controller ===
+
+impl<'a> Controller<'a> {
+    fn new(ledger: &'a dyn Ledger, settings: &'a Settings, lease: Lease) -> Self {
+        Self {
+            ledger,
+            settings,
+            lease,
+            configuration: Configuration::default(),
+            rows: None,
+            plugins: BTreeSet::new(),
+            barrier: Revision::ABSENT,
+            seen: BTreeMap::new(),
+            passed_over: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    async fn serve(&mut self, ending: &CancellationToken) -> Result<(), Lost> {
+        let mut changes = self.ledger.watch(Bucket::Configuration);
+        loop {
+            let moves =
+                tokio::time::timeout(ROUND, self.round()).await.unwrap_or(Err(Lost::TimedOut))?;
+            if Instant::now() >= self.lease.due() {
+                self.renew().await?;
+            }
+            let pause = if moves { BEAT } else { LOOK };
+            let wakes = async {
+                if moves || changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                // Heartbeats of gateways change the bucket as well.
+                tokio::time::sleep(BEAT).await;
+            };
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => return Ok(()),
+                () = tokio::time::sleep(pause) => {}
+                () = wakes => {}
+            }
+        }
+    }
+
+    /// Looks at every rollout once; whether one may move without a person.
+    async fn round(&mut self) -> Result<bool, Lost> {
+        let at_least = self.configuration.through().max(self.lease.revision());
+        self.configuration.catch_up(self.ledger, at_least).await?;
+        self.note_records();
+        let live: Vec<String> = self
+            .configuration
+            .view()
+            .rollouts
+            .iter()
+            .filter(|(_, found)| is_watched(&found.rollout))
+            .map(|(name, _)| name.clone())
+            .collect();
+        if live.is_empty() {
+            self.rows = None;
+            self.passed_over.clear();
+            return Ok(false);
+        }
+        let begun = Instant::now();
+        self.count().await?;
+        for assignment in live {
+            self.look_at(&assignment, begun).await?;
+        }
+        Ok(self.configuration.view().rollouts.values().any(|found| moves(&found.rollout)))
+    }
+
+    /// Notes since when each record is known.
+    fn note_records(&mut self) {
+        let now = Instant::now();
+        let rollouts = &self.configuration.view().rollouts;
+        self.seen.retain(|name, _| rollouts.contains_key(name));
+        self.told.retain(|name, _| rollouts.contains_key(name));
+        for name in rollouts.keys() {
+            let revision = self.configuration.revision(&rollout_key(name));
+            let seen = self.seen.entry(name.clone()).or_insert((revision, now));
+            if seen.0 != revision {
+                *seen = (revision, now);
+            }
+        }
+    }
+
+    /// Brings the rows up to date, at least to this moment.
+    async fn count(&mut self) -> Result<(), Lost> {
+        let rollouts = self.configuration.view().rollouts.values();
+        let live = rollouts.filter(|found| is_watched(&found.rollout));
+        let plugins: BTreeSet<String> = live.map(|found| found.plugin.clone()).collect();
+        let barrier = self.write_barrier().await?;
+        let rows = self.rows.get_or_insert_with(Rows::new);
+        if plugins != self.plugins {
+            rows.forget_events();
+            self.plugins = plugins;
+        }
+        Ok(rows.catch_up(self.ledger, barrier, &self.plugins).await?)
+    }
+
+    /// Writes a record to the bucket of journals, so that everything is read that was there before.
+    async fn write_barrier(&mut self) -> Result<Revision, Lost> {
+        let record = JournalRecord { version: JournalRecord::VERSION, ..JournalRecord::default() };
+        let value = Some(record.encode_to_vec().into());
+        let mut expected = self.barrier;
+        for _ in 0..3 {
+            let write = Write { key: BARRIER.to_owned(), expected, value: value.clone() };
+            match self.ledger.write(Bucket::Journal, vec![write]).await {
+                Ok(revision) => {
+                    self.barrier = revision;
+                    return Ok(revision);
+                }
+                Err(WriteError::Conflict { .. } | WriteError::Ambiguous(_)) => {
+                    let found = self.ledger.get(Bucket::Journal, BARRIER).await?;
+                    expected = found.map_or(Revision::ABSENT, |found| found.revision);
+                }
+                Err(error) => return Err(Lost::Written(error)),
+            }
+        }
+        Err(Lost::TimedOut)
+    }
+
+    async fn look_at(&mut self, assignment: &str, begun: Instant) -> Result<(), Lost> {
+        let now = (self.settings.wall)();
+        let Some(found) = self.configuration.view().rollouts.get(assignment).cloned() else {
+            return Ok(());
+        };
+        let Some(mut progress) = self.progress(assignment, &found, now) else { return Ok(()) };
+        let age =
+            self.seen.get(assignment).map(|(_, since)| begun.saturating_duration_since(*since));
+        progress.counts.age_of_record = age.unwrap_or_default().as_secs();
+        let decision = step(&found.rollout, &progress.counts, now);
+        if let Step::Change(change) = &decision {
+            self.change(assignment, &found, change, &progress, now).await?;
+        }
+        self.tell(assignment, &found, &progress, &decision, now).await
+    }
+
+    fn progress(
+        &mut self,
+        assignment: &str,
+        found: &AssignmentRollout,
+        now: Seconds,
+    ) -> Option<Progress> {
+        let rows = self.rows.as_ref()?;
+        let passed = self.passed_over.entry(assignment.to_owned()).or_default();
+        passed.retain(|_, until| *until > Instant::now());
+        let passed_over: BTreeSet<String> = passed.keys().cloned().collect();
+        let none = BTreeMap::new();
+        let view = self.configuration.view();
+        progress(
+            rows.all(),
+            &Watch {
+                view,
+                assignment,
+                crashes: rows.crashes(&found.plugin).unwrap_or(&none),
+                passed_over: &passed_over,
+                patience: &|target| patience(view, &found.plugin, target),
+                now,
+                zones: &*self.settings.zones,
+            },
+        )
+    }
+
+    /// Writes a change of a rollout. What somebody else changed meanwhile is looked at in the next round.
+    async fn change(
+        &mut self,
+        assignment: &str,
+        found: &AssignmentRollout,
+        change: &Change,
+        progress: &Progress,
+        now: Seconds,
+    ) -> Result<(), Lost> {
+        let key = rollout_key(assignment);
+        let expected = self.configuration.revision(&key);
+        let mut after = found.clone();
+        after.rollout.change(change.clone(), now);
+        let decision = Decision {
+            who: "the controller".to_owned(),
+            from: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            what: told::verb(change).to_owned(),
+            why: told::why(&found.rollout, change, &progress.counts),
+            at: i64::try_from(now.0)
+                .ok()
+                .and_then(|at| Timestamp::from_second(at).ok())
+                .unwrap_or_default(),
+        };
+        let edit = Edit {
+            key: key.clone(),
+            before: Some(words::rollout(found)),
+            after: Some(words::rollout(&after)),
+            record: Becomes::Bytes(RolloutRecord::of(&after).encode_to_vec().into()),
+        };
+        let renewal = self.lease.renewal();
+        let begun = Instant::now();
+        let plan = |configuration: &Configuration| {
+            let is_same = configuration.revision(&key) == expected;
+            if is_same { Ok((vec![edit.clone()], ())) } else { Err(Moved) }
+        };
+        let changed = change_under(self.ledger, &decision, Some(&renewal), plan).await;
+        match changed {
+            Ok(Changed { revision: Some(revision), .. }) => {
+                self.lease.renewed(revision, begun);
+                self.seen.insert(assignment.to_owned(), (revision, Instant::now()));
+                tracing::info!(
+                    rollout = found.name,
+                    change = decision.what,
+                    why = decision.why,
+                    "a rollout moves"
+                );
+                if matches!(change, Change::Close) {
+                    self.pass_over(assignment, progress);
+                }
+                Ok(())
+            }
+            // Its answer was lost: the lease has another revision than this controller knows.
+            Ok(Changed { .. }) => Err(Lost::TimedOut),
+            Err(ChangeError::Refused(Moved)) => Ok(()),
+            Err(error) => Err(Lost::Change(error)),
+        }
+    }
+
+    /// Agents that had a minute and did not begin are taken for out of reach for a while, so that the
+    /// rollout goes on with others.
+    fn pass_over(&mut self, assignment: &str, progress: &Progress) {
+        let until = Instant::now() + PASSED_OVER;
+        let passed = self.passed_over.entry(assignment.to_owned()).or_default();
+        passed.extend(progress.granted.iter().map(|agent| (agent.clone(), until)));
+    }
+
+    /// Tells how far a rollout is. Best effort: nothing is decided by it.
+    async fn tell(
+        &mut self,
+        assignment: &str,
+        found: &AssignmentRollout,
+        progress: &Progress,
+        decision: &Step,
+        now: Seconds,
+    ) -> Result<(), Lost> {
+        let told = self.told.get(assignment).copied();
+        let is_due = told.is_none_or(|(at, _)| at.elapsed() >= TELL);
+        let Some(rows) = self.rows.as_ref().filter(|_| is_due || is_end(decision)) else {
+            return Ok(());
+        };
+        let record = told::record(&found.name, progress, decision, rows.all(), now);
+        let key = progress_key(assignment);
+        let expected = match told {
+            Some((_, revision)) => revision,
+            None => {
+                let found = self.ledger.get(Bucket::Index, &key).await?;
+                found.map_or(Revision::ABSENT, |found| found.revision)
+            }
+        };
+        let write = Write { key, expected, value: Some(record.encode_to_vec().into()) };
+        match self.ledger.write(Bucket::Index, vec![write]).await {
+            Ok(revision) => {
+                self.told.insert(assignment.to_owned(), (Instant::now(), revision));
+            }
+            Err(error) => {
+                self.told.remove(assignment);
+                tracing::debug!(error = %Chain(&error), "it was not told how far a rollout is");
+            }
+        }
+        Ok(())
+    }
+
+    async fn renew(&mut self) -> Result<(), Lost> {
+        let begun = Instant::now();
+        let renewal = self.lease.renewal();
+        let written = self.ledger.write(Bucket::Configuration, vec![renewal]).await;
+        let revision = written.map_err(Lost::Written)?;
+        self.lease.renewed(revision, begun);
+        Ok(())
+    }
+}
+
+/// Whether nobody looks at the rollout any more after this.
+fn is_end(decision: &Step) -> bool {
+    matches!(decision, Step::Change(Change::Finish | Change::EndRollback))
+}
+
+/// Whether a rollout was started and has not ended.
+fn is_watched(rollout: &Rollout) -> bool {
+    rollout.state.is_live() && !rollout.began.is_empty()
+}
+
+/// Whether it may move without a person.
+fn moves(rollout: &Rollout) -> bool {
+    is_watched(rollout) && matches!(rollout.state, State::Running(_) | State::RollingBack)
+}
