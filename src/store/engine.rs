@@ -24,9 +24,9 @@ use guest_agent_actors::ports::{
 
 use super::damage;
 use super::frame;
-use super::generation::{self, Generation, Survey};
+use super::generation::{self, Generation, MarkFile, Survey};
 use super::quarantine::{self, Index};
-use super::table::tag;
+use super::table::{table_of_tag, tag};
 use crate::store::compaction::Tidy;
 
 /// First byte of the keys of quarantined records; a big-endian number follows.
@@ -49,8 +49,8 @@ pub(super) struct Engine {
     set_aside_count: u64,
     lost_stores: usize,
     generation: Generation,
-    /// The generation that the mark next to the database remembers.
-    marked: u64,
+    /// The mark next to the database; `None` if it has to be written anew.
+    mark: Option<MarkFile>,
     /// Whether a write is not known to be on the disk.
     dirty: bool,
     /// Bytes of all records, keys included.
@@ -85,7 +85,9 @@ impl Engine {
             }
             survey.records += 1;
             survey.sum = survey.sum.wrapping_add(frame::fingerprint(&key, &value));
-            survey.unreadable += u64::from(frame::decode(&key, &value).is_err());
+            // Nobody reads a record without a table, so nobody would report that it is unreadable.
+            let is_read = key.first().is_some_and(|&tag| table_of_tag(tag).is_some());
+            survey.unreadable += u64::from(is_read && frame::decode(&key, &value).is_err());
             if let Some((&QUARANTINE, number)) = key.split_first()
                 && let Ok(number) = number.try_into()
             {
@@ -104,7 +106,7 @@ impl Engine {
             set_aside_count: 0,
             lost_stores,
             generation,
-            marked: 0,
+            mark: None,
             dirty: false,
             live,
             tidy: Tidy::default(),
@@ -115,8 +117,8 @@ impl Engine {
     /// Begins a new generation and marks it, so that every opening leaves a trace.
     pub(super) fn begin(&mut self) -> Result<(), StorageError> {
         self.write(sled::Batch::default(), self.generation.sum)?;
-        self.sync()?;
-        self.mark()
+        self.sync_database()?;
+        self.write_mark()
     }
 
     /// Makes everything durable, for the last time.
@@ -283,11 +285,16 @@ impl Engine {
         if !self.dirty {
             return Ok(());
         }
+        self.sync_database()?;
+        self.try_to_mark(generation::MARK_EVERY);
+        Ok(())
+    }
+
+    fn sync_database(&mut self) -> Result<(), StorageError> {
         self.db.flush().map_err(failed("write"))?;
         // sled's flush ends in the page cache, which does not survive a power loss.
         self.files.sync().map_err(failed("sync"))?;
         self.dirty = false;
-        self.try_to_mark(generation::MARK_EVERY);
         Ok(())
     }
 
@@ -332,19 +339,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Marks the generation if the last mark is so many batches old. A mark that fails does not
-    /// make committed writes less durable, so the store only tries again later.
+    /// Marks the generation, and syncs the mark if that was not done for so many batches. A mark that
+    /// fails does not make committed writes less durable, so the store only tries again later.
     fn try_to_mark(&mut self, age: u64) {
-        if self.generation.number - self.marked >= age
-            && let Err(error) = self.mark()
-        {
+        let number = self.generation.number;
+        let marked = match &mut self.mark {
+            Some(mark) if mark.age(number) < age => mark.renew(number).map_err(failed("write")),
+            Some(_) | None => self.write_mark(),
+        };
+        if let Err(error) = marked {
             tracing::debug!(error = %Chain(&error), "the store's generation could not be marked");
+            self.mark = None;
         }
     }
 
-    fn mark(&mut self) -> Result<(), StorageError> {
-        generation::write_mark(&self.files.dir, self.generation.number).map_err(failed("sync"))?;
-        self.marked = self.generation.number;
+    fn write_mark(&mut self) -> Result<(), StorageError> {
+        let mark = MarkFile::write(&self.files.dir, self.generation.number);
+        self.mark = Some(mark.map_err(failed("sync"))?);
         Ok(())
     }
 

@@ -2,17 +2,22 @@
 //!
 //! The *generation* counts the batches ever written. Every batch records it, together with the sum
 //! of the fingerprints of all records, in the database itself; the file `generation` next to the
-//! database records a generation that was durable. The sum reveals a database whose parts do not
-//! belong together, and the file reveals one that went back to an earlier state as a whole, unless
-//! it went back by less than [`MARK_EVERY`] batches after a crash.
+//! database, the *mark*, records a generation that was durable. The sum reveals a database whose
+//! parts do not belong together, and the mark reveals one that went back to an earlier state as a
+//! whole.
+//!
+//! Every durable commit renews the mark in place, without a sync of its own, so that the mark of an
+//! agent that was killed is exact. Every [`MARK_EVERY`] batches it is written anew and synced, so
+//! that of a machine that lost its power is at most so many batches old.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::frame;
 
-/// How many batches may pass before a durable one writes the file again.
+/// How many batches may pass before a durable one syncs the mark.
 pub(super) const MARK_EVERY: u64 = 32;
 
 /// Name of the file.
@@ -50,6 +55,8 @@ pub(super) struct Survey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
     New,
+    /// It existed, and has no record.
+    Empty,
     Old,
 }
 
@@ -117,7 +124,7 @@ impl Survey {
         if self.unreadable == 0 && recorded.sum != self.sum {
             return Err(format!("its {} records are not the ones last written", self.records));
         }
-        Ok(Age::Old)
+        Ok(if self.records == 0 { Age::Empty } else { Age::Old })
     }
 }
 
@@ -145,14 +152,48 @@ fn marked(bytes: &[u8]) -> Option<u64> {
     payload.try_into().ok().map(u64::from_be_bytes)
 }
 
-/// Records a durable generation in the file in `dir`. The new name need not be durable: an older
-/// mark has a lower number, which no database contradicts.
-pub(super) fn write_mark(dir: &Path, number: u64) -> std::io::Result<()> {
-    let next = dir.join("generation.next");
-    let mut file = File::create(&next)?;
-    file.write_all(&frame::encode(FILE.as_bytes(), &number.to_be_bytes()))?;
-    file.sync_data()?;
-    fs::rename(&next, dir.join(FILE))
+fn to_mark(number: u64) -> Vec<u8> {
+    frame::encode(FILE.as_bytes(), &number.to_be_bytes())
+}
+
+/// The file of an open store's mark.
+#[derive(Debug)]
+pub(super) struct MarkFile {
+    file: File,
+    /// The number that it has on the disk.
+    synced: u64,
+    /// The number that it has.
+    number: u64,
+}
+
+// === impl MarkFile ===
+
+impl MarkFile {
+    /// Records a durable generation in the file in `dir`, whole or not at all. The new name need not
+    /// be durable: an older mark has a lower number, which no database contradicts.
+    pub(super) fn write(dir: &Path, number: u64) -> std::io::Result<Self> {
+        let next = dir.join("generation.next");
+        let mut file = File::create(&next)?;
+        file.write_all(&to_mark(number))?;
+        file.sync_data()?;
+        fs::rename(&next, dir.join(FILE))?;
+        Ok(Self { file, synced: number, number })
+    }
+
+    /// Records a later durable generation in the same place. A kill finds the old or the new mark,
+    /// and so does a power loss: it has the same length, and is much shorter than a sector.
+    pub(super) fn renew(&mut self, number: u64) -> std::io::Result<()> {
+        if number != self.number {
+            self.file.write_all_at(&to_mark(number), 0)?;
+            self.number = number;
+        }
+        Ok(())
+    }
+
+    /// How many batches ago the mark was synced.
+    pub(super) fn age(&self, number: u64) -> u64 {
+        number.saturating_sub(self.synced)
+    }
 }
 
 #[cfg(test)]
@@ -192,8 +233,10 @@ mod tests {
         check(WHOLE, Mark::Damaged, Err("generation beside it is damaged"));
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(read_mark(dir.path()).expect("read"), Mark::Absent);
-        write_mark(dir.path(), 7).expect("written");
+        let mut mark = MarkFile::write(dir.path(), 7).expect("written");
         assert_eq!(read_mark(dir.path()).expect("read"), Mark::At(7));
+        mark.renew(u64::MAX).expect("written");
+        assert_eq!(read_mark(dir.path()).expect("read"), Mark::At(u64::MAX));
         let whole = fs::read(dir.path().join(FILE)).expect("read");
         for bad in [&whole[..whole.len() - 1], b"", &[0x5a; 4096]] {
             fs::write(dir.path().join(FILE), bad).expect("written");
@@ -212,6 +255,7 @@ mod tests {
         check(WHOLE, Mark::At(2), Ok(Age::Old));
         check(WHOLE, Mark::At(3), Ok(Age::Old));
         check(WHOLE, Mark::At(4), Err("fell back to generation 3 from 4"));
+        check(none, Mark::At(1), Ok(Age::Empty));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use guest_agent_actors::ports::StorageError;
 
-use super::damage::{DATABASE, move_away, note_lost, sync_parent};
+use super::damage::{DATABASE, damaged_paths, move_away, note_lost, sync_parent};
 use super::engine::Engine;
 use super::generation::{self, Age};
 use super::{panics, reserve};
@@ -116,6 +116,18 @@ pub(super) fn open_or_set_aside(
             let Some(traces) = traces else { return Ok((engine, StoreFate::Fresh)) };
             let noted = noted.map_or_else(|| note_lost(dir, traces), Ok).map_err(directory)?;
             return Ok((engine, StoreFate::Lost { noted_in: noted, traces: traces.to_owned() }));
+        }
+        // It may have gone back to its beginning. One that began in the place of a damaged or a lost
+        // one, and was left before it had a record, is part of that loss.
+        Ok((engine, Age::Empty)) => {
+            let is_first = damaged_paths(dir).map_err(directory)?.is_empty();
+            return match traces {
+                Some(traces) if is_first => {
+                    let noted_in = note_lost(dir, traces).map_err(directory)?;
+                    Ok((engine, StoreFate::Lost { noted_in, traces: traces.to_owned() }))
+                }
+                Some(_) | None => Ok((engine, StoreFate::Existing)),
+            };
         }
         Ok((engine, Age::Old)) => return Ok((engine, StoreFate::Existing)),
         Err(Trouble::Environment(cause)) => return Err(directory(cause)),

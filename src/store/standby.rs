@@ -223,6 +223,7 @@ fn too_large() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::generation::MarkFile;
 
     /// A store with a mark and a record in each level, and its standby.
     fn bed() -> (tempfile::TempDir, Standby) {
@@ -232,7 +233,7 @@ mod tests {
         fs::write(of.join("db"), "before").unwrap();
         fs::write(of.join("blobs/1"), "large").unwrap();
         fs::write(of.join(reserve::FILE), "nothing").unwrap();
-        generation::write_mark(&of, 7).unwrap();
+        MarkFile::write(&of, 7).unwrap();
         let standby = Standby::new(dir.path().join("run/degraded/i"), of);
         (dir, standby)
     }
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(fs::read_to_string(copy.join("blobs/1")).unwrap(), "large");
         assert!(!copy.join(reserve::FILE).exists(), "memory is not reserved");
         fs::write(copy.join("db"), "meanwhile").unwrap();
-        generation::write_mark(&copy, 9).unwrap();
+        MarkFile::write(&copy, 9).unwrap();
         // The next start finds what this one learned.
         assert!(matches!(standby.prepare(), Ok(Prepared::Kept)));
         assert_eq!(database(&copy), "meanwhile");
@@ -264,7 +265,7 @@ mod tests {
         let (_dir, standby) = bed();
         standby.prepare().unwrap();
         fs::write(standby.of.join("db"), "by another").unwrap();
-        generation::write_mark(&standby.of, 8).unwrap();
+        MarkFile::write(&standby.of, 8).unwrap();
         assert_eq!(standby.bring_back().unwrap(), Returned::Dropped);
         assert_eq!(database(&standby.of), "by another");
         assert!(!standby.store().exists());
@@ -272,7 +273,7 @@ mod tests {
         let (_dir, standby) = bed();
         standby.prepare().unwrap();
         fs::write(standby.of.join("db"), "by another").unwrap();
-        generation::write_mark(&standby.of, 8).unwrap();
+        MarkFile::write(&standby.of, 8).unwrap();
         assert!(matches!(standby.prepare(), Ok(Prepared::Copied)));
         assert_eq!(database(&standby.store()), "by another");
     }
@@ -285,7 +286,7 @@ mod tests {
         assert!(matches!(standby.prepare(), Ok(Prepared::Empty(_))));
         // The agent makes an empty store there, and finds it again.
         fs::create_dir(standby.store()).unwrap();
-        generation::write_mark(&standby.store(), 1).unwrap();
+        MarkFile::write(&standby.store(), 1).unwrap();
         assert!(matches!(standby.prepare(), Ok(Prepared::Kept)));
         fs::rename(&whole, &standby.of).unwrap();
         assert_eq!(standby.bring_back().unwrap(), Returned::Dropped);
@@ -306,7 +307,7 @@ mod tests {
             let (_dir, standby) = bed();
             standby.prepare().unwrap();
             fs::write(standby.store().join("db"), "meanwhile").unwrap();
-            generation::write_mark(&standby.store(), 9).unwrap();
+            MarkFile::write(&standby.store(), 9).unwrap();
             steps[..killed_after].iter().for_each(|step| step(&standby));
             standby.bring_back().unwrap();
             assert_eq!(database(&standby.of), "meanwhile", "after step {killed_after}");

@@ -235,6 +235,63 @@ async fn a_store_that_fell_back_to_an_earlier_state_is_set_aside() {
     assert_eq!(opened.storage.load(Table::Facts).await.unwrap(), []);
 }
 
+/// As a kill leaves the store of an agent that just began: its files are copied while it is open.
+async fn young_and_killed(home: &Home) -> (PathBuf, Vec<(Vec<u8>, Vec<u8>)>) {
+    let killed = home.dir.path().join("killed");
+    let storage = home.storage().await;
+    for n in 0..12 {
+        let write = vec![put(Table::Facts, &format!("{n:02}"), "x")];
+        storage.commit(write, Durability::Durable).await.unwrap();
+    }
+    copy_tree(&home.store(), &killed);
+    let written = storage.load(Table::Facts).await.unwrap();
+    storage.close().await.unwrap();
+    fs::remove_dir_all(home.store()).unwrap();
+    (killed, written)
+}
+
+#[tokio::test]
+async fn a_young_store_whose_database_is_cut_anywhere_loses_nothing_in_silence() {
+    const CUTS: usize = 40;
+    let home = Home::new();
+    let (killed, written) = young_and_killed(&home).await;
+    let used = fs::read(killed.join("db")).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
+    let (mut kept, mut aside) = (0, 0);
+    for cut in (0..=CUTS).map(|n| used * n / CUTS + 1) {
+        copy_tree(&killed, &home.store());
+        let db = fs::File::options().write(true).open(home.store().join("db")).unwrap();
+        db.set_len(cut as u64).unwrap();
+        let opened = home.open().await;
+        let found = opened.storage.load(Table::Facts).await.unwrap();
+        match &opened.fate {
+            StoreFate::Existing if found == written => kept += 1,
+            StoreFate::SetAside { .. } => aside += 1,
+            fate => panic!("cut to {cut} of {used}: {} records, {fate:?}", found.len()),
+        }
+        opened.storage.close().await.unwrap();
+        fs::remove_dir_all(home.store()).unwrap();
+    }
+    assert!(kept > 0 && aside > 0, "{kept} kept, {aside} set aside");
+}
+
+/// A power loss may leave an old mark, which does not contradict a database without records.
+#[tokio::test]
+async fn a_store_without_a_record_is_a_loss_where_there_are_traces_of_one() {
+    let home = Home::new();
+    home.storage().await.close().await.unwrap();
+    assert_eq!(home.open().await.fate, StoreFate::Existing);
+    let traces = || Some("are files of plugins".to_owned());
+    let opened = open_beside(&home.lock, &home.store(), traces()).await.unwrap();
+    let StoreFate::Lost { noted_in, .. } = &opened.fate else { panic!("{opened:?}") };
+    assert!(noted_in.ends_with("store.damaged-1"), "{}", noted_in.display());
+    assert_eq!(opened.storage.losses().await.unwrap().stores.len(), 1);
+    opened.storage.commit(vec![put(Table::Facts, "a", "b")], Durability::Durable).await.unwrap();
+    opened.storage.close().await.unwrap();
+    let opened = open_beside(&home.lock, &home.store(), traces()).await.unwrap();
+    assert_eq!(opened.fate, StoreFate::Existing, "a store with records is not empty");
+    assert_eq!(opened.storage.losses().await.unwrap().stores.len(), 1);
+}
+
 #[tokio::test]
 async fn an_emptied_database_file_is_noticed() {
     let home = Home::new();
