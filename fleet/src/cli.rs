@@ -37,6 +37,7 @@ mod pages;
 pub mod retry;
 mod rows;
 pub mod schemas;
+pub mod secrets;
 mod sources;
 pub mod standing;
 pub mod status;

@@ -42,6 +42,8 @@ pub mod observe;
 #[cfg(feature = "server")]
 pub mod outbound;
 pub mod records;
+#[cfg(feature = "server")]
+pub mod secrets;
 pub mod tls;
 #[cfg(feature = "server")]
 pub mod webhooks;
