@@ -38,11 +38,8 @@ impl Servers {
     /// An address that demands TLS; `options` has each option and the file that it names.
     fn address(&self, prefix: &str, facts: &str, options: &[(&str, &str)]) -> String {
         let servers = self.cluster.servers().replace("nats://", "tls://");
-        let mut address = format!("{servers}?prefix={prefix}{facts}");
-        for (option, file) in options {
-            address.push_str(&format!("&{option}={}", self.file(file)));
-        }
-        address
+        let options = options.iter().map(|(option, file)| format!("&{option}={}", self.file(file)));
+        format!("{servers}?prefix={prefix}{facts}{}", options.collect::<String>())
     }
 
     /// The option that has the monitoring pages tell.
