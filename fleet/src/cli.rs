@@ -38,6 +38,7 @@ pub mod retry;
 pub mod rollout;
 mod rows;
 pub mod schemas;
+pub mod secrets;
 mod sources;
 pub mod standing;
 pub mod status;

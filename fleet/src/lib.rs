@@ -44,6 +44,8 @@ pub mod outbound;
 pub mod records;
 #[cfg(feature = "server")]
 pub mod rollouts;
+#[cfg(feature = "server")]
+pub mod secrets;
 pub mod tls;
 #[cfg(feature = "server")]
 pub mod webhooks;

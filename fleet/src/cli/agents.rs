@@ -16,6 +16,7 @@ use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson};
 use super::lists::load;
 use super::pages;
+use super::secrets;
 use super::text::{counted, one_line, or_hyphen, table, time};
 use crate::configuration::words;
 use crate::ledger::{Bucket, bounds};
@@ -171,6 +172,7 @@ pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> 
         .collect();
     let record = &facts.record;
     let report = facts.report.as_ref();
+    let missing = secrets::missing(context).await?;
     let document = WholeAgentJson {
         agent: agent_json(record, report, context.seconds()),
         capabilities: report.map(|report| report.capabilities.clone()).unwrap_or_default(),
@@ -185,7 +187,10 @@ pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> 
             })
             .collect(),
         kernel: report.map(|report| report.kernel.clone()),
-        plugins: plugins.iter().map(|plugin| explanation(view, &facts, plugin, context)).collect(),
+        plugins: plugins
+            .iter()
+            .map(|plugin| explanation(view, &facts, plugin, &missing, context))
+            .collect(),
         token: (!record.token.is_empty()).then(|| record.token.clone()),
     };
     print(context, &document)?;

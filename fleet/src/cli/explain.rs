@@ -11,6 +11,7 @@ use super::document::Time;
 use super::facts::{Facts, archived};
 use super::failure::{Exit, Failure};
 use super::lists::load;
+use super::secrets::{self, MissingSecretJson};
 use super::standing::{Standing, State, standing};
 use super::text::{one_line, time};
 use crate::configuration::words;
@@ -33,6 +34,8 @@ pub struct ExplanationJson {
     pub assignments: Vec<SelectingJson>,
     /// What the agent should have; null where no assignment selects it.
     pub desired: Option<DesiredJson>,
+    /// The secrets of the release that gateways miss: they order nothing without them.
+    pub missing_secrets: Vec<MissingSecretJson>,
     /// What a person can do about it; null where nothing is to be done.
     pub next: Option<String>,
     /// The newest order; null where there was no order.
@@ -124,7 +127,8 @@ pub struct ReportedJson {
 pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let ledger = load(context).await?;
     let facts = Facts::load(context.ledger, &options.agent).await?;
-    let document = explanation(ledger.view(), &facts, &options.plugin, context);
+    let missing = secrets::missing(context).await?;
+    let document = explanation(ledger.view(), &facts, &options.plugin, &missing, context);
     for line in lines(&document) {
         context.say(format_args!("{line}"))?;
     }
@@ -137,6 +141,7 @@ pub(crate) fn explanation(
     view: &View,
     facts: &Facts,
     plugin: &str,
+    missing: &[MissingSecretJson],
     context: &Context<'_>,
 ) -> ExplanationJson {
     let agent = facts.agent();
@@ -144,8 +149,13 @@ pub(crate) fn explanation(
     let decision = decide(view, &agent, plugin, now, context.zones);
     let entry = facts.journal.get(plugin);
     let archived = archived(&facts.record, now);
-    let Standing { state, sentence, next } =
+    let Standing { state, mut sentence, mut next } =
         standing(view, plugin, archived, decision.as_ref(), entry, now);
+    let missing_secrets = secrets::needed(view, plugin, decision.as_ref(), missing);
+    if let (State::Waits, Some(first)) = (state, missing_secrets.first()) {
+        sentence = format!("waits for the secret `{}`, which a gateway misses", first.name);
+        next = Some(format!("on {}: {}", first.gateway, first.problem));
+    }
     let deciding = decision.as_ref().map(|decision| decision.assignment.as_str());
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     ExplanationJson {
@@ -156,6 +166,7 @@ pub(crate) fn explanation(
             attempt: decision.attempt,
             revision: revision(&decision.target),
         }),
+        missing_secrets,
         next,
         order: entry.and_then(|entry| entry.order.as_ref()).map(|order| OrderJson {
             assignment: order.assignment.clone(),
@@ -260,6 +271,10 @@ fn lines(found: &ExplanationJson) -> Vec<String> {
             ));
         }
         None => lines.push("  reported  nothing".to_owned()),
+    }
+    for secret in &found.missing_secrets {
+        let MissingSecretJson { gateway, name, problem } = secret;
+        lines.push(format!("  secret    {name} is missing on {gateway}: {problem}"));
     }
     let seen = found.seen.as_deref().unwrap_or("never");
     lines.push(format!("  seen      {seen}"));

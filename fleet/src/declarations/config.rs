@@ -1,4 +1,5 @@
-//! The configuration of a plugin: a text, or a table that becomes a `Struct`.
+//! The configuration of a plugin: a text, or a table that becomes a `Struct`, in which references to
+//! secrets stay what they are.
 
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use prost::Message;
@@ -8,6 +9,7 @@ use prost_types::{ListValue, Struct, Value as Proto};
 use super::fields::Context;
 use super::problem::Place;
 use super::tree::{Node, Value};
+use crate::secrets::reference::{ReferenceError, names, referred};
 
 /// Longest configuration that agents take, in bytes.
 pub(crate) const CONFIG_BYTES: usize = 1 << 20;
@@ -31,6 +33,12 @@ pub(crate) fn read(context: &mut Context<'_>, node: &Node, key: &str) -> Option<
             return None;
         }
     };
+    // Every other error of a reference was told where it stands.
+    if names(&config) == Err(ReferenceError::TooMany) {
+        let fix = "put those that belong together into one secret";
+        context.problem(node.place, key, ReferenceError::TooMany.to_string(), fix);
+        return None;
+    }
     bounded(context, config, node.place, key)
 }
 
@@ -79,6 +87,11 @@ fn value(context: &mut Context<'_>, node: &Node, key: &str, depth: usize) -> Opt
                     Some(value) => drop(table.fields.insert(entry.key.clone(), value)),
                     None => is_whole = false,
                 }
+            }
+            if let Some(Err(error)) = referred(&table) {
+                let fix = "write `{ \"$secret\" = \"NAME\" }`";
+                context.problem(node.place, key, error.to_string(), fix);
+                return None;
             }
             is_whole.then_some(Kind::StructValue(table))?
         }

@@ -87,7 +87,9 @@ impl Orders {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             ..GatewayRecord::default()
         };
-        let views = Arc::new(Views::new(ledger.clone(), settings.environment.clone(), &id, record));
+        let (environment, secrets) = (settings.environment.clone(), settings.secrets.clone());
+        let views = Views::new(ledger.clone(), environment, &id, record, secrets);
+        let views = Arc::new(views);
         let shared = Shared { ledger, views, settings, ending: CancellationToken::new() };
         Arc::new(Self { shared: Arc::new(shared), sessions: Mutex::default() })
     }

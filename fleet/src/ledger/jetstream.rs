@@ -15,6 +15,7 @@
 //! memory.
 
 mod address;
+mod advice;
 mod api;
 mod connect;
 mod engine;
@@ -55,7 +56,7 @@ use crate::ledger::{
 };
 use address::FactsFrom;
 use api::Api;
-use connect::connect;
+use connect::{Who, connect};
 use engine::Engine;
 use streams::Wanted;
 
@@ -196,7 +197,7 @@ async fn prepare(address: &NatsAddress) -> Result<(Arc<Engine>, Ending), Connect
             engine.reconnected();
         }
     };
-    let client = connect(address, &address.login, "the ledger", events).await?;
+    let client = connect(address, &address.login, Who::Ledger, events).await?;
     let engine = Arc::new(Engine::new(Api::new(client), address.prefix.clone()));
     // It is set once.
     drop(told.set(Arc::downgrade(&engine)));
@@ -211,7 +212,7 @@ async fn judged(address: &NatsAddress) -> Result<servers::Read, JetstreamError> 
             (servers::from_monitoring(hosts).await, fix)
         }
         FactsFrom::SystemAccount(login) => {
-            let client = connect(address, login, "the system account", |_| {}).await?;
+            let client = connect(address, login, Who::SystemAccount, |_| {}).await?;
             let fix = "`system-creds=` of the address has to name a user of the system account";
             (servers::from_system_account(&client).await, fix)
         }

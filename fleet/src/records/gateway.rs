@@ -37,6 +37,20 @@ pub struct GatewayRecord {
     /// It takes no more streams and ends those it has.
     #[prost(bool, tag = "8")]
     pub is_draining: bool,
+    /// The secrets that orders waited for lately.
+    #[prost(message, repeated, tag = "9")]
+    pub missing_secrets: Vec<MissingSecret>,
+}
+
+/// A secret that a gateway does not have.
+#[derive(Clone, PartialEq, Message)]
+pub struct MissingSecret {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// What is wrong, and what to do.
+    #[prost(string, tag = "2")]
+    pub problem: String,
 }
 
 // === impl GatewayRecord ===

@@ -54,7 +54,7 @@ pub struct OrderRecord {
     /// The revision; empty for a removal.
     #[prost(string, tag = "2")]
     pub revision: String,
-    /// SHA-256 of its body.
+    /// SHA-256 of its body as it is sent.
     #[prost(bytes = "vec", tag = "3")]
     pub digest: Vec<u8>,
     /// Name of the assignment it came from.
@@ -81,7 +81,8 @@ pub struct OrderRecord {
     /// Id of the message that carries it.
     #[prost(string, tag = "11")]
     pub message_id: String,
-    /// The body as it is sent, while the agent has not acknowledged it.
+    /// The body as it is sent, but with references for secrets, while the agent has not acknowledged
+    /// it.
     #[prost(bytes = "vec", tag = "12")]
     pub body: Vec<u8>,
 }

@@ -49,6 +49,7 @@ const VALUES: &str = "fleet/src/declarations/values.rs";
 const RELEASE: &str = "fleet/src/declarations/release.rs";
 const DECLARATIONS: &str = "fleet/src/declarations/tests.rs";
 const DECLARED: &str = "fleet/src/declarations/tests/bounds.rs";
+const SECRETS: &str = "fleet/src/secrets/directory/tests.rs";
 const BUCKETS: &str = "fleet/src/front/buckets.rs";
 
 const BEYOND: (&str, &str) = (LAWS, "what_is_beyond_a_bound_is_refused_and_changes_nothing");
@@ -190,6 +191,12 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("One argument", RELEASE, "ARGUMENT_BYTES", "refused with the place", OF_A_RELEASE),
             bound("A URL", RELEASE, "URL_BYTES", "refused with the place", OF_A_RELEASE),
             bound("A configuration", "fleet/src/declarations/config.rs", "CONFIG_BYTES", "refused with the place", OF_A_RELEASE),
+            bound("References to secrets in a configuration", "fleet/src/secrets/reference.rs", "REFERENCES", "refused with the place", OF_A_RELEASE),
+            bound("The name of a secret", "fleet/src/secrets/reference.rs", "NAME_BYTES", "refused with the place", OF_A_RELEASE),
+            bound("A secret", "fleet/src/secrets/file.rs", "SECRET_BYTES", "it is missing, and the log says why", (SECRETS, "what_is_no_secret_says_what_to_do")),
+            bound("Secrets of a gateway", "fleet/src/secrets/directory.rs", "SECRETS", "all are missing, and the gateway does not start", (SECRETS, "a_directory_that_cannot_be_used_is_refused")),
+            bound("Entries of the directory with secrets", "fleet/src/secrets/directory.rs", "ENTRIES", "all are missing, and the gateway does not start", (SECRETS, "a_directory_that_cannot_be_used_is_refused")),
+            bound("Missing secrets that a gateway tells", "fleet/src/secrets/directory.rs", "MISSING", "further ones are in its log alone", (SECRETS, "what_is_asked_for_and_not_there_is_told_for_a_while")),
             bound("Levels of a configuration", "fleet/src/declarations/config.rs", "DEPTH", "refused with the place", OF_A_RELEASE),
             bound("A selector", "fleet/core/src/selector/expression.rs", "TEXT_BYTES", "refused with the place", OTHER),
             bound("Levels of a selector", "fleet/core/src/selector/expression.rs", "DEPTH", "refused with the place", ("fleet/core/src/selector/tests.rs", "what_does_not_parse_is_named_with_its_place")),

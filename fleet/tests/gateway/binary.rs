@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::{
     AgentInfo, ConfigurePluginStates, CurrentPluginStates,
 };
@@ -39,13 +40,21 @@ pub(crate) struct Served {
 impl Served {
     /// Starts the program with these arguments.
     pub(crate) fn spawn(directory: &Path, arguments: &[&str]) -> Self {
-        let mut child = program(directory)
-            .arg("serve")
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut program = program(directory);
+        program.arg("serve").args(arguments);
+        Self::of(program)
+    }
+
+    /// The same with its log in a file.
+    pub(crate) fn spawn_logging(directory: &Path, arguments: &[&str], log: &Path) -> Self {
+        let log = fs::File::options().create(true).append(true).open(log).unwrap();
+        let mut program = program(directory);
+        program.arg("serve").args(arguments).stderr(log);
+        Self::of(program)
+    }
+
+    fn of(mut program: Command) -> Self {
+        let mut child = program.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
     }
@@ -144,6 +153,12 @@ impl Machine {
 
     /// Answers what it is asked until an order comes; returns its id, its revision and its generation.
     pub(crate) async fn ordered(&mut self) -> (String, String, u64) {
+        let (id, entry, generation, _) = self.order().await;
+        (id, entry.plugin.unwrap_or_default().revision_id, generation)
+    }
+
+    /// The same with the whole order, and its body as it came.
+    pub(crate) async fn order(&mut self) -> (String, ConfigurePlugin, u64, Vec<u8>) {
         loop {
             let frame = self.agent.next().await.unwrap().expect("the stream is open");
             // What it sent itself is acknowledged meanwhile.
@@ -166,7 +181,8 @@ impl Machine {
                     let plugin = entry.plugin.as_ref().unwrap();
                     assert_eq!(plugin.name, "monitor");
                     let generation = body.labels["fleet-generation"].parse().unwrap();
-                    return (id, plugin.revision_id.clone(), generation);
+                    let bytes = body.body.clone().unwrap_or_default().value;
+                    return (id, entry.clone(), generation, bytes);
                 }
                 other => panic!("{other} was not expected"),
             };

@@ -17,6 +17,7 @@ mod observe;
 mod pressure;
 mod public;
 mod registration;
+mod secrets;
 mod tls;
 
 #[path = "../support/small_disk.rs"]

@@ -12,7 +12,7 @@ use tonic::transport::Endpoint;
 use crate::client::{Agent, Down, event, identity, registration};
 use crate::{AGENT, CHANNEL, LONG};
 
-async fn get(at: &str, path: &str) -> String {
+pub(crate) async fn get(at: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(at).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

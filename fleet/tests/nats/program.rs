@@ -18,7 +18,7 @@ fn run(ledger: &str, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn succeed(ledger: &str, arguments: &[&str]) -> String {
+pub(crate) fn succeed(ledger: &str, arguments: &[&str]) -> String {
     let output = run(ledger, arguments);
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {words}");
@@ -26,7 +26,7 @@ fn succeed(ledger: &str, arguments: &[&str]) -> String {
 }
 
 /// Serves until it says that it listens, and ends it with SIGTERM.
-async fn serves(ledger: &str, folder: &Path) {
+pub(crate) async fn serves(ledger: &str, folder: &Path) {
     let mut served = tokio::process::Command::new(env!("CARGO_BIN_EXE_guest-fleet"))
         .env("GUEST_FLEET_LEDGER", ledger)
         .args(["serve", "--listen", &format!("unix:{}/gateway.sock", folder.display())])

@@ -11,7 +11,7 @@ use crate::nats_cluster::{self, NatsCluster, Shape};
 use crate::shared;
 
 /// All that the error of an opening says.
-async fn refusal(address: &str) -> String {
+pub(crate) async fn refusal(address: &str) -> String {
     let address: NatsAddress = address.parse().unwrap();
     let error = JetstreamLedger::open(&address).await.expect_err("it is refused");
     let mut text = error.to_string();
@@ -23,7 +23,7 @@ async fn refusal(address: &str) -> String {
     text
 }
 
-fn says(text: &str, words: &[&str]) {
+pub(crate) fn says(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "`{word}` is not in: {text}");
     }

@@ -31,6 +31,7 @@ use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::{Bucket, SharedLedger};
 use guest_fleet::observe::artifacts::ObservedStore;
 use guest_fleet::observe::health::Stage;
+use guest_fleet::secrets::Secrets;
 use guest_fleet::{ControlPlane, Listen};
 use guest_fleet_core::journal::REPEAT_AFTER;
 use sd_notify::NotifyState;
@@ -64,6 +65,10 @@ pub(crate) struct Options {
     /// it came back, it is given again an order that its list does not show.
     #[arg(long, value_name = "SECONDS", default_value_t = REPEAT_AFTER, value_parser = clap::value_parser!(u64).range(1..=3600))]
     repeat_after: u64,
+    /// Directory with the secrets that configurations refer to, a file for each; read again when
+    /// they change.
+    #[arg(long, value_name = "DIR")]
+    secrets: Option<PathBuf>,
     /// Serve artifacts from here: a directory or `s3://bucket/prefix`.
     #[arg(long, value_name = "PLACE")]
     artifacts: Option<Place>,
@@ -97,6 +102,10 @@ pub(crate) struct Options {
 /// Serves until SIGTERM or SIGINT, or until the ledger fails.
 pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> {
     let webhooks = options.webhooks.read()?;
+    let secrets = match &options.secrets {
+        Some(directory) => Secrets::open(directory).await?,
+        None => Secrets::default(),
+    };
     let observed = Observed::new(opened.shared(), opened.engine());
     let ledger = observed.ledger.clone();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -112,11 +121,13 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
             artifacts: url.or_else(|| artifacts.as_ref().map(|it| it.endpoint().to_owned())),
             unknown_agents: options.admission.unknown_agents(),
             late_orders: Duration::from_secs(options.repeat_after),
+            secrets: secrets.clone(),
             figures: observed.figures.clone(),
             ..OrderSettings::default()
         },
     );
     tasks.spawn(orders.clone().run());
+    tasks.spawn(secrets.follow(ending.clone()));
     folding::start(ledger.clone(), &ending, &mut tasks);
     let authorities = match &options.admission.ca {
         Some(directory) => Some(Authorities::open(directory).await?),

@@ -1,4 +1,4 @@
-//! `gateways`, `agent archive` and `agent unarchive`.
+//! `gateways` and what they miss, `agent archive` and `agent unarchive`.
 
 use insta::assert_snapshot;
 use prost::Message;
@@ -6,9 +6,9 @@ use prost_types::Timestamp;
 
 use super::super::failure::Exit;
 use super::agents::fleet;
-use super::{FakeLedger, now, ran};
+use super::{DIGEST, FakeLedger, now, ran, ran_with};
 use crate::ledger::Bucket;
-use crate::records::gateway::GatewayRecord;
+use crate::records::gateway::{GatewayRecord, MissingSecret};
 
 fn ago(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds: now().as_second() - seconds, nanos: 0 })
@@ -28,7 +28,7 @@ fn gateways_are_listed_with_the_age_of_their_heartbeats() {
         agents: 20_000,
         beat: ago(2),
         program: "0.1.0".to_owned(),
-        is_draining: false,
+        ..GatewayRecord::default()
     };
     let put = |id: &str, record: GatewayRecord| {
         ledger.put(Bucket::Configuration, &format!("gateway/{id}"), record.encode_to_vec());
@@ -67,4 +67,45 @@ fn an_operator_archives_an_agent_and_takes_it_out_again_and_both_are_audited() {
     assert_eq!((count("agent archive"), count("agent unarchive")), (1, 1), "{audit}");
     let unknown = ran(&ledger, &["agent", "archive", "nobody"]);
     assert!(unknown.exit != Exit::Done && unknown.err.contains("nobody"), "{}", unknown.err);
+}
+
+#[test]
+fn who_asks_why_nothing_is_ordered_is_told_which_secret_a_living_gateway_misses() {
+    let ledger = fleet();
+    let declared = format!(
+        "[[release]]\nplugin = \"db\"\nrevision = \"1\"\nentry_point = \"db\"\n\
+         config = {{ password = {{ \"$secret\" = \"db-password\" }} }}\narchives.any = {{ sha256 = \"{DIGEST}\" }}\n\
+         [[assignment]]\nname = \"db\"\nplugin = \"db\"\nrevision = \"1\"\nselect = \"env = test\"\n"
+    );
+    let applied = ran_with(&ledger, &["apply", "-f", "-"], &declared);
+    assert_eq!((applied.exit, applied.err.as_str()), (Exit::Done, ""));
+    let miss = |beat, host: &str, names: &[&str]| {
+        let missing = names.iter().map(|name| MissingSecret {
+            name: (*name).to_owned(),
+            problem: "write one".to_owned(),
+        });
+        let record = GatewayRecord {
+            version: 1,
+            host: host.to_owned(),
+            beat,
+            missing_secrets: missing.collect(),
+            ..GatewayRecord::default()
+        };
+        ledger.put(Bucket::Configuration, &format!("gateway/{host}"), record.encode_to_vec());
+    };
+    // One that died, and one that misses what another release needs.
+    miss(ago(900), "gw-1", &["db-password"]);
+    miss(ago(2), "gw-2", &["other"]);
+    let explain = ["explain", "a-2", "db"];
+    let waits = ran(&ledger, &explain).out;
+    assert!(waits.contains("waits to be ordered") && !waits.contains("gw-"), "{waits}");
+    miss(ago(2), "gw-3", &["db-password", "other"]);
+    let waits = ran(&ledger, &explain).out;
+    assert!(waits.contains("waits for the secret `db-password`"), "{waits}");
+    assert!(waits.contains("secret    db-password is missing on gw-3: write one"), "{waits}");
+    assert!(waits.contains("next      on gw-3: write one"), "{waits}");
+    let json = ran(&ledger, &["explain", "a-2", "db", "--json"]).out;
+    assert!(json.contains("\"gateway\": \"gw-3\"") && !json.contains("gw-2"), "{json}");
+    let agent = ran(&ledger, &["agent", "a-2", "--json"]).out;
+    assert!(agent.contains("\"name\": \"db-password\""), "{agent}");
 }

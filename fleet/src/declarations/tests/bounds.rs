@@ -35,6 +35,8 @@ fn every_bound_of_a_release_is_kept() {
         "{{ any = {{ sha256 = \"{DIGEST}\", url = \"https://e/{}\" }} }}",
         "x".repeat(16 << 10)
     );
+    let secrets = format!("{{ a = [{}] }}", vec!["{ \"$secret\" = \"a\" }"; 65].join(", "));
+    let name = format!("{{ \"$secret\" = {} }}", quoted(129));
     let deep = format!("{{ a = {}1{} }}", "[".repeat(24), "]".repeat(24));
     for (key, value) in [
         ("plugin", quoted(64)),
@@ -45,6 +47,8 @@ fn every_bound_of_a_release_is_kept() {
         ("archives", url),
         ("config", quoted((1 << 20) + 1)),
         ("config", deep),
+        ("config", secrets),
+        ("config", name),
     ] {
         let found = problem(&[(key, value)]);
         assert!(found.contains(&format!("release.{key}")), "{key}: {found}");

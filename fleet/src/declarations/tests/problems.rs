@@ -44,6 +44,7 @@ fn mistakes_in_releases() {
         "arguments = [\"a\\u0000\"]",
         "config = 5",
         "config = { a = 9007199254740993, b = nan, c = 2030-01-01 }",
+        "config = { a = { \"$secret\" = \"../x\" }, b = [{ \"$secret\" = 1 }], c = { \"$secret\" = \"x\", d = 1 } }",
         "config_file = \"x\"\nconfig = \"y\"",
         "manifest = { max_memory = 1 }",
         "manifest = { max_memory_usage_bytes = -1, start_timeout = \"30 s\", stop_timeout = \"2h\" }",

@@ -437,9 +437,14 @@ impl AgentTask {
             if !decision.permission.is_go() {
                 continue;
             }
-            let artifacts = settings.artifacts.as_deref();
-            let composed =
-                compose::body(view, plugin, &decision.target, &agent.architecture, artifacts);
+            let composed = compose::body(
+                view,
+                plugin,
+                &decision.target,
+                &agent.architecture,
+                settings.artifacts.as_deref(),
+                &settings.secrets,
+            );
             let body = match composed {
                 Ok(body) => body,
                 Err(error) => {

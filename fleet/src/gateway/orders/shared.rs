@@ -13,6 +13,7 @@ use super::environment::{Environment, Machine};
 use super::view::Views;
 use crate::ledger::SharedLedger;
 use crate::observe::figures::Figures;
+use crate::secrets::Secrets;
 use crate::zones::IanaZones;
 
 /// What a gateway orders by.
@@ -31,6 +32,8 @@ pub struct OrderSettings {
     /// after its former session was fenced it is given an order again that did not take. Counts in
     /// whole seconds.
     pub late_orders: Duration,
+    /// Where configurations have their secrets from.
+    pub secrets: Secrets,
     /// Counts what happens.
     pub figures: Arc<Figures>,
 }
@@ -62,6 +65,7 @@ impl Default for OrderSettings {
             zones: Arc::new(IanaZones),
             unknown_agents: UnknownAgents::TakenIn,
             late_orders: Duration::from_secs(REPEAT_AFTER),
+            secrets: Secrets::default(),
             figures: Arc::default(),
         }
     }

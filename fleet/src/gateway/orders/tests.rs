@@ -1,10 +1,13 @@
-//! Two gateways that have streams of one agent: what the former one still does.
+//! Two gateways that have streams of one agent: what the former one still does. And what a gateway
+//! orders that misses a secret.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
-use guest_agent_proto::fleet::AgentReport;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePlugin, Manifest};
+use guest_agent_proto::fleet::{AgentReport, PluginReport};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
 use prost::Message;
@@ -17,7 +20,11 @@ use crate::ledger::{Bucket, Ledger, Log, MemoryLedger, Revision, Write};
 use crate::records;
 use crate::records::configuration::{AssignmentRecord, ReleaseRecord, release_key};
 use crate::records::event::subject;
-use crate::records::journal::JournalRecord;
+use crate::records::gateway::GatewayRecord;
+use crate::records::journal::{JournalRecord, OrderRecord};
+use crate::secrets::Secrets;
+use crate::secrets::directory::tests::{directory, write};
+use crate::secrets::reference::tests::{reference, table};
 
 const AGENT: &str = "fleet/1";
 
@@ -102,10 +109,15 @@ async fn put(ledger: &MemoryLedger, key: &str, value: Vec<u8>) {
 
 /// Every agent should have this revision.
 async fn wish(ledger: &MemoryLedger, revision: &str) {
+    wish_as(ledger, revision, ConfigurePlugin::default()).await;
+}
+
+/// Every agent should have this revision, which is ordered like this.
+async fn wish_as(ledger: &MemoryLedger, revision: &str, order: ConfigurePlugin) {
     let name = ReleaseName { plugin: "monitor".to_owned(), revision: revision.to_owned() };
     let archive = Archive { digest: "ab".repeat(32), url: "https://files.example/a".to_owned() };
     let archives = [(ANY_ARCHITECTURE.to_owned(), archive)].into();
-    let release = Release { archives, order: Vec::new() };
+    let release = Release { archives, order: order.encode_to_vec() };
     put(ledger, &release_key(&name), ReleaseRecord::of(&name, &release).encode_to_vec()).await;
     let assignment = Assignment {
         plugin: "monitor".to_owned(),
@@ -120,20 +132,118 @@ async fn wish(ledger: &MemoryLedger, revision: &str) {
 
 /// The agent reports that it has nothing.
 async fn report(gateway: &Orders, session: &OpenSession) {
+    report_of(gateway, session, Vec::new()).await;
+}
+
+/// The agent reports that it has these plugins.
+async fn report_of(gateway: &Orders, session: &OpenSession, plugins: Vec<PluginReport>) {
     let report = AgentReport {
         architecture: "amd64".to_owned(),
         capabilities: vec!["generations".to_owned()],
+        plugins,
         ..AgentReport::default()
     };
     let body = messages::pack(messages::AGENT_REPORT, &report);
     gateway.received(AGENT, Some(session.stream), "report", &body).await.expect("it is taken");
 }
 
-/// The revision of the newest order.
-async fn ordered(ledger: &MemoryLedger) -> Option<String> {
+/// The newest order.
+async fn newest(ledger: &MemoryLedger) -> Option<OrderRecord> {
     let found = ledger.get(Bucket::Journal, AGENT).await.expect("it is read")?;
     let journal: JournalRecord = records::decode(AGENT, &found.value).expect("it decodes");
-    Some(journal.plugins.get("monitor")?.order.as_ref()?.revision.clone())
+    journal.plugins.get("monitor")?.order.clone()
+}
+
+/// The revision of the newest order.
+async fn ordered(ledger: &MemoryLedger) -> Option<String> {
+    Some(newest(ledger).await?.revision)
+}
+
+/// The newest order, once it is another one than before.
+async fn next(ledger: &MemoryLedger, generation: u64) -> OrderRecord {
+    for _ in 0..1000 {
+        match newest(ledger).await {
+            Some(order) if order.generation > generation => return order,
+            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+    panic!("nothing is ordered")
+}
+
+/// Everything that is in a ledger.
+async fn content(ledger: &MemoryLedger) -> Vec<u8> {
+    let mut content = Vec::new();
+    for bucket in Bucket::ALL {
+        let page = ledger.scan(bucket, "", None, 1000).await.expect("it is read");
+        assert_eq!(page.next, None, "all fits into one page");
+        page.records.iter().for_each(|record| content.extend_from_slice(&record.value));
+    }
+    let entries = ledger.read(Log::Events, "", 0, 1000).await.expect("it is read");
+    entries.iter().for_each(|entry| content.extend_from_slice(&entry.value));
+    content
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_secret_orders_nothing_and_a_changed_one_orders_again() {
+    let (ledger, folder) = (MemoryLedger::new(), directory());
+    let secrets = Secrets::open(folder.path()).await.expect("they are opened");
+    let settings = OrderSettings { secrets: secrets.clone(), ..OrderSettings::default() };
+    let gateway = Orders::new(Arc::new(ledger.clone()), settings);
+    let renewed = tokio::spawn(gateway.clone().run());
+    let config = Config::StructConfig(table(&[("password", reference("password"))]));
+    let manifest = Some(Manifest { config: Some(config), ..Manifest::default() });
+    wish_as(&ledger, "1", ConfigurePlugin { manifest, ..ConfigurePlugin::default() }).await;
+    let session = open(&gateway, 1).await;
+    report(&gateway, &session).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(ordered(&ledger).await, None);
+    let own = ledger.get(Bucket::Configuration, gateway.key()).await.expect("it is read");
+    let own: GatewayRecord =
+        records::decode("own", &own.expect("a record").value).expect("decodes");
+    let [missing] = own.missing_secrets.as_slice() else { panic!("{own:?}") };
+    assert_eq!(missing.name, "password");
+    assert!(missing.problem.contains("write one"), "{}", missing.problem);
+
+    write(folder.path(), "password", b"hunter22");
+    secrets.refresh().await;
+    let first = next(&ledger, 0).await;
+    assert_eq!(first.revision, "1");
+    assert!(String::from_utf8_lossy(&first.body).contains("$secret"));
+    gateway.answered(&session, &first.message_id, None).await;
+    let has = |order: &OrderRecord| PluginReport {
+        name: "monitor".to_owned(),
+        revision: "1".to_owned(),
+        order_digest: order.digest.clone(),
+        generation: order.generation,
+        ..PluginReport::default()
+    };
+    report_of(&gateway, &session, vec![has(&first)]).await;
+    // The same secret is the same order, however often it is looked at.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(newest(&ledger).await.map(|it| it.message_id), Some(first.message_id.clone()));
+
+    write(folder.path(), "password", b"hunter23");
+    secrets.refresh().await;
+    let second = next(&ledger, first.generation).await;
+    assert_ne!(second.digest, first.digest);
+    // The journal was lost: what the agent has is taken over, because its digest is the same.
+    gateway.answered(&session, &second.message_id, None).await;
+    gateway.closed(&session);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let found = ledger.get(Bucket::Journal, AGENT).await.expect("it is read").expect("a journal");
+    let lost = Write { key: AGENT.to_owned(), expected: found.revision, value: None };
+    ledger.write(Bucket::Journal, vec![lost]).await.expect("it is written");
+    let session = open(&gateway, 2).await;
+    report_of(&gateway, &session, vec![has(&second)]).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let adopted = newest(&ledger).await.expect("it is taken over");
+    assert_eq!((&adopted.digest, adopted.generation), (&second.digest, second.generation));
+    assert!(adopted.message_id != second.message_id && adopted.body.is_empty());
+
+    let content = content(&ledger).await;
+    assert!(!String::from_utf8_lossy(&content).contains("hunter2"));
+    gateway.stop();
+    renewed.await.expect("it ends");
 }
 
 async fn until_ordered(ledger: &MemoryLedger, revision: &str) {

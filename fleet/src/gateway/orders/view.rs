@@ -26,7 +26,8 @@ use crate::chain::Chain;
 use crate::configuration::Configuration;
 use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
 use crate::lock::lock;
-use crate::records::gateway::{GATEWAY, GatewayRecord};
+use crate::records::gateway::{GATEWAY, GatewayRecord, MissingSecret};
+use crate::secrets::Secrets;
 
 /// Oldest view on which an order may leave.
 pub const AGE_MAX: Duration = Duration::from_secs(5);
@@ -47,6 +48,7 @@ pub(crate) struct Views {
     wanted: Notify,
     heartbeat: tokio::sync::Mutex<Heartbeat>,
     counted: Mutex<GatewayRecord>,
+    secrets: Secrets,
     /// No order leaves any more, however new the view is.
     is_closed: AtomicBool,
 }
@@ -84,9 +86,11 @@ impl Views {
         environment: Arc<dyn Environment>,
         id: &str,
         record: GatewayRecord,
+        secrets: Secrets,
     ) -> Self {
         Self {
             ledger,
+            secrets,
             environment,
             key: format!("{GATEWAY}{id}"),
             known: Mutex::default(),
@@ -202,6 +206,9 @@ impl Views {
             let mut counted = lock(&self.counted);
             let wall = Duration::from_secs(self.environment.wall().0);
             counted.beat = SystemTime::UNIX_EPOCH.checked_add(wall).map(Into::into);
+            let missing = self.secrets.missing().into_iter();
+            counted.missing_secrets =
+                missing.map(|(name, problem)| MissingSecret { name, problem }).collect();
             Bytes::from(counted.encode_to_vec())
         };
         let write =

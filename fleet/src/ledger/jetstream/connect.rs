@@ -8,6 +8,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use super::address::{Login, NatsAddress};
+use super::advice::advice;
 
 /// How long all servers of an address together have for the first connection, and one of them for
 /// any.
@@ -38,21 +39,23 @@ pub enum ConnectError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// A file with a secret has something else in it.
+    /// A file has something else in it.
     #[error("{} is not {expected}", .path.display())]
-    Secret {
+    Content {
         /// The file.
         path: PathBuf,
         /// What it should be.
         expected: &'static str,
     },
     /// No server takes the connection.
-    #[error("no server of {address} takes the connection of {who}")]
+    #[error("no server of {address} takes the connection of {who}; {fix}")]
     Servers {
         /// The servers.
         address: String,
         /// Who connects.
         who: &'static str,
+        /// What to change.
+        fix: String,
         /// What the last of them says.
         source: async_nats::ConnectError,
     },
@@ -64,11 +67,37 @@ pub enum ConnectError {
     },
 }
 
+/// Who connects, as errors name it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Who {
+    Ledger,
+    SystemAccount,
+}
+
+// === impl Who ===
+
+impl Who {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ledger => "the ledger",
+            Self::SystemAccount => "the system account",
+        }
+    }
+
+    /// What the names of the options of its login begin with.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Ledger => "",
+            Self::SystemAccount => "system-",
+        }
+    }
+}
+
 /// Connects. `events` gets what happens to the connection.
 pub(super) async fn connect(
     address: &NatsAddress,
     login: &Login,
-    who: &'static str,
+    who: Who,
     events: impl Fn(&Event) + Send + Sync + 'static,
 ) -> Result<Client, ConnectError> {
     let mut options = ConnectOptions::new()
@@ -90,7 +119,12 @@ pub(super) async fn connect(
             std::future::ready(())
         });
     if let Some(path) = &address.authority {
-        read(path).await?;
+        let text = read(path).await?;
+        // The client would take a file without any for an authority that nobody has.
+        if !text.contains("-----BEGIN CERTIFICATE-----") {
+            let expected = "a file with certificates of authorities, PEM";
+            return Err(ConnectError::Content { path: path.clone(), expected });
+        }
         options = options.add_root_certificates(path.clone());
     }
     if let Some((certificate, key)) = &address.certificate {
@@ -103,14 +137,14 @@ pub(super) async fn connect(
         Login::Credentials(path) => {
             let text = read(path).await?;
             let expected = "a file with a JWT and a seed, as `nsc generate creds` writes it";
-            let secret = |_| ConnectError::Secret { path: path.clone(), expected };
+            let secret = |_| ConnectError::Content { path: path.clone(), expected };
             options.credentials(&text).map_err(secret)?
         }
         Login::Seed(path) => {
             let seed = read(path).await?.trim().to_owned();
             if !seed.starts_with("SU") {
                 let expected = "the seed of a user's nkey, which begins with SU";
-                return Err(ConnectError::Secret { path: path.clone(), expected });
+                return Err(ConnectError::Content { path: path.clone(), expected });
             }
             options.nkey(seed)
         }
@@ -127,11 +161,15 @@ pub(super) async fn connect(
             source,
         })?);
     }
-    let address = address.to_string();
     match timeout(FIRST, options.connect(servers)).await {
         Ok(Ok(client)) => Ok(client),
-        Ok(Err(source)) => Err(ConnectError::Servers { address, who, source }),
-        Err(_) => Err(ConnectError::Late { address }),
+        Ok(Err(source)) => Err(ConnectError::Servers {
+            address: address.to_string(),
+            who: who.name(),
+            fix: advice(address, login, who.prefix(), &source),
+            source,
+        }),
+        Err(_) => Err(ConnectError::Late { address: address.to_string() }),
     }
 }
 

@@ -29,18 +29,19 @@ pub(super) fn carry_out(
     match next {
         Next::Order { generation } => {
             let order = Order::new(decision, body.digest, generation, now);
-            journal.give(plugin, order, body.bytes).map(|record| sending(plugin, record))
+            give(journal, plugin, order, body)
         }
         Next::Repeat => {
             let mut order = journal.entry(plugin).order?;
             order.repeats = order.repeats.saturating_add(1);
             order.state = OrderState::Sent;
             order.since = now;
-            journal.give(plugin, order, body.bytes).map(|record| sending(plugin, record))
+            give(journal, plugin, order, body)
         }
         Next::Again => {
             let record = journal.order(plugin)?;
-            is_due(&record.message_id).then(|| sending(plugin, record.clone()))
+            // It is the same order, so it has this digest: these are the bytes that were sent before.
+            is_due(&record.message_id).then(|| sending(plugin, record.clone(), body.bytes))
         }
         Next::Adopt { generation } => {
             let order = Order::adopted(decision, body.digest, generation, now);
@@ -52,17 +53,24 @@ pub(super) fn carry_out(
     }
 }
 
+/// Records an order; what is recorded has no secrets, and what is sent has.
+fn give(journal: &mut Draft, plugin: &str, order: Order, body: Body) -> Option<Sending> {
+    let record = journal.give(plugin, order, body.recorded().to_vec())?;
+    Some(sending(plugin, record, body.bytes))
+}
+
 /// The newest order of a plugin, if it is recorded and nothing is known of it.
 pub(super) fn again(journal: &Draft, plugin: &str) -> Option<Sending> {
     let record = journal.order(plugin)?;
-    journal.is_unanswered(plugin, &record.message_id).then(|| sending(plugin, record.clone()))
+    let body = record.body.clone();
+    journal.is_unanswered(plugin, &record.message_id).then(|| sending(plugin, record.clone(), body))
 }
 
-fn sending(plugin: &str, record: OrderRecord) -> Sending {
+fn sending(plugin: &str, record: OrderRecord, body: Vec<u8>) -> Sending {
     Sending {
         plugin: plugin.to_owned(),
         message_id: record.message_id,
         generation: record.generation,
-        body: record.body,
+        body,
     }
 }

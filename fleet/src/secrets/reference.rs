@@ -1,0 +1,260 @@
+//! References to secrets in the configuration of a plugin. Pure.
+//!
+//! A reference is a table with the one key `$secret`. It stands where a text will stand, or for the
+//! whole configuration, which is a text then.
+
+use std::convert::Infallible;
+
+use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+use thiserror::Error;
+
+/// The key of a reference.
+pub(crate) const KEY: &str = "$secret";
+
+/// Longest name of a secret, in bytes.
+pub(crate) const NAME_BYTES: usize = 128;
+
+/// Most references of one configuration.
+pub(crate) const REFERENCES: usize = 64;
+
+/// The name of a secret, which is that of its file: it leads into no other directory, and is no hidden
+/// file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SecretName(String);
+
+/// Why a table with the key `$secret` is no reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ReferenceError {
+    #[error("a reference has `{KEY}` as its only key")]
+    Beside,
+    #[error("the name of a secret is a text")]
+    NotText,
+    #[error(
+        "the name of a secret has 1 to {NAME_BYTES} letters, digits, `-`, `_` and `.`, and begins with a letter or a \
+         digit"
+    )]
+    Name,
+    #[error("the configuration has more than {REFERENCES} references to secrets")]
+    TooMany,
+}
+
+/// Why a configuration was not resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ResolveError<E> {
+    /// A reference is none.
+    Reference(ReferenceError),
+    /// A secret is not there.
+    Secret(SecretName, E),
+}
+
+// === impl SecretName ===
+
+impl SecretName {
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        let is_name = (1..=NAME_BYTES).contains(&text.len())
+            && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it));
+        is_name.then(|| Self(text.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for SecretName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// The secret that a table refers to; `None` where it is no reference.
+pub(crate) fn referred(table: &Struct) -> Option<Result<SecretName, ReferenceError>> {
+    let name = table.fields.get(KEY)?;
+    Some(match (&name.kind, table.fields.len()) {
+        (_, 2..) => Err(ReferenceError::Beside),
+        (Some(Kind::StringValue(text)), _) => SecretName::new(text).ok_or(ReferenceError::Name),
+        _ => Err(ReferenceError::NotText),
+    })
+}
+
+/// Whether there is a reference, right or not, in a configuration.
+pub(crate) fn has_reference(config: &Config) -> bool {
+    fn in_table(table: &Struct) -> bool {
+        table.fields.contains_key(KEY) || table.fields.values().any(in_value)
+    }
+    fn in_value(value: &Value) -> bool {
+        match &value.kind {
+            Some(Kind::StructValue(table)) => in_table(table),
+            Some(Kind::ListValue(list)) => list.values.iter().any(in_value),
+            _ => false,
+        }
+    }
+    matches!(config, Config::StructConfig(table) if in_table(table))
+}
+
+/// The names of all secrets that a configuration refers to, in their order and with repetitions.
+pub(crate) fn names(config: &Config) -> Result<Vec<SecretName>, ReferenceError> {
+    let mut names = Vec::new();
+    let mut note = |name: &SecretName| -> Result<String, Infallible> {
+        names.push(name.clone());
+        Ok(String::new())
+    };
+    match resolve(config.clone(), &mut note) {
+        Ok(_) => Ok(names),
+        Err(ResolveError::Reference(error)) => Err(error),
+        Err(ResolveError::Secret(_, never)) => match never {},
+    }
+}
+
+/// The configuration with every secret in its place.
+pub(crate) fn resolve<E>(
+    config: Config,
+    find: &mut dyn FnMut(&SecretName) -> Result<String, E>,
+) -> Result<Config, ResolveError<E>> {
+    let Config::StructConfig(table) = config else { return Ok(config) };
+    let mut resolving = Resolving { find, found: 0 };
+    Ok(match referred(&table) {
+        Some(name) => Config::StringConfig(resolving.secret(name)?),
+        None => Config::StructConfig(resolving.table(table)?),
+    })
+}
+
+struct Resolving<'a, E> {
+    find: &'a mut dyn FnMut(&SecretName) -> Result<String, E>,
+    found: usize,
+}
+
+// === impl Resolving ===
+
+impl<E> Resolving<'_, E> {
+    fn secret(
+        &mut self,
+        name: Result<SecretName, ReferenceError>,
+    ) -> Result<String, ResolveError<E>> {
+        let name = name.map_err(ResolveError::Reference)?;
+        if self.found >= REFERENCES {
+            return Err(ResolveError::Reference(ReferenceError::TooMany));
+        }
+        self.found += 1;
+        (self.find)(&name).map_err(|error| ResolveError::Secret(name, error))
+    }
+
+    fn table(&mut self, table: Struct) -> Result<Struct, ResolveError<E>> {
+        let fields = table.fields.into_iter().map(|(key, value)| Ok((key, self.value(value)?)));
+        Ok(Struct { fields: fields.collect::<Result<_, _>>()? })
+    }
+
+    fn value(&mut self, value: Value) -> Result<Value, ResolveError<E>> {
+        let kind = match value.kind {
+            Some(Kind::StructValue(table)) => match referred(&table) {
+                Some(name) => Kind::StringValue(self.secret(name)?),
+                None => Kind::StructValue(self.table(table)?),
+            },
+            Some(Kind::ListValue(mut list)) => {
+                let values = list.values.into_iter().map(|value| self.value(value));
+                list.values = values.collect::<Result<_, _>>()?;
+                Kind::ListValue(list)
+            }
+            kind => return Ok(Value { kind }),
+        };
+        Ok(Value { kind: Some(kind) })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use prost_types::ListValue;
+
+    use super::*;
+
+    pub(crate) fn text(text: &str) -> Value {
+        Value { kind: Some(Kind::StringValue(text.to_owned())) }
+    }
+
+    pub(crate) fn table(fields: &[(&str, Value)]) -> Struct {
+        let fields = fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+        Struct { fields: fields.collect() }
+    }
+
+    pub(crate) fn reference(name: &str) -> Value {
+        Value { kind: Some(Kind::StructValue(table(&[(KEY, text(name))]))) }
+    }
+
+    fn found(config: Config) -> Result<Config, ResolveError<&'static str>> {
+        resolve(config, &mut |name| match name.as_str() {
+            "missing" => Err("it is not there"),
+            name => Ok(format!("value of {name}")),
+        })
+    }
+
+    #[test]
+    fn a_secret_stands_where_its_reference_stood() {
+        let list = |values| Value { kind: Some(Kind::ListValue(ListValue { values })) };
+        let inner = |value| Value {
+            kind: Some(Kind::StructValue(table(&[("deep", value), ("port", text("5432"))]))),
+        };
+        let config = |one, two| {
+            Config::StructConfig(table(&[("list", list(vec![one])), ("in", inner(two))]))
+        };
+        assert_eq!(
+            found(config(reference("a"), reference("b"))),
+            Ok(config(text("value of a"), text("value of b")))
+        );
+        let named = names(&config(reference("a"), reference("a")));
+        assert_eq!(named.map(|names| names.len()), Ok(2));
+        let whole = Config::StructConfig(table(&[(KEY, text("a"))]));
+        assert!(has_reference(&whole) && has_reference(&config(text("a"), reference("b"))));
+        assert!(has_reference(&config(reference("a"), text("b"))));
+        assert_eq!(found(whole), Ok(Config::StringConfig("value of a".to_owned())));
+        for plain in [
+            Config::StringConfig("{ \"$secret\": \"a\" }".to_owned()),
+            Config::StructConfig(table(&[("secret", text("a"))])),
+        ] {
+            assert!(!has_reference(&plain));
+            assert_eq!(found(plain.clone()), Ok(plain));
+        }
+    }
+
+    #[test]
+    fn what_is_no_reference_says_why() {
+        let missing = found(Config::StructConfig(table(&[("a", reference("missing"))])));
+        let name = SecretName::new("missing").expect("a name");
+        assert_eq!(missing, Err(ResolveError::Secret(name, "it is not there")));
+        let beside = table(&[(KEY, text("a")), ("b", text("c"))]);
+        let number = Value { kind: Some(Kind::NumberValue(1.0)) };
+        for (config, error) in [
+            (beside, ReferenceError::Beside),
+            (table(&[(KEY, number)]), ReferenceError::NotText),
+            (table(&[("a", reference("../a"))]), ReferenceError::Name),
+        ] {
+            let config = Config::StructConfig(config);
+            assert_eq!(found(config.clone()), Err(ResolveError::Reference(error)));
+            assert_eq!(names(&config), Err(error));
+        }
+    }
+
+    #[test]
+    fn a_configuration_has_a_bounded_number_of_references() {
+        let many = |count: usize| {
+            let values = vec![reference("a"); count];
+            let list = Value { kind: Some(Kind::ListValue(ListValue { values })) };
+            Config::StructConfig(table(&[("all", list)]))
+        };
+        assert_eq!(names(&many(REFERENCES)).map(|names| names.len()), Ok(REFERENCES));
+        assert_eq!(names(&many(REFERENCES + 1)), Err(ReferenceError::TooMany));
+    }
+
+    #[test]
+    fn a_name_leads_out_of_no_directory_and_has_a_bound() {
+        for good in ["a", "db-password", "tls.key", "0", &"x".repeat(NAME_BYTES)] {
+            assert_eq!(SecretName::new(good).map(|it| it.to_string()), Some(good.to_owned()));
+        }
+        let long = "x".repeat(NAME_BYTES + 1);
+        for bad in ["", ".", "..", ".digest-key", "a/b", "/a", "a\0", "-a", "ä", long.as_str()] {
+            assert_eq!(SecretName::new(bad), None, "{bad:?}");
+        }
+    }
+}
