@@ -24,7 +24,7 @@ pub mod reader;
 mod settings;
 mod stored;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use prost::Message;
-use rand::Rng;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::settings::Settings;
 use crate::chain::Chain;
 use crate::ledger::{Bucket, Ledger, ReadError, Revision, Write};
 use crate::records::index::{LeaseRecord, lease_key};
@@ -37,6 +37,7 @@ impl Lease {
     /// Waits for the lease of a shard, and takes it; `None` when it is ending.
     pub(super) async fn take(
         ledger: &dyn Ledger,
+        settings: &Settings,
         shard: u32,
         owner: &str,
         ending: &CancellationToken,
@@ -77,11 +78,10 @@ impl Lease {
                 }
                 Err(_) => {}
             }
-            let pause = rand::rng().random_range(LOOK / 2..=LOOK);
             tokio::select! {
                 biased;
                 () = ending.cancelled() => return None,
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep((settings.jittered)(LOOK)) => {}
             }
         }
     }
