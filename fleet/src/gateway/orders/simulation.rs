@@ -46,7 +46,7 @@ use crate::lock::lock;
 use run::{Broken, live};
 
 /// Seeds of a run of the suite; `FLEET_SEEDS` runs more.
-const SEEDS: u64 = 3700;
+const SEEDS: u64 = 5000;
 
 /// After so many seeds that failed, the others are not tried.
 const FAILED_MAX: usize = 5;
