@@ -24,14 +24,14 @@ pub mod reader;
 mod settings;
 mod stored;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::SharedLedger;
 
-pub use settings::{SHARDS_MAX, Settings};
+pub use settings::{Jitter, SHARDS_MAX, Settings, by_chance};
 
 /// Folds every shard for which no other process does, until `ending`.
 pub async fn run(ledger: SharedLedger, settings: Settings, ending: CancellationToken) {

@@ -13,14 +13,18 @@
 //! seconds at which the order was made, or one above the last where that is more. An outcome settles a generation:
 //! nothing is ordered again by itself.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use crate::desired::Decision;
 use crate::time::Seconds;
 use crate::view::Target;
 
+mod observed;
 #[cfg(test)]
 mod tests;
+
+pub use observed::Observed;
 
 /// For how long an order may still arrive at an agent without generations, in seconds, unless the
 /// gateway is set up for another time. So long after the former session was fenced such an agent is
@@ -86,24 +90,6 @@ pub enum OrderState {
         /// What the agent said.
         reason: String,
     },
-}
-
-/// What an agent is known to have of one plugin.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
-    /// The revision that is there; `None` when the plugin is not.
-    pub revision: Option<String>,
-    /// The revision that is being installed or waits to be.
-    pub pending: Option<String>,
-    /// SHA-256 of the body of the order by which the revision came, where the agent says so.
-    pub digest: Option<[u8; 32]>,
-    /// The highest generation that the agent keeps for the plugin.
-    pub generation: u64,
-    /// The plugin came with the machine.
-    pub is_local: bool,
-    /// A list says so, and it is newer than the order: the agent sends no report, so that the
-    /// revision is all that is known.
-    pub is_listed: bool,
 }
 
 /// Whether an agent keeps generations.
@@ -219,8 +205,12 @@ pub fn next(
                 Next::Nothing(Idle::Waiting)
             };
         }
-        // An order that may still arrive would undo what is there; a newer one forbids that.
-        let is_recent = entry.order.as_ref().is_none_or(|order| order.is_seen_by(observed));
+        // An order that may still arrive, or that the agent took and has not carried out, would undo
+        // what is there; a newer one forbids that.
+        let is_recent = entry
+            .order
+            .as_ref()
+            .is_none_or(|order| order.is_seen_by(observed, &decision.target, digest));
         return if former.is_none() && is_recent && observed.has(&decision.target, digest) {
             Next::Adopt { generation: known }
         } else {
@@ -234,6 +224,11 @@ pub fn next(
             Next::Nothing(Idle::Waiting)
         }
         (OrderState::Sent, _) => Next::Again,
+        (OrderState::Done { adopted: true }, Generations::Kept)
+            if observed.is_some_and(|observed| order.is_undone(observed)) =>
+        {
+            Next::Order { generation: generation_above(entry.generation, now) }
+        }
         (OrderState::Done { .. }, _) => Next::Nothing(Idle::Done),
         (OrderState::Failed { .. } | OrderState::TakenBack { .. }, _) => {
             Next::Nothing(Idle::Settled)
@@ -325,10 +320,33 @@ impl Order {
         self.target == decision.target && self.digest == *digest && self.attempt == decision.attempt
     }
 
-    /// Whether what an agent that keeps generations reported is from after this order. An event may
-    /// settle the order before a report says what the agent has since.
-    fn is_seen_by(&self, observed: &Observed) -> bool {
-        self.state == (OrderState::Done { adopted: true }) || observed.generation >= self.generation
+    /// Whether what an agent that keeps generations reported is from after this order was carried out,
+    /// where the agent has `target` by this digest.
+    ///
+    /// An event may settle the order before a report says what the agent has since. The generation
+    /// says only that the agent took the order: while it is carried out, and before that, the report
+    /// shows what was there before. So one that is done, by which something else would be there, was
+    /// not carried out yet, unless the agent took another one since.
+    fn is_seen_by(&self, observed: &Observed, target: &Target, digest: &[u8; 32]) -> bool {
+        if self.state == (OrderState::Done { adopted: true }) {
+            return true;
+        }
+        let is_done = self.state == (OrderState::Done { adopted: false });
+        let is_same = self.target == *target && self.digest == *digest;
+        match observed.generation.cmp(&self.generation) {
+            Ordering::Less => false,
+            Ordering::Equal => !is_done || is_same,
+            Ordering::Greater => true,
+        }
+    }
+
+    /// Whether what was adopted is there no more, by a numbered order that the agent had taken before
+    /// and carried out afterwards: one of a ledger that was lost, or one that an event of an earlier
+    /// order had settled.
+    fn is_undone(&self, observed: &Observed) -> bool {
+        self.generation > 0
+            && observed.generation == self.generation
+            && observed.is_instead_of(&self.target, &self.digest)
     }
 
     /// The state after what the agent told; `None` when it is about something else.
@@ -349,6 +367,12 @@ impl Order {
             Told::Listed(observed) => self.after_list(observed),
             Told::Begun(_) | Told::Installed(_) | Told::NotInstalled(..) | Told::Removed
                 if self.state == Sent =>
+            {
+                None
+            }
+            // Nothing was sent of it, so they are of earlier orders.
+            Told::Begun(_) | Told::Installed(_) | Told::Removed
+                if self.state == Done { adopted: true } =>
             {
                 None
             }
@@ -414,50 +438,6 @@ impl fmt::Display for OrderState {
             Self::Done { adopted: false } => f.write_str("done"),
             Self::Failed { reason } => write!(f, "failed: {reason}"),
             Self::TakenBack { reason } => write!(f, "taken back: {reason}"),
-        }
-    }
-}
-
-// === impl Observed ===
-
-impl Observed {
-    /// Whether nothing of the plugin is there, nor on its way.
-    #[must_use]
-    pub fn is_absent(&self) -> bool {
-        self.revision.is_none() && self.pending.is_none()
-    }
-
-    /// Whether the agent has what would be ordered, so that ordering it would be wrong: an agent may
-    /// report an installation of what is there as a failure.
-    ///
-    /// With a digest the body decides, because the revision alone does not say how it is configured.
-    #[must_use]
-    pub fn has(&self, target: &Target, digest: &[u8; 32]) -> bool {
-        match target {
-            // What came with the machine is not the fleet's to remove.
-            Target::Absent => self.is_absent() || (self.is_local && self.pending.is_none()),
-            Target::Revision(revision) => {
-                let is_current = self.revision.as_ref() == Some(revision) && self.pending.is_none();
-                is_current && !self.is_local && self.digest.is_none_or(|found| found == *digest)
-            }
-        }
-    }
-
-    /// Whether the target is what is there now, whatever is on its way.
-    fn is_at(&self, target: &Target) -> bool {
-        match target {
-            Target::Absent => self.is_absent() || self.is_local,
-            Target::Revision(revision) => self.revision.as_ref() == Some(revision),
-        }
-    }
-
-    /// Whether the target is there or on its way.
-    fn takes_up(&self, target: &Target) -> bool {
-        match target {
-            Target::Absent => self.is_absent(),
-            Target::Revision(revision) => {
-                self.revision.as_ref() == Some(revision) || self.pending.as_ref() == Some(revision)
-            }
         }
     }
 }

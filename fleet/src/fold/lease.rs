@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use prost::Message;
-use rand::Rng;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::settings::Jitter;
 use crate::chain::Chain;
 use crate::ledger::{Bucket, Ledger, ReadError, Revision, Write};
 use crate::records::index::LeaseRecord;
@@ -40,6 +40,7 @@ impl Lease {
     pub(crate) async fn take(
         ledger: &dyn Ledger,
         (bucket, key): (Bucket, &str),
+        jittered: &Jitter,
         owner: &str,
         ending: &CancellationToken,
     ) -> Option<Self> {
@@ -79,11 +80,10 @@ impl Lease {
                 }
                 Err(_) => {}
             }
-            let pause = rand::rng().random_range(LOOK / 2..=LOOK);
             tokio::select! {
                 biased;
                 () = ending.cancelled() => return None,
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(jittered(LOOK)) => {}
             }
         }
     }

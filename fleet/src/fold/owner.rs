@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use guest_fleet_core::fold::{Declared, Effect, Fold, Input, shard_of};
 use prost::Message;
-use rand::Rng;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -98,7 +97,10 @@ pub(super) async fn run(
     let id = uuid::Uuid::new_v4().to_string();
     let shard = place.shard;
     let key = lease_key(shard);
-    while let Some(lease) = Lease::take(&*ledger, (Bucket::Index, &key), &id, &ending).await {
+    let place_of_lease = (Bucket::Index, key.as_str());
+    while let Some(lease) =
+        Lease::take(&*ledger, place_of_lease, &settings.jittered, &id, &ending).await
+    {
         tracing::debug!(shard, "this process folds the index");
         let lost = tokio::select! {
             biased;
@@ -115,7 +117,7 @@ pub(super) async fn run(
             Ok(()) => return,
             Err(error) => tracing::info!(shard, error = %Chain(&error), "the index is folded anew"),
         }
-        let pause = rand::rng().random_range(DEBOUNCE..=LOOK);
+        let pause = (settings.jittered)(LOOK);
         tokio::select! {
             biased;
             () = ending.cancelled() => return,
@@ -196,7 +198,7 @@ impl<'a> Owner<'a> {
                             tracing::warn!(error = %Chain(&error), "the index was not brought up to date");
                         }
                         is_failing = true;
-                        not_before = Instant::now() + rand::rng().random_range(LOOK / 2..=LOOK);
+                        not_before = Instant::now() + (self.settings.jittered)(LOOK);
                     }
                 }
             }
@@ -401,8 +403,7 @@ impl<'a> Owner<'a> {
                     tries += 1;
                     tracing::debug!(error = %Chain(&*error), "the index is written again");
                     let pause = DEBOUNCE.saturating_mul(1 << tries);
-                    let pause = rand::rng().random_range(pause / 2..=pause);
-                    tokio::time::sleep(pause).await;
+                    tokio::time::sleep((self.settings.jittered)(pause)).await;
                 }
                 Err(error) => return Err(Lost::Written(error)),
             }

@@ -1,12 +1,16 @@
 //! How an index is folded.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guest_fleet_core::time::Seconds;
+use rand::Rng;
 
 /// Most shards of an index.
 pub const SHARDS_MAX: u32 = 64;
+
+/// A random time between half of another one and all of it, so that processes do not act together.
+pub type Jitter = Arc<dyn Fn(Duration) -> Duration + Send + Sync>;
 
 /// How an index is folded.
 #[derive(Clone)]
@@ -15,6 +19,8 @@ pub struct Settings {
     pub shards: u32,
     /// The time of day.
     pub wall: Arc<dyn Fn() -> Seconds + Send + Sync>,
+    /// So that owners do not act together.
+    pub jittered: Jitter,
 }
 
 // === impl Settings ===
@@ -25,6 +31,12 @@ impl Default for Settings {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             Seconds(since.as_secs())
         };
-        Self { shards: 1, wall: Arc::new(wall) }
+        Self { shards: 1, wall: Arc::new(wall), jittered: by_chance() }
     }
+}
+
+/// Random times.
+#[must_use]
+pub fn by_chance() -> Jitter {
+    Arc::new(|longest: Duration| rand::rng().random_range(longest / 2..=longest))
 }

@@ -23,7 +23,8 @@ const START: u64 = 1_767_225_600;
 /// Settings whose wall clock goes with tokio's.
 fn settings(shards: u32) -> Settings {
     let begin = Instant::now();
-    Settings { shards, wall: Arc::new(move || Seconds(START + begin.elapsed().as_secs())) }
+    let wall = Arc::new(move || Seconds(START + begin.elapsed().as_secs()));
+    Settings { shards, wall, ..Settings::default() }
 }
 
 /// Everything in the index, by pages of this size.
@@ -71,7 +72,7 @@ async fn recounted(
 }
 
 /// Whether the index says what a recount says; events are left out, because logs forget.
-async fn is_right(ledger: &dyn Ledger, now: Seconds) -> Result<(), String> {
+pub(crate) async fn is_right(ledger: &dyn Ledger, now: Seconds) -> Result<(), String> {
     let (rows, counts) = recounted(ledger, now).await;
     let index = Index::open(ledger).await.map_err(|error| error.to_string())?;
     let index = index.ok_or("there is no index")?;

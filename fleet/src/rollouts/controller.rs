@@ -10,7 +10,6 @@ use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::AssignmentRollout;
 use jiff::Timestamp;
 use prost::Message;
-use rand::Rng;
 use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +21,7 @@ use crate::configuration::change::{Becomes, ChangeError, Changed, Decision, Edit
 use crate::configuration::{Configuration, words};
 use crate::fold::lease::Lease;
 use crate::fold::patience::patience;
+use crate::fold::{Jitter, by_chance};
 use crate::ledger::{Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError};
 use crate::records::Versioned;
 use crate::records::journal::JournalRecord;
@@ -58,6 +58,8 @@ pub struct Settings {
     pub wall: Arc<dyn Fn() -> Seconds + Send + Sync>,
     /// The time zones.
     pub zones: Arc<dyn Zones + Send + Sync>,
+    /// So that processes do not act together.
+    pub jittered: Jitter,
 }
 
 /// Why a controller does not go on.
@@ -100,7 +102,7 @@ struct Controller<'a> {
 pub async fn run(ledger: SharedLedger, settings: Settings, ending: CancellationToken) {
     let id = uuid::Uuid::new_v4().to_string();
     let place = (Bucket::Configuration, LEASE);
-    while let Some(lease) = Lease::take(&*ledger, place, &id, &ending).await {
+    while let Some(lease) = Lease::take(&*ledger, place, &settings.jittered, &id, &ending).await {
         tracing::debug!("this process moves rollouts");
         let mut controller = Controller::new(&*ledger, &settings, lease);
         let lost = tokio::select! {
@@ -118,7 +120,7 @@ pub async fn run(ledger: SharedLedger, settings: Settings, ending: CancellationT
                 tracing::info!(error = %Chain(&error), "rollouts are looked at anew");
             }
         }
-        let pause = rand::rng().random_range(BEAT..=LOOK);
+        let pause = (settings.jittered)(LOOK);
         tokio::select! {
             biased;
             () = ending.cancelled() => return,
@@ -135,7 +137,7 @@ impl Default for Settings {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             Seconds(since.as_secs())
         };
-        Self { wall: Arc::new(wall), zones: Arc::new(IanaZones) }
+        Self { wall: Arc::new(wall), zones: Arc::new(IanaZones), jittered: by_chance() }
     }
 }
 

@@ -333,7 +333,13 @@ impl World {
         let ending = CancellationToken::new();
         let begun = self.begun;
         let wall = move || Seconds(WALL + begun.elapsed().as_secs());
-        let settings = Settings { wall: Arc::new(wall), zones: Arc::new(UtcOnly) };
+        let world = self.clone();
+        let jittered = move |longest: Duration| {
+            let longest = u64::try_from(longest.as_millis()).expect("short");
+            world.millis(longest / 2..longest + 1)
+        };
+        let (wall, zones, jittered) = (Arc::new(wall), Arc::new(UtcOnly), Arc::new(jittered));
+        let settings = Settings { wall, zones, jittered };
         let running = run(Arc::new(self.ledger.clone()), settings, ending.clone());
         (tokio::task::spawn_local(running), ending)
     }

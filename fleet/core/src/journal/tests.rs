@@ -90,6 +90,75 @@ fn an_order_that_may_still_arrive_is_overruled_even_by_what_is_there() {
 }
 
 #[test]
+fn what_a_done_order_takes_away_and_a_report_still_shows_is_ordered_again() {
+    let (one, absent) = (decision(Some("1")), decision(None));
+    let done = || OrderState::Done { adopted: false };
+    let order = |expected| Next::Order { generation: expected };
+    // The agent took the removal when it reported, and removed the plugin afterwards.
+    let removal = ordered(&absent, done());
+    let taken = Observed { generation: 3, ..there("1") };
+    check(&one, &removal, Some(&taken), order(2000));
+    let upgrade = ordered(&decision(Some("2")), done());
+    check(&one, &upgrade, Some(&taken), order(2000));
+    let other_body = Order { digest: OTHER, ..Order::new(&one, DIGEST, 3, NOW) };
+    let other_body = Order { state: done(), ..other_body };
+    let other_body = Entry { generation: 3, order: Some(other_body) };
+    check(&one, &other_body, Some(&taken), order(2000));
+    // An order that this journal does not know brought it.
+    let newer = Observed { generation: 4, ..there("1") };
+    check(&one, &removal, Some(&newer), Next::Adopt { generation: 4 });
+    // The order is for what is there, and a person asked for another attempt.
+    let again = Decision { attempt: 1, ..one.clone() };
+    check(&again, &ordered(&one, done()), Some(&taken), Next::Adopt { generation: 3 });
+}
+
+#[test]
+fn what_was_adopted_while_an_unknown_order_was_under_way_is_ordered_when_that_shows() {
+    let (one, absent) = (decision(Some("1")), decision(None));
+    let adopted = |decision| ordered(decision, OrderState::Done { adopted: true });
+    let at = |generation, observed| Observed { generation, ..observed };
+    let gone = || Observed { is_gone: true, ..Observed::default() };
+    let order = || Next::Order { generation: 2000 };
+    check(&one, &adopted(&one), Some(&at(3, gone())), order());
+    check(&one, &adopted(&one), Some(&at(3, there("2"))), order());
+    let coming = Observed { pending: Some("2".to_owned()), ..there("1") };
+    check(&one, &adopted(&one), Some(&at(3, coming)), order());
+    let changed = Observed { digest: Some(OTHER), ..there("1") };
+    check(&one, &adopted(&one), Some(&at(3, changed)), order());
+    check(&absent, &adopted(&absent), Some(&at(3, there("1"))), order());
+    let done = || Next::Nothing(Idle::Done);
+    // It is still there, or comes back, or crashed.
+    check(&one, &adopted(&one), Some(&at(3, there("1"))), done());
+    let returns = Observed { pending: Some("1".to_owned()), ..there("2") };
+    check(&one, &adopted(&one), Some(&at(3, returns)), done());
+    check(&one, &adopted(&one), Some(&at(3, Observed::default())), done());
+    check(&absent, &adopted(&absent), Some(&at(3, gone())), done());
+    // The agent lost its generations, or is not known yet.
+    check(&one, &adopted(&one), Some(&there("2")), done());
+    check(&one, &adopted(&one), None, done());
+    // It never took an order with a number: nothing is under way, so that this is drift.
+    let mut unnumbered = adopted(&one);
+    unnumbered.generation = 0;
+    unnumbered.order.as_mut().expect("an order").generation = 0;
+    check(&one, &unnumbered, Some(&there("2")), done());
+    // What was ordered is not ordered once more.
+    let ordered = ordered(&one, OrderState::Done { adopted: false });
+    check(&one, &ordered, Some(&at(3, there("2"))), done());
+}
+
+#[test]
+fn events_of_earlier_orders_say_nothing_about_what_was_adopted() {
+    let (one, absent) = (decision(Some("1")), decision(None));
+    let adopted = || OrderState::Done { adopted: true };
+    told(&one, adopted(), &Told::Begun("1"), None);
+    told(&one, adopted(), &Told::Installed("1"), None);
+    told(&absent, adopted(), &Told::Removed, None);
+    // It was on trial when it was adopted.
+    let back = OrderState::TakenBack { reason: "x".to_owned() };
+    told(&one, adopted(), &Told::NotInstalled("1", "x"), Some(back));
+}
+
+#[test]
 fn a_removal_is_sent_only_for_what_is_there() {
     let absent = decision(None);
     check(&absent, &Entry::default(), Some(&Observed::default()), Next::Adopt { generation: 0 });
@@ -297,188 +366,6 @@ fn generations_go_on_above_what_an_agent_reports() {
 }
 
 /// An agent with one plugin, and messages on their way to it that may be lost, repeated or come late.
-/// Every sequence of a few steps is tried.
-mod model {
-    use super::*;
-    use std::collections::HashSet;
-
-    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct World {
-        /// What operators want: the number of the revision.
-        wanted: u8,
-        /// The journal: generation, its revision, and its state as a number.
-        journal: Option<(u64, u8, u8)>,
-        /// Orders on their way: generation and revision.
-        flying: Vec<(u64, u8)>,
-        /// The agent: highest generation, revision, and the highest generation that took effect.
-        agent: (u64, u8, u64),
-        /// What the agent reported last: highest generation and revision.
-        reported: (u64, u8),
-        /// Orders that were made, which is also the time.
-        made: u8,
-        /// The ledger was lost.
-        was_lost: bool,
-    }
-
-    fn entry(world: &World) -> Entry {
-        let Some((generation, revision, state)) = world.journal else { return Entry::default() };
-        let decided = decision(Some(&revision.to_string()));
-        let state = match state {
-            0 => OrderState::Sent,
-            1 => OrderState::Acknowledged,
-            _ => OrderState::Done { adopted: state == 3 },
-        };
-        let order = Order { state, ..Order::new(&decided, DIGEST, generation, NOW) };
-        Entry { generation, order: Some(order) }
-    }
-
-    fn remembered(entry: &Entry) -> Option<(u64, u8, u8)> {
-        let order = entry.order.as_ref()?;
-        let Target::Revision(revision) = &order.target else { return None };
-        let state = match order.state {
-            OrderState::Sent => 0,
-            OrderState::Acknowledged => 1,
-            OrderState::Done { adopted } => 2 + u8::from(adopted),
-            _ => unreachable!("the model's agent never fails"),
-        };
-        Some((entry.generation, revision.parse().expect("a number"), state))
-    }
-
-    /// The gateway's step, with the agent's report at hand.
-    fn act(world: &World) -> Option<World> {
-        let mut next_world = world.clone();
-        let (generation, revision) = world.reported;
-        let observed = Observed { generation, ..there(&revision.to_string()) };
-        let decided = decision(Some(&world.wanted.to_string()));
-        let mut entry = entry(world);
-        let now = Seconds(u64::from(world.made) + 1);
-        match next(&decided, &DIGEST, &entry, Some(&observed), Generations::Kept, None, now) {
-            Next::Order { generation } => {
-                next_world.made += 1;
-                entry.give(Order::new(&decided, DIGEST, generation, NOW));
-                next_world.flying.push((generation, world.wanted));
-            }
-            Next::Again => {
-                let (generation, revision, _) = world.journal?;
-                next_world.flying.push((generation, revision));
-            }
-            Next::Adopt { generation } => {
-                entry.give(Order::adopted(&decided, DIGEST, generation, NOW));
-            }
-            Next::Repeat | Next::Nothing(_) => return None,
-        }
-        next_world.journal = remembered(&entry);
-        Some(next_world)
-    }
-
-    /// One of the flying orders arrives, and the agent's answers come back or are lost.
-    fn arrive(world: &World, at: usize, answers: bool, keeps_generations: bool) -> World {
-        let mut after = world.clone();
-        let (generation, revision) = after.flying.remove(at);
-        let (highest, _, effective) = after.agent;
-        let is_old = keeps_generations && generation <= highest;
-        if !is_old {
-            assert!(
-                !keeps_generations || generation > effective,
-                "an older order took effect after a newer one: {world:?}"
-            );
-            after.agent = (highest.max(generation), revision, effective.max(generation));
-        }
-        if answers {
-            let mut entry = entry(&after);
-            if entry.generation == generation {
-                entry.told(&Told::Acknowledged, NOW);
-                if !is_old {
-                    entry.told(&Told::Installed(&revision.to_string()), NOW);
-                }
-            }
-            after.journal = remembered(&entry);
-        }
-        after
-    }
-
-    fn reported(world: &World) -> World {
-        World { reported: (world.agent.0, world.agent.1), ..world.clone() }
-    }
-
-    fn successors(world: &World, keeps_generations: bool) -> Vec<World> {
-        let mut found = Vec::new();
-        if world.flying.len() < 2 {
-            found.extend(act(world));
-        }
-        for at in 0..world.flying.len() {
-            found.push(arrive(world, at, true, keeps_generations));
-            found.push(arrive(world, at, false, keeps_generations));
-            let mut lost = world.clone();
-            lost.flying.remove(at);
-            found.push(lost);
-        }
-        found.push(reported(world));
-        if world.made < 4 {
-            found.push(World { wanted: (world.wanted + 1) % 3, ..world.clone() });
-        }
-        if !world.was_lost {
-            // The ledger is lost.
-            found.push(World { journal: None, was_lost: true, ..world.clone() });
-        }
-        found
-    }
-
-    fn reachable(keeps_generations: bool) -> HashSet<World> {
-        let start = World {
-            wanted: 1,
-            journal: None,
-            flying: Vec::new(),
-            agent: (0, 0, 0),
-            reported: (0, 0),
-            made: 0,
-            was_lost: false,
-        };
-        let mut seen = HashSet::from([start.clone()]);
-        let mut open = vec![start];
-        while let Some(world) = open.pop() {
-            for next in successors(&world, keeps_generations) {
-                if seen.insert(next.clone()) {
-                    open.push(next);
-                }
-            }
-            assert!(seen.len() < 2_000_000, "the model has no end");
-        }
-        seen
-    }
-
-    /// Calm: the gateway acts and every message arrives, oldest first, with its answers.
-    fn calmed(mut world: World) -> World {
-        for _ in 0..20 {
-            while !world.flying.is_empty() {
-                world = arrive(&world, 0, true, true);
-            }
-            world = reported(&world);
-            match act(&world) {
-                Some(next) => world = next,
-                None => return world,
-            }
-        }
-        panic!("it does not come to rest: {world:?}");
-    }
-
-    #[test]
-    fn law_no_older_order_takes_effect_after_a_newer_one_and_calm_brings_what_is_wanted() {
-        let worlds = reachable(true);
-        assert!(worlds.len() > 1000, "{}", worlds.len());
-        for world in worlds {
-            let calm = calmed(world.clone());
-            assert_eq!(calm.agent.1, calm.wanted, "from {world:?} to {calm:?}");
-        }
-    }
-
-    #[test]
-    fn without_generations_the_model_shows_an_older_order_after_a_newer_one() {
-        let disordered = reachable(false).into_iter().any(|world| {
-            world.flying.is_empty()
-                && world.journal.is_some_and(|(.., state)| state == 2)
-                && world.journal.is_some_and(|(_, revision, _)| revision != world.agent.1)
-        });
-        assert!(disordered, "the model cannot show what generations are for");
-    }
-}
+/// It takes an order, carries it out later, and tells that later still. Every sequence of a few steps
+/// is tried.
+mod model;

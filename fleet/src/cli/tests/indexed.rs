@@ -17,7 +17,7 @@ use crate::fold::{self, Settings};
 fn folded(age: u64) -> Arc<FakeLedger> {
     let ledger = Arc::new(fleet());
     let at = Seconds(u64::try_from(now().as_second()).expect("after 1970") - age);
-    let settings = Settings { shards: 1, wall: Arc::new(move || at) };
+    let settings = Settings { wall: Arc::new(move || at), ..Settings::default() };
     runtime().block_on(async {
         let ending = CancellationToken::new();
         let folding = tokio::spawn(fold::run(ledger.clone(), settings, ending.clone()));

@@ -349,7 +349,7 @@ impl AgentTask {
             }
             Err(SaveError::Replaced) => Err(journal::replaced()),
             // It stays in flight, is sent again, and the agent answers again.
-            Err(SaveError::Failed) => Ok(()),
+            Err(SaveError::Failed | SaveError::Outdated) => Ok(()),
         }
     }
 
@@ -373,7 +373,7 @@ impl AgentTask {
         let (sendings, more) = match planned {
             Ok(planned) => planned,
             Err(SaveError::Replaced) => return Err(journal::replaced()),
-            Err(SaveError::Failed) => return Ok(now + RESEND),
+            Err(SaveError::Failed | SaveError::Outdated) => return Ok(now + RESEND),
         };
         // The journal took time.
         if known.as_of.is_some_and(|as_of| self.shared.views.is_fresh(as_of))
@@ -495,7 +495,12 @@ impl AgentTask {
                 drop(self.hand_over(sending, known, now));
             }
         }
-        self.journal.save(journal).await?;
+        let views = &self.shared.views;
+        let is_valid = || {
+            known.as_of.is_some_and(|as_of| views.is_fresh(as_of))
+                || removed::is(Guard::ViewAgeBeforeJournal)
+        };
+        self.journal.save(journal, is_valid).await?;
         Ok((sendings, more))
     }
 
@@ -563,7 +568,9 @@ impl From<SaveError> for Refused {
     fn from(error: SaveError) -> Self {
         match error {
             SaveError::Replaced => Self::Stream(journal::replaced()),
-            SaveError::Failed => Self::Message(unavailable("the ledger did not take it")),
+            SaveError::Failed | SaveError::Outdated => {
+                Self::Message(unavailable("the ledger did not take it"))
+            }
         }
     }
 }

@@ -333,6 +333,9 @@ fn reported(plugin: &PluginReport) -> (String, Observed) {
         digest: plugin.order_digest.as_slice().try_into().ok(),
         generation: if removed::is(removed::Guard::AboveReported) { 0 } else { plugin.generation },
         is_local: plugin.installation() == Installation::Local,
+        is_gone: plugin.installation() == Installation::Unspecified
+            && plugin.revision.is_empty()
+            && plugin.pending_revision.is_empty(),
         is_listed: false,
     };
     (plugin.name.clone(), observed)

@@ -62,6 +62,8 @@ pub(super) enum SaveError {
     Replaced,
     /// The ledger did not take it. It was reported, and may be tried again.
     Failed,
+    /// What it was decided on grew too old before the ledger took it. It is decided again.
+    Outdated,
 }
 
 /// Why a journal was not opened.
@@ -171,7 +173,8 @@ impl Journal {
     ) -> Result<(), SaveError> {
         let mut draft = self.draft();
         draft.is_changed = change(&mut draft);
-        self.save(draft).await
+        // What an agent told stays true.
+        self.save(draft, || true).await
     }
 
     /// Writes the journal as it is: where that succeeds, no other session has taken over before.
@@ -192,12 +195,19 @@ impl Journal {
     /// Writes a draft, if it is changed. Only this session writes: another writer took over, or it
     /// was an earlier write of this session whose answer was lost. Nothing of such a write was
     /// sent, so the draft may replace it.
-    pub(super) async fn save(&mut self, draft: Draft) -> Result<(), SaveError> {
+    ///
+    /// `is_valid` is asked before each write: an order is recorded on a view that is new enough when
+    /// the write is sent, however often earlier ones failed.
+    pub(super) async fn save(
+        &mut self,
+        draft: Draft,
+        is_valid: impl Fn() -> bool,
+    ) -> Result<(), SaveError> {
         if !draft.is_changed {
             return Ok(());
         }
         let changes = steps::between(&self.agent, &self.record, &draft.record);
-        let saved = self.try_save(&draft).await;
+        let saved = self.try_save(&draft, is_valid).await;
         match saved {
             Ok(()) => {
                 for change in changes {
@@ -209,14 +219,21 @@ impl Journal {
                 }
             }
             Err(SaveError::Replaced) => self.figures.session_replaced(),
-            Err(SaveError::Failed) => {}
+            Err(SaveError::Failed | SaveError::Outdated) => {}
         }
         saved
     }
 
-    async fn try_save(&mut self, draft: &Draft) -> Result<(), SaveError> {
+    async fn try_save(
+        &mut self,
+        draft: &Draft,
+        is_valid: impl Fn() -> bool,
+    ) -> Result<(), SaveError> {
         let mut tries = 0;
         loop {
+            if !is_valid() {
+                return Err(SaveError::Outdated);
+            }
             tries += 1;
             let Err(error) = self.write(draft.record.clone()).await else { return Ok(()) };
             if matches!(error, WriteError::Conflict { .. }) {

@@ -104,6 +104,9 @@ impl Ledger for CutLedger {
         }
         self.writable(Some(bucket)).await?;
         let written = self.inner.write(bucket, batch).await;
+        if bucket == Bucket::Index {
+            self.laws.trace(|| format!("the index is written: {written:?}"));
+        }
         for agent in &journals {
             self.laws.look_at_journal(agent);
         }

@@ -30,6 +30,7 @@ use crate::ledger::{
 };
 use crate::records::configuration::{AssignmentRecord, ReleaseRecord, release_key};
 use crate::records::event::subject;
+use crate::records::journal::JournalRecord;
 
 const AGENT: &str = "a-1";
 
@@ -50,6 +51,8 @@ struct SlowJournals {
     clock: Clock,
     /// How many writes of journals are still slow.
     slow: AtomicU64,
+    /// How many of them are refused after that, and were not carried out.
+    refused: AtomicU64,
 }
 
 /// A gateway on a ledger.
@@ -96,6 +99,14 @@ impl Environment for Clock {
         // Gateways start one after the other, at other moments.
         let number = self.ids.fetch_add(1, Ordering::Relaxed);
         format!("{:?}-{number}", self.begun)
+    }
+}
+
+// === impl SlowJournals ===
+
+impl SlowJournals {
+    fn new(inner: MemoryLedger, clock: Clock) -> Self {
+        Self { inner, clock, slow: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 }
 
@@ -270,8 +281,7 @@ async fn an_order_of_a_process_that_was_stopped_while_it_recorded_it_does_not_wa
     let inner = MemoryLedger::new();
     assign(&inner).await;
     let clock = Clock::new();
-    let slow = AtomicU64::new(0);
-    let ledger = Arc::new(SlowJournals { inner: inner.clone(), clock: clock.clone(), slow });
+    let ledger = Arc::new(SlowJournals::new(inner.clone(), clock.clone()));
     let gateway = Gateway::start(ledger.clone(), clock);
     let stream = gateway.connect(1).await;
     ledger.slow.store(1, Ordering::Relaxed);
@@ -281,6 +291,30 @@ async fn an_order_of_a_process_that_was_stopped_while_it_recorded_it_does_not_wa
     assert!(stream.queued().is_empty(), "the view grew old meanwhile");
     pass(5).await;
     assert!(!stream.sent().is_empty(), "it leaves when the view is younger");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_whose_write_failed_is_not_recorded_on_a_view_that_grew_old() {
+    let inner = MemoryLedger::new();
+    assign(&inner).await;
+    let clock = Clock::new();
+    let ledger = Arc::new(SlowJournals::new(inner.clone(), clock.clone()));
+    let gateway = Gateway::start(ledger.clone(), clock);
+    let stream = gateway.connect(1).await;
+    ledger.slow.store(1, Ordering::Relaxed);
+    ledger.refused.store(1, Ordering::Relaxed);
+    stream.reports().await;
+    // Longer than until a write is made again, and shorter than until the view is renewed.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(ledger.slow.load(Ordering::Relaxed), 0, "no order was to be recorded");
+    let ordered = |value: Bytes| {
+        let journal = JournalRecord::decode(value).expect("a journal");
+        journal.plugins.into_values().filter_map(|entry| entry.order).count()
+    };
+    let recorded = inner.peek(Bucket::Journal, AGENT).map_or(0, ordered);
+    assert_eq!(recorded, 0, "it was recorded on a view that grew old");
+    pass(5).await;
+    assert!(!stream.sent().is_empty(), "it is recorded and leaves when the view is younger");
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,12 +348,16 @@ impl Ledger for SlowJournals {
     }
 
     async fn write(&self, bucket: Bucket, batch: Vec<Write>) -> Result<Revision, WriteError> {
-        let written = self.inner.write(bucket, batch).await;
-        if bucket == Bucket::Journal && self.slow.load(Ordering::Relaxed) > 0 {
-            self.slow.fetch_sub(1, Ordering::Relaxed);
-            self.clock.stop();
+        if bucket != Bucket::Journal || self.slow.load(Ordering::Relaxed) == 0 {
+            return self.inner.write(bucket, batch).await;
         }
-        written
+        self.slow.fetch_sub(1, Ordering::Relaxed);
+        self.clock.stop();
+        if self.refused.load(Ordering::Relaxed) > 0 {
+            self.refused.fetch_sub(1, Ordering::Relaxed);
+            return Err(WriteError::Refused("the ledger cannot be reached".into()));
+        }
+        self.inner.write(bucket, batch).await
     }
 
     async fn scan(

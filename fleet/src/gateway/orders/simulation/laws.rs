@@ -118,14 +118,15 @@ impl Laws {
         lock(&self.seen).history.last().map(|last| last.view.clone()).unwrap_or_default()
     }
 
-    /// A gateway is about to write this journal. Nothing is recorded that no view of the last
-    /// seconds wants.
+    /// A gateway sends a write of this journal, for the first time or once more. Nothing is recorded
+    /// that no view of the last seconds wants: a write that lands late is judged by when it was sent.
     pub(super) fn recording(&self, agent: &str, value: &[u8]) {
         self.look_at_journal(agent);
         let Ok(journal) = JournalRecord::decode(value) else { return };
         for (plugin, entry) in journal.plugins {
             let Some(order) = entry.order else { continue };
-            if lock(&self.seen).orders.contains_key(&order.message_id) {
+            if lock(&self.seen).durable.contains(&order.message_id) {
+                // It is written along.
                 continue;
             }
             let target = match order.revision.as_str() {
@@ -137,6 +138,10 @@ impl Laws {
                 format!("{agent} {plugin} {target:?} is recorded as {id}, {generation}")
             });
             self.wanted(agent, &plugin, &target, "recorded");
+            if lock(&self.seen).orders.contains_key(&order.message_id) {
+                // An earlier write failed.
+                continue;
+            }
             let recorded = Recorded {
                 agent: agent.to_owned(),
                 plugin: plugin.clone(),

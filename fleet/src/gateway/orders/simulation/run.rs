@@ -14,6 +14,7 @@ use super::operator::{self, PLUGINS};
 use super::ours::Ours;
 use super::trouble;
 use super::world::{AGENTS, World};
+use crate::fold::tests::is_right;
 use crate::ledger::{Faults, Ledger, Log};
 use crate::lock::lock;
 use crate::records::event::subject;
@@ -108,6 +109,10 @@ async fn check(world: &World, agents: &Agents) -> Result<(), Broken> {
             },
         )
         .await?;
+    }
+    if world.folds {
+        // Counts are those of a recount, however often a process that folded was killed.
+        is_right(&world.ledger, world.wall()).await.map_err(Broken)?;
     }
     Ok(())
 }

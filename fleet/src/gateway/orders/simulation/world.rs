@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::cut::CutLedger;
 use super::laws::Laws;
 use super::trace::trace;
+use crate::fold;
 use crate::gateway::orders::{Environment, OrderSettings, Orders, UnknownAgents};
 use crate::ledger::{Bucket, Faults, MemoryLedger};
 use crate::lock::lock;
@@ -21,6 +22,12 @@ use crate::lock::lock;
 const WALL: u64 = 1_700_000_000;
 
 pub(super) const GATEWAYS: usize = 2;
+
+/// In one of so many seeds the index is folded: it costs as much as a gateway.
+const FOLDS: u64 = 4;
+
+/// Shards of the index: more than one, so that each process may have the lease of one.
+const SHARDS: u32 = 2;
 
 /// The agents: the first is as public ones are, the others are ours.
 pub(super) const AGENTS: [&str; 3] = ["a-0", "a-1", "a-2"];
@@ -32,6 +39,8 @@ pub(super) struct World {
     pub(super) gateways: Mutex<Vec<Gateway>>,
     chance: Mutex<StdRng>,
     is_calm: AtomicBool,
+    /// Whether the processes fold the index.
+    pub(super) folds: bool,
     /// How far the clocks of gateways were set back, in seconds.
     set_back: AtomicU64,
     ids: AtomicU64,
@@ -39,8 +48,8 @@ pub(super) struct World {
     begun: Instant,
 }
 
-/// A process of the fleet: a gateway, and its way to the ledger. What else a process does, such as
-/// folding the index, belongs here and dies with it.
+/// A process of the fleet: a gateway, in some runs one that folds the index, and its way to the
+/// ledger. What a process does dies with it.
 #[derive(Clone)]
 pub(super) struct Gateway {
     pub(super) orders: Arc<Orders>,
@@ -62,6 +71,7 @@ impl World {
             gateways: Mutex::default(),
             chance: Mutex::new(StdRng::seed_from_u64(seed)),
             is_calm: AtomicBool::new(false),
+            folds: seed % FOLDS == 1,
             set_back: AtomicU64::new(0),
             ids: AtomicU64::new(0),
             streams: AtomicU64::new(0),
@@ -85,7 +95,32 @@ impl World {
         let ledger = Arc::new(CutLedger::new(self.ledger.clone(), self.laws.clone()));
         let orders = Orders::new(ledger.clone(), settings);
         tokio::spawn(orders.clone().run());
-        Gateway { orders, ledger, dead: CancellationToken::new() }
+        let dead = CancellationToken::new();
+        if self.folds {
+            let folding = fold::run(ledger.clone(), self.fold_settings(), CancellationToken::new());
+            // Its process is killed: nothing is given back, and what it sent may land later.
+            tokio::spawn(dead.clone().run_until_cancelled_owned(folding));
+        }
+        Gateway { orders, ledger, dead }
+    }
+
+    fn fold_settings(self: &Arc<Self>) -> fold::Settings {
+        let (wall, chance) = (self.clone(), self.clone());
+        fold::Settings {
+            shards: SHARDS,
+            wall: Arc::new(move || wall.wall()),
+            jittered: Arc::new(move |longest| chance.jittered(longest)),
+        }
+    }
+
+    /// The time of day, as the processes of the fleet have it.
+    pub(super) fn wall(&self) -> Seconds {
+        let set_back = self.set_back.load(Ordering::Relaxed);
+        Seconds(WALL + self.begun.elapsed().as_secs() - set_back)
+    }
+
+    fn jittered(&self, longest: Duration) -> Duration {
+        longest / 2 + self.time(longest / 2)
     }
 
     /// Kills a gateway, and starts another one in its place.
@@ -172,8 +207,7 @@ impl Gateway {
 
 impl Environment for SimEnvironment {
     fn wall(&self) -> Seconds {
-        let set_back = self.0.set_back.load(Ordering::Relaxed);
-        Seconds(WALL + self.0.begun.elapsed().as_secs() - set_back)
+        self.0.wall()
     }
 
     fn since_boot(&self) -> Duration {
@@ -181,7 +215,7 @@ impl Environment for SimEnvironment {
     }
 
     fn jittered(&self, longest: Duration) -> Duration {
-        longest / 2 + self.0.time(longest / 2)
+        self.0.jittered(longest)
     }
 
     fn id(&self) -> String {
