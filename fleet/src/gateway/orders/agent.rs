@@ -125,7 +125,8 @@ impl AgentTask {
             }
             None => {
                 return Err(Status::permission_denied(format!(
-                    "the agent `{}` is not enrolled in this fleet: run `guest-agent enroll` on it",
+                    "the agent `{}` is not enrolled in this fleet, whose ledger has no record of it: make a \
+                     token (`guest-fleet token create`) and run `guest-agent enroll` on it",
                     session.resource
                 )));
             }
