@@ -18,6 +18,7 @@ mod pressure;
 mod public;
 mod registration;
 mod tls;
+mod traces;
 
 #[path = "../support/small_disk.rs"]
 mod small_disk;

@@ -143,6 +143,7 @@ impl AgentTask {
             shared.ledger.clone(),
             shared.settings.environment.clone(),
             shared.settings.figures.clone(),
+            shared.settings.spans.clone(),
             &session.resource,
             now,
         )

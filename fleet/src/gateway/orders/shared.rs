@@ -13,6 +13,7 @@ use super::environment::{Environment, Machine};
 use super::view::Views;
 use crate::ledger::SharedLedger;
 use crate::observe::figures::Figures;
+use crate::observe::traces::OrderSpans;
 use crate::zones::IanaZones;
 
 /// What a gateway orders by.
@@ -33,6 +34,8 @@ pub struct OrderSettings {
     pub late_orders: Duration,
     /// Counts what happens.
     pub figures: Arc<Figures>,
+    /// Takes the orders that ended, for a collector.
+    pub spans: OrderSpans,
 }
 
 /// What becomes of agents that were never enrolled.
@@ -63,6 +66,7 @@ impl Default for OrderSettings {
             unknown_agents: UnknownAgents::TakenIn,
             late_orders: Duration::from_secs(REPEAT_AFTER),
             figures: Arc::default(),
+            spans: OrderSpans::default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The agent's journal as its session holds it: read once, then written by compare-and-swap.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use guest_fleet_core::journal::{Entry, Order, OrderState, Told};
 use guest_fleet_core::time::Seconds;
@@ -15,6 +15,7 @@ use super::steps;
 use crate::chain::Chain;
 use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError, bounds};
 use crate::observe::figures::Figures;
+use crate::observe::traces::OrderSpans;
 use crate::records::journal::{JournalRecord, OrderRecord};
 use crate::records::{self, RecordError, Versioned};
 
@@ -41,6 +42,7 @@ pub(super) struct Journal {
     ledger: SharedLedger,
     environment: Arc<dyn Environment>,
     figures: Arc<Figures>,
+    spans: OrderSpans,
     agent: String,
     record: JournalRecord,
     revision: Revision,
@@ -87,6 +89,7 @@ impl Journal {
         ledger: SharedLedger,
         environment: Arc<dyn Environment>,
         figures: Arc<Figures>,
+        spans: OrderSpans,
         agent: &str,
         now: Seconds,
     ) -> Result<Self, OpenError> {
@@ -110,6 +113,7 @@ impl Journal {
                 ledger: ledger.clone(),
                 environment: environment.clone(),
                 figures: figures.clone(),
+                spans: spans.clone(),
                 agent: agent.to_owned(),
                 record,
                 revision,
@@ -198,6 +202,9 @@ impl Journal {
                     self.figures.order(change.step);
                     if let Some(took) = change.took() {
                         self.figures.settled(change.step, took);
+                    }
+                    if let Some(ended) = change.ended(&self.agent, SystemTime::now()) {
+                        self.spans.ended(&ended);
                     }
                 }
             }
