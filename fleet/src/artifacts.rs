@@ -29,8 +29,6 @@ pub mod place;
 pub mod push;
 #[cfg(feature = "server")]
 pub mod store;
-#[cfg(feature = "server")]
-pub mod tls;
 
 #[cfg(feature = "server")]
 pub use digest::Digest;

@@ -21,7 +21,8 @@
 #![warn(missing_docs)]
 
 pub mod artifacts;
-mod chain;
+#[cfg(feature = "server")]
+mod backoff;
 #[cfg(feature = "server")]
 pub mod cli;
 #[cfg(feature = "server")]
@@ -51,6 +52,8 @@ pub mod tls;
 pub mod webhooks;
 #[cfg(feature = "server")]
 pub mod zones;
+
+use guest_agent_observe_kit::chain;
 
 pub use artifacts::ArtifactServer;
 pub use gateway::{

@@ -5,6 +5,7 @@
 //!   ledger ─► ObservedLedger ─► Figures ────────────────┤
 //!   views, certificates, /proc/self ─► Sources ─────────┴─► Snapshot ─► /metrics
 //!                                        └─► checks ─► /healthz, /readyz
+//!   journals ─► OrderSpans ─► a queue ─► a collector
 //! ```
 //!
 //! Those who count hold [`figures::Figures`] and know nothing of metrics. No label has a value that
@@ -25,6 +26,8 @@ pub mod ledger;
 mod process;
 #[cfg(feature = "server")]
 pub mod snapshot;
+#[cfg(feature = "server")]
+pub mod traces;
 #[cfg(feature = "server")]
 mod write;
 

@@ -8,10 +8,11 @@
 //! The URL is that of an operator's setting, and still the answer may come from elsewhere: a name may
 //! lead to a metadata server, a redirect to anything. So the name is resolved here, what it leads to
 //! is checked, and exactly that is connected to; redirects are not followed. Keys of issuers are read
-//! by it, and webhooks are delivered by it.
+//! by it, webhooks are delivered by it, and a collector of spans is connected to by it.
 
 mod address;
 mod error;
+pub mod grpc;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use crate::tls;
 use address::Scheme;
@@ -128,23 +131,37 @@ async fn exchange<T>(
     request: Request<Full<Bytes>>,
     read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, FetchError>,
 ) -> Result<T, FetchError> {
+    converse(connect(target, ca, &[]).await?, request, read).await
+}
+
+/// Connects to an address that was looked at, and secures the stream where the URL says so; one of
+/// the protocols is agreed on, where there are any.
+async fn connect(
+    target: &Target,
+    ca: Option<&Path>,
+    protocols: &[&[u8]],
+) -> Result<Either<TcpStream, TlsStream<TcpStream>>, FetchError> {
     let address = target.resolve().await?;
     if target.scheme == Scheme::Http {
         let stream = TcpStream::connect(address).await.map_err(FetchError::Connect)?;
-        return converse(stream, request, read).await;
+        return Ok(Either::Left(stream));
     }
-    let config = ClientConfig::builder_with_provider(tls::provider())
+    let mut config = ClientConfig::builder_with_provider(tls::provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| FetchError::Authorities(error.to_string()))?
         .with_root_certificates(roots(ca).await?)
         .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     let name = ServerName::try_from(target.host.clone()).map_err(|_| FetchError::Url)?;
     let stream = TcpStream::connect(address).await.map_err(FetchError::Connect)?;
     let stream = TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await
         .map_err(FetchError::Connect)?;
-    converse(stream, request, read).await
+    if !protocols.is_empty() && stream.get_ref().1.alpn_protocol().is_none() {
+        return Err(FetchError::Protocol);
+    }
+    Ok(Either::Right(stream))
 }
 
 async fn converse<T>(

@@ -4,6 +4,9 @@
 //! and authorities are replaced while it runs. Sessions are never resumed: a resumed session would
 //! keep a client whose authority was forgotten meanwhile.
 
+#[cfg(feature = "server")]
+pub mod files;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,7 +66,8 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 }
 
 /// Reads the certificates of a PEM text; at least one.
-pub(crate) fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
+#[must_use]
+pub fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     read.ok().filter(|read| !read.is_empty())
 }

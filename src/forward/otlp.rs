@@ -6,13 +6,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use guest_agent_observe_kit::otlp;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 
 use super::destination::{Destination, Sent};
 use super::record::{Content, Record};
-use crate::observe::otlp::logs::{
-    LogError, LogExporter, Refused, body, number_attribute, text_attribute,
-};
+use crate::observe::otlp::logs::{LogError, LogExporter, Refused, body};
 
 /// The collector.
 pub(super) struct Otlp {
@@ -54,20 +53,18 @@ impl Destination for Otlp {
 
 /// The record as it is sent.
 fn wire(record: &Record) -> LogRecord {
-    let mut attributes = vec![text_attribute("guest_agent.plugin", record.plugin.as_str())];
+    let mut attributes = vec![otlp::text("guest_agent.plugin", record.plugin.as_str())];
     if let Some(revision) = &record.revision {
-        attributes.push(text_attribute("guest_agent.revision", revision.as_str()));
+        attributes.push(otlp::text("guest_agent.revision", revision.as_str()));
     }
     let mut severity = SeverityNumber::Unspecified;
     match record.content {
         Content::Line { part, .. } => {
-            attributes
-                .extend(part.map(|part| number_attribute("guest_agent.line_part", part.into())));
+            attributes.extend(part.map(|part| otlp::number("guest_agent.line_part", part.into())));
         }
         Content::Gap { bytes } => {
             severity = SeverityNumber::Warn;
-            attributes
-                .extend(bytes.map(|bytes| number_attribute("guest_agent.missing_bytes", bytes)));
+            attributes.extend(bytes.map(|bytes| otlp::number("guest_agent.missing_bytes", bytes)));
         }
     }
     LogRecord {

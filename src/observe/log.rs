@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use guest_agent_observe_kit::json_lines::JsonLines;
+use guest_agent_observe_kit::otlp::Queue;
 use guest_agent_observe_kit::text_fields::TextFields;
 use tracing_subscriber::filter::FilterExt;
 use tracing_subscriber::fmt::MakeWriter;
@@ -23,7 +24,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry};
 
 use crate::config::{JOURNAL_SOCKET, LogConfig, LogFormat, log_filter};
-use crate::observe::otlp::queue::Queue;
 use crate::observe::otlp::spans::{Destination, Spans, Wanted};
 
 mod bounded;

@@ -8,30 +8,22 @@
 //!
 //! No part of the agent waits for the collector. While it does not answer, spans wait in a bounded
 //! queue, and are dropped and counted when it is full; one warning says so, and one line says that
-//! it answers again. Without an endpoint none of this runs, and spans cost no more than their
-//! fields in log lines. `docs/tracing.md` lists the spans; decision 24 says why the exporter is our
-//! own.
+//! it answers again. Without an endpoint none of this runs, and spans cost no more than their fields
+//! in log lines. The queue, the export and the answers of a collector are in `observe-kit`.
+//! `docs/tracing.md` lists the spans; decision 24 says why the exporter is our own.
 
 use guest_agent_actors::model::id::BootId;
-use opentelemetry_proto::tonic::common::v1::any_value;
+use guest_agent_observe_kit::otlp::{self, Collector, Ending, Queue, SpanExporter};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::observe::metrics::Sources;
 
-mod attribute;
 mod collector;
-mod export;
-mod headers;
 pub(crate) mod logs;
 mod metrics;
-pub(super) mod queue;
 pub(super) mod spans;
-
-use attribute::{attribute, text};
-use collector::{Collector, Ending};
-use queue::Queue;
 
 /// The running exporters.
 #[derive(Debug)]
@@ -56,7 +48,7 @@ impl Telemetry {
         export_spans: impl FnOnce(Queue),
     ) -> Option<Self> {
         let wanted = &config.telemetry;
-        let collector = Collector::configured(wanted)?;
+        let collector = collector::configured(wanted)?;
         if !wanted.traces && !wanted.metrics {
             return None;
         }
@@ -64,11 +56,12 @@ impl Telemetry {
         let ending = Ending::default();
         let traces = wanted.traces.then(|| {
             let (queue, waiting) = Queue::new();
-            let exporter = export::Exporter {
+            let exporter = SpanExporter {
                 collector: collector.clone(),
                 interval: wanted.interval,
                 resource: resource.clone(),
-                dropped: queue.dropped.clone(),
+                scope: collector::scope(),
+                dropped: queue.dropped(),
                 ending: ending.clone(),
             };
             let task = tokio::spawn(exporter.run(waiting));
@@ -120,9 +113,8 @@ fn resource(name: &str, instance_id: &str, boot: &BootId) -> Resource {
         ("host.boot.id", &boot.0),
     ];
     let attributes = attributes.into_iter().filter(|(_, value)| !value.is_empty());
-    let mut attributes: Vec<_> = attributes.map(|(key, value)| text(key, value)).collect();
-    attributes
-        .push(attribute("process.pid", any_value::Value::IntValue(std::process::id().into())));
+    let mut attributes: Vec<_> = attributes.map(|(key, value)| otlp::text(key, value)).collect();
+    attributes.push(otlp::number("process.pid", std::process::id().into()));
     Resource { attributes, ..Resource::default() }
 }
 

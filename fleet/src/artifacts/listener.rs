@@ -33,26 +33,29 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::tls::{Keeper, PairError};
 use crate::gateway::{Listen, SocketFile, bind_unix};
 use crate::lock::lock;
+use crate::tls::Clients;
+use crate::tls::files::{Pair, PairError, Purpose};
 use connection::Server;
 use site::Site;
 
 pub use super::path::artifact_path;
 pub use options::{Delivery, Limits, ListenerOptions};
 
+/// What its certificate is for: whoever comes, over HTTP/1.1.
+const PURPOSE: Purpose =
+    Purpose { of: "artifacts", clients: Clients::Any, protocols: &[b"http/1.1"] };
+
 /// A running listener. When it is dropped it stops.
 #[derive(Debug)]
 pub struct ArtifactListener {
     endpoint: String,
     address: Option<SocketAddr>,
-    trouble: Option<watch::Receiver<Option<String>>>,
+    pair: Option<Pair>,
     ending: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
     end: Duration,
@@ -100,34 +103,25 @@ impl ArtifactListener {
     pub async fn start(options: ListenerOptions) -> Result<Self, ListenerError> {
         let (limits, files) = (options.limits, options.tls.clone());
         let is_unix = matches!(options.listen, Listen::Unix(_));
-        let keeper = match files.filter(|_| !is_unix) {
+        let ending = CancellationToken::new();
+        // Whatever fails below, nothing keeps the pair current for nobody.
+        let guard = ending.clone().drop_guard();
+        let pair = match files.filter(|_| !is_unix) {
             None => None,
-            Some(files) => {
-                let path = files.certificate.clone();
-                let opened = tokio::task::spawn_blocking(move || Keeper::open(files)).await;
-                let aborted = |error| PairError::Unusable { path, source: Box::new(error) };
-                Some(opened.map_err(aborted)??)
-            }
+            Some(files) => Some(Pair::follow(files, PURPOSE, limits.look, ending.clone()).await?),
         };
-        let bound = bind(&options.listen, keeper.is_some()).await?;
+        let bound = bind(&options.listen, pair.is_some()).await?;
         let (endpoint, address) = match &bound {
             Bound::Unix(..) => (options.listen.to_string(), None),
-            Bound::Tcp(_, at) if keeper.is_some() => (format!("https://{at}"), Some(*at)),
+            Bound::Tcp(_, at) if pair.is_some() => (format!("https://{at}"), Some(*at)),
             Bound::Tcp(_, at) => (format!("http://{at}"), Some(*at)),
         };
-        let trouble = keeper.as_ref().map(Keeper::trouble);
-        let secrets = keeper.as_ref().map(Keeper::config);
-        let ending = CancellationToken::new();
+        let secrets = pair.as_ref().map(|pair| pair.secured.clone());
         let server = Server::new(limits, secrets, Arc::new(Site::new(options)), ending.clone());
-        let stop = ending.clone();
-        let task = tokio::spawn(async move {
-            tokio::select! {
-                () = serve(&server, bound) => {}
-                () = follow(keeper, limits.look, stop) => {}
-            }
-        });
+        let task = tokio::spawn(async move { serve(&server, bound).await });
+        guard.disarm();
         let (task, end) = (Mutex::new(Some(task)), limits.end);
-        Ok(Self { endpoint, address, trouble, ending, task, end })
+        Ok(Self { endpoint, address, pair, ending, task, end })
     }
 
     /// Begin of its URLs, with its real port; `unix:/path` on a unix socket.
@@ -145,7 +139,13 @@ impl ArtifactListener {
     /// Why the certificate cannot be renewed, for people.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.as_ref()?.borrow().clone()
+        self.pair.as_ref()?.trouble.borrow().clone()
+    }
+
+    /// The certificate that it serves; `None` without TLS.
+    #[must_use]
+    pub fn pair(&self) -> Option<&Pair> {
+        self.pair.as_ref()
     }
 
     /// Stops listening, and waits a bounded time for requests to end; those that are left are cut.
@@ -194,28 +194,6 @@ async fn serve(server: &Server, bound: Bound) {
         Bound::Unix(listener, file) => {
             server.serve(listener).await;
             drop(file);
-        }
-    }
-}
-
-/// Keeps the certificate current. Never ends before the listener does.
-async fn follow(keeper: Option<Keeper>, every: Duration, ending: CancellationToken) {
-    let Some(mut keeper) = keeper else { return std::future::pending().await };
-    let mut beat = tokio::time::interval(every);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = beat.tick() => {}
-            // The server ends by itself.
-            () = ending.cancelled() => return std::future::pending().await,
-        }
-        let looking = tokio::task::spawn_blocking(move || {
-            keeper.look();
-            keeper
-        });
-        match looking.await {
-            Ok(looked) => keeper = looked,
-            Err(_) => return std::future::pending().await,
         }
     }
 }

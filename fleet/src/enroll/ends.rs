@@ -8,7 +8,7 @@ mod watch;
 
 use std::time::{Duration, SystemTime};
 
-pub use watch::{Ends, Source};
+pub use watch::Ends;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// From then on before the end it is warned of.
@@ -27,6 +27,8 @@ pub struct End {
     pub ends: SystemTime,
     /// Who replaces it.
     pub renewal: Renewal,
+    /// Why what shall replace it cannot be used, for people.
+    pub trouble: Option<String>,
 }
 
 /// Who replaces a certificate.
@@ -94,7 +96,7 @@ mod tests {
     fn end(life: u32, renewal: Renewal) -> (End, SystemTime) {
         let begins = SystemTime::UNIX_EPOCH + 1000 * DAY;
         let ends = begins + life * DAY;
-        (End { of: "authority", begins, ends, renewal }, ends)
+        (End { of: "authority", begins, ends, renewal, trouble: None }, ends)
     }
 
     #[track_caller]

@@ -32,6 +32,9 @@ guest_agent_observe_kit::catalogue! {
     ORDER_DURATION = "guest_fleet_order_duration" Histogram Seconds ["outcome"]
         "How long orders took from their making until they were settled, in whole seconds."
         "Slow downloads or long probations; the spans of an order show which part it is: see docs/tracing.md.";
+    SPANS_DROPPED = "guest_fleet_spans_dropped" Counter Number []
+        "Spans of orders that no collector gets: they did not fit into the queue, or the collector refused them."
+        "The collector of --otlp-endpoint is away, or takes less than orders end: the log has the reason. Orders wait for neither.";
     ORDER_FRAMES = "guest_fleet_order_frames" Counter Number []
         "Frames with an order that were handed to streams, repetitions too."
         "Much more than guest_fleet_orders_total{state=\"given\"}: orders are sent again because agents do not acknowledge them.";
@@ -77,6 +80,9 @@ guest_agent_observe_kit::catalogue! {
     CERTIFICATE_EXPIRY = "guest_fleet_certificate_expiry_timestamp" Gauge Seconds ["use"]
         "When the certificate of the authority ends, and those that listeners were given as files. Listeners that the authority certifies are renewed by themselves."
         "authority: rotate it long before (`guest-fleet ca rotate`). All others: put a new certificate in place of the file.";
+    CERTIFICATE_STUCK = "guest_fleet_certificate_stuck" Gauge Number ["use"]
+        "1 where a certificate that was put into the files of a listener cannot be used, and the former one is still served, else 0."
+        "The log says what is wrong with the files; they are read again by themselves.";
     PROCESS_CPU = "process_cpu" Counter Seconds []
         "CPU time of this process."
         "Compare it with guest_fleet_streams and guest_fleet_orders_total; a gateway at one core wants another one beside it.";

@@ -1,18 +1,13 @@
 //! All that the metrics are made of, at one moment.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::figures::{Counted, Figures};
 use super::health::{Check, Health};
 use super::process::Process;
-use crate::enroll::Authorities;
-use crate::enroll::certificate::Facts;
-use crate::tls;
-
-/// Largest file of certificates that is read.
-const FILE_BYTES: u64 = 1 << 20;
+use super::traces::OrderSpans;
+use crate::enroll::ends::{Ends, Renewal};
 
 /// Where the values come from. Cheap to clone.
 #[derive(Clone)]
@@ -23,10 +18,10 @@ pub struct Sources {
     pub health: Health,
     /// Name of the ledger's engine.
     pub engine: &'static str,
-    /// The fleet's authority, where this process has it.
-    pub authorities: Option<Authorities>,
-    /// Files of certificates that listeners show, by what they are for.
-    pub certificates: Vec<(&'static str, PathBuf)>,
+    /// The certificates of this process.
+    pub ends: Ends,
+    /// What makes the spans of orders.
+    pub spans: OrderSpans,
     /// When this process was started.
     pub started_at: SystemTime,
 }
@@ -39,42 +34,46 @@ pub(super) struct Snapshot {
     pub(super) engine: &'static str,
     pub(super) counted: Counted,
     pub(super) checks: Vec<Check>,
+    pub(super) spans_dropped: u64,
     pub(super) view_age: Option<Duration>,
-    pub(super) certificates: Vec<(&'static str, SystemTime)>,
+    pub(super) certificates: Vec<Certificate>,
     pub(super) process: Process,
+}
+
+/// A certificate that people replace.
+#[derive(Debug)]
+pub(super) struct Certificate {
+    /// What it is for.
+    pub(super) of: &'static str,
+    pub(super) ends: SystemTime,
+    /// Whether what shall replace it cannot be used.
+    pub(super) is_stuck: bool,
 }
 
 // === impl Snapshot ===
 
 impl Snapshot {
     pub(super) async fn take(sources: &Sources) -> Self {
-        let (checks, files) = (sources.health.ready().await, sources.certificates.clone());
-        let reading = tokio::task::spawn_blocking(move || {
-            let ends = files.into_iter().filter_map(|(what, path)| Some((what, end_of(&path)?)));
-            (ends.collect::<Vec<_>>(), Process::measure())
+        let checks = sources.health.ready().await;
+        let process = tokio::task::spawn_blocking(Process::measure).await.unwrap_or_default();
+        let ends = sources.ends.all().into_iter();
+        // What this process renews by itself is nothing to act on.
+        let theirs = ends.filter(|end| end.renewal == Renewal::Theirs);
+        let certificates = theirs.map(|end| Certificate {
+            of: end.of,
+            ends: end.ends,
+            is_stuck: end.trouble.is_some(),
         });
-        let (mut certificates, process) = reading.await.unwrap_or_default();
-        let authority = sources.authorities.as_ref().map(|it| ("authority", it.current().ends()));
-        certificates.extend(authority);
         Self {
             now: SystemTime::now(),
             started_at: sources.started_at,
             engine: sources.engine,
             counted: sources.figures.now(),
             checks,
+            spans_dropped: sources.spans.dropped().map_or(0, |dropped| dropped.in_all()),
             view_age: sources.health.view_age(),
-            certificates,
+            certificates: certificates.collect(),
             process,
         }
     }
-}
-
-/// When the first certificate of a file ends; `None` where that cannot be read.
-fn end_of(path: &std::path::Path) -> Option<SystemTime> {
-    use std::io::Read;
-
-    let mut text = String::new();
-    std::fs::File::open(path).ok()?.take(FILE_BYTES).read_to_string(&mut text).ok()?;
-    let chain = tls::certificates(&text)?;
-    Some(Facts::read(chain.first()?).ok()?.ends)
 }

@@ -16,7 +16,9 @@ use super::health::{Health, Stage};
 use super::http::{HttpError, HttpServer};
 use super::ledger::ObservedLedger;
 use super::process::Process;
-use super::snapshot::{Snapshot, Sources};
+use super::snapshot::{Certificate, Snapshot, Sources};
+use super::traces::OrderSpans;
+use crate::enroll::ends::Ends;
 use crate::ledger::MemoryLedger;
 
 /// Counts of everything that there is a metric for.
@@ -52,8 +54,13 @@ fn snapshot(figures: &Figures) -> Snapshot {
         engine: "memory",
         counted: figures.now(),
         checks: vec![super::health::Check { name: "view", problem: Some("why".to_owned()) }],
+        spans_dropped: 1,
         view_age: Some(Duration::from_secs(2)),
-        certificates: vec![("authority", SystemTime::now())],
+        certificates: vec![Certificate {
+            of: "authority",
+            ends: SystemTime::now(),
+            is_stuck: true,
+        }],
         process: Process::measure(),
     }
 }
@@ -67,8 +74,8 @@ fn sources() -> (Sources, watch::Sender<Stage>) {
         figures,
         health,
         engine: "memory",
-        authorities: None,
-        certificates: vec![("gateway", "/nonexistent".into())],
+        ends: Ends::default(),
+        spans: OrderSpans::default(),
         started_at: SystemTime::now(),
     };
     (sources, stage)

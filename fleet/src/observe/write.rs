@@ -42,6 +42,7 @@ fn gateway<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Res
         counted.settled.get(&step).map(|histogram| (vec![step.name()], histogram))
     });
     writer.histograms(&of::ORDER_DURATION, settled)?;
+    writer.counter(&of::SPANS_DROPPED, snapshot.spans_dropped)?;
     writer.counter(&of::ORDER_FRAMES, counted.order_frames)?;
     writer.counter(&of::JOURNAL_CONFLICTS, counted.journal_conflicts)?;
     let events = [("stored", counted.events), ("known", counted.events_known)];
@@ -80,8 +81,11 @@ fn others<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Resu
         (vec![listener.name()], count.unwrap_or_default())
     });
     writer.counters(&of::CONNECTIONS_CLOSED, closed)?;
-    let ends = snapshot.certificates.iter().map(|(what, at)| (vec![*what], moment(*at)));
-    writer.gauges(&of::CERTIFICATE_EXPIRY, ends)
+    let certificates = || snapshot.certificates.iter();
+    let ends = certificates().map(|it| (vec![it.of], moment(it.ends)));
+    writer.gauges(&of::CERTIFICATE_EXPIRY, ends)?;
+    writer
+        .gauges(&of::CERTIFICATE_STUCK, certificates().map(|it| (vec![it.of], truth(it.is_stuck))))
 }
 
 fn webhooks<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {

@@ -40,6 +40,9 @@ pub enum FetchError {
     /// The connection failed.
     #[error("the connection failed")]
     Connect(#[source] io::Error),
+    /// The server speaks another protocol.
+    #[error("the server does not offer HTTP/2 in its TLS handshake")]
+    Protocol,
     /// The exchange failed.
     #[error("the exchange failed")]
     Http(#[source] hyper::Error),

@@ -17,6 +17,7 @@ use super::payload::{self, Batch};
 use super::settings::Webhook;
 use super::shared::Webhooks;
 use super::sign::Secret;
+use crate::backoff;
 use crate::chain::Chain;
 use crate::ledger::{Entry, Log, ReadError, bounds};
 use crate::outbound::{self, Message};
@@ -196,9 +197,8 @@ impl Deliverer {
     /// Twice as long with every failure, in the upper half at random.
     fn pause(&self) -> Duration {
         let timings = &self.shared.timings;
-        let doublings = self.failures.saturating_sub(1).min(20);
-        let longest = timings.first_pause.saturating_mul(1 << doublings);
-        jittered(longest.min(timings.longest_pause))
+        let (first, longest) = (timings.first_pause, timings.longest_pause);
+        backoff::pause(first, longest, self.failures, rand::random())
     }
 }
 

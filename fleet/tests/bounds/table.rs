@@ -203,4 +203,10 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("A key or a value of an operator's label", "fleet/src/cli/label.rs", "BYTES", "a usage error", ("fleet/src/cli/tests/agents.rs", "labels_that_no_selector_can_name_are_usage")),
         ],
     ),
+    (
+        "Traces",
+        &[
+            bound("Spans that wait for the collector", "observe-kit/src/otlp/queue.rs", "WAITING_MAX", "dropped and counted", ("fleet/src/observe/traces/tests.rs", "while_the_collector_is_away_nobody_waits_and_what_does_not_fit_is_counted")),
+        ],
+    ),
 ];

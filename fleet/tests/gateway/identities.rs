@@ -15,6 +15,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::CHANNEL;
@@ -117,16 +118,33 @@ async fn code(channel: &Channel, resource: &str, token: Option<&str>) -> Code {
         ("agent-communication-channel-id", CHANNEL),
     ];
     metadata.extend(token.map(|_| ("authentication", bearer.as_str())));
-    let mut agent = match Agent::open(channel.clone(), &metadata).await {
-        Ok(agent) => agent,
-        Err(status) => return status.code(),
-    };
+    registered(channel, resource, &metadata)
+        .await
+        .map_or_else(|status| status.code(), |()| Code::Ok)
+}
+
+/// Whether an agent comes in that sends this.
+async fn registered(
+    channel: &Channel,
+    resource: &str,
+    metadata: &[(&'static str, &str)],
+) -> Result<(), Status> {
+    let mut agent = Agent::open(channel.clone(), metadata).await?;
     agent.send(registration("r", resource, CHANNEL)).await;
-    match agent.next().await {
-        Ok(Some(_)) => Code::Ok,
-        Ok(None) => panic!("the stream ended without a status"),
-        Err(status) => status.code(),
-    }
+    let first = agent.next().await?;
+    assert!(first.is_some(), "the stream ended without a status");
+    Ok(())
+}
+
+/// Certificate and key of an agent, as the authority gives them out; no ledger knows of it.
+fn issue(authority: &Authority, agent: &str) -> Identity {
+    let key = KeyPair::generate().unwrap();
+    let request = CertificateParams::new(Vec::new()).unwrap().serialize_request(&key).unwrap();
+    let checked = csr::check(&request.pem().unwrap()).unwrap();
+    let id: AgentId = agent.parse().unwrap();
+    let life = Duration::from_secs(3600);
+    let issued = authority.issue_agent(&checked, &id, life, SystemTime::now()).unwrap();
+    Identity::from_pem(issued.pem(), key.serialize_pem())
 }
 
 #[tokio::test]
@@ -210,17 +228,34 @@ async fn certificates_and_signed_tokens_are_taken_on_one_listener() {
     assert_eq!(code(&without, "vm/7", Some(&token)).await, Code::Ok);
     assert_eq!(code(&without, "vm/7", None).await, Code::Unauthenticated);
 
-    let key = KeyPair::generate().unwrap();
-    let request = CertificateParams::new(Vec::new()).unwrap().serialize_request(&key).unwrap();
-    let checked = csr::check(&request.pem().unwrap()).unwrap();
-    let id: AgentId = "a-1".parse().unwrap();
-    let issued =
-        authority.issue_agent(&checked, &id, Duration::from_secs(3600), SystemTime::now()).unwrap();
-    let shown = trusting.identity(Identity::from_pem(issued.pem(), key.serialize_pem()));
+    let shown = trusting.identity(issue(&authority, "a-1"));
     let with = connect(&endpoint, shown).await;
     assert_eq!(code(&with, "a-1", None).await, Code::Ok);
     // Who shows a certificate is that agent, whatever token comes with it.
     assert_eq!(code(&with, "vm/7", Some(&token)).await, Code::PermissionDenied);
+    served.stop().await;
+}
+
+/// Decision 67: a certificate does not stand for a record, because who was revoked is in the ledger.
+#[tokio::test]
+async fn an_agent_with_a_certificate_and_without_a_record_is_told_to_enrol() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let authority = Authority::init(&path.join("ca"), SystemTime::now()).unwrap();
+    let ca = ["--ca".to_owned(), path.join("ca").to_str().unwrap().to_owned()];
+    let (served, endpoint) = serve(path, &[&ca]).await;
+    let trust = Certificate::from_pem(authority.trust_pem(SystemTime::now()));
+    let tls = ClientTlsConfig::new().ca_certificate(trust).identity(issue(&authority, "a-1"));
+    let channel = connect(&endpoint, tls).await;
+    let metadata =
+        [("agent-communication-resource-id", "a-1"), ("agent-communication-channel-id", CHANNEL)];
+    let refused = registered(&channel, "a-1", &metadata).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    for words in ["`a-1`", "no record of it", "guest-fleet token create", "guest-agent enroll"] {
+        assert!(refused.message().contains(words), "{words} is not in {refused}");
+    }
+    let agents = ask(path, &["agents", "--scan"]).await;
+    assert!(!agents.contains("a-1"), "{agents}");
     served.stop().await;
 }
 

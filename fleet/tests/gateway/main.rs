@@ -19,6 +19,7 @@ mod public;
 mod registration;
 mod secrets;
 mod tls;
+mod traces;
 
 #[path = "../support/small_disk.rs"]
 mod small_disk;

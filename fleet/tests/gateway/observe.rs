@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tonic::transport::Endpoint;
 
+use crate::binary::Served;
 use crate::client::{Agent, Down, event, identity, registration};
 use crate::{AGENT, CHANNEL, LONG};
 
@@ -156,4 +157,27 @@ async fn a_webhook_that_is_not_allowed_stops_the_start_and_says_why() {
     assert!(text.contains("webhooks.toml:3:"), "{text}");
     assert!(text.contains("the host `hooks.example` is not allowed"), "{text}");
     assert!(!text.contains("abc"), "{text}");
+}
+
+#[tokio::test]
+async fn a_torn_certificate_of_the_gateway_is_a_metric_and_the_former_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path();
+    let (certificate, key) = crate::tls::Authority::new().issue("localhost");
+    let paths = [directory.join("tls.crt"), directory.join("tls.key")];
+    fs::write(&paths[0], certificate).unwrap();
+    fs::write(&paths[1], key).unwrap();
+    let [cert, key] = [&paths[0], &paths[1]].map(|path| path.to_str().unwrap());
+    let options = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let tls = ["--tls-cert", cert, "--tls-key", key];
+    let mut served = Served::spawn(directory, &[options, tls].concat());
+    let at = served.line("http http://").await.trim_start_matches("http http://").to_owned();
+    let stuck = |value| format!("guest_fleet_certificate_stuck{{use=\"gateway\"}} {value}");
+    let expiry = "guest_fleet_certificate_expiry_timestamp_seconds{use=\"gateway\"} ";
+    let page = until(&at, "/metrics", |page| page.contains(&stuck(0))).await;
+    let expires = page.lines().find(|line| line.starts_with(expiry)).unwrap().to_owned();
+    fs::write(&paths[0], "torn").unwrap();
+    let page = until(&at, "/metrics", |page| page.contains(&stuck(1))).await;
+    assert!(page.contains(&expires), "the former one is served: {page}");
+    served.stop().await;
 }

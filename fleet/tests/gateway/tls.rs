@@ -1,13 +1,19 @@
 //! TLS on TCP, with and without client certificates.
 
+use std::fs;
 use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
 
+use guest_fleet::tls::Clients;
+use guest_fleet::tls::files::{Pair, PairError, PairFiles, Purpose};
 use guest_fleet::{ControlPlane, ServerTls, StartError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::client::{Agent, identity, registration};
-use crate::{AGENT, CHANNEL};
+use crate::{AGENT, CHANNEL, LONG};
 
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -92,4 +98,61 @@ async fn an_unusable_certificate_is_an_error_at_the_start() {
     let started =
         ControlPlane::builder().listen_tcp((Ipv4Addr::LOCALHOST, 0).into()).tls(tls).start().await;
     assert!(matches!(started.err(), Some(StartError::Tls(_))));
+}
+
+const GATEWAY: Purpose = Purpose { of: "gateway", clients: Clients::Any, protocols: &[b"h2"] };
+
+fn write(folder: &Path, authority: &Authority) -> PairFiles {
+    let files = PairFiles { certificate: folder.join("tls.crt"), key: folder.join("tls.key") };
+    let (certificate, key) = authority.issue("localhost");
+    fs::write(&files.certificate, certificate).unwrap();
+    fs::write(&files.key, key).unwrap();
+    files
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_served_without_a_restart_and_a_torn_one_never() {
+    let folder = tempfile::tempdir().unwrap();
+    let (former, renewed) = (Authority::new(), Authority::new());
+    let files = write(folder.path(), &former);
+    let stop = CancellationToken::new();
+    let look = Duration::from_millis(20);
+    let pair = Pair::follow(files.clone(), GATEWAY, look, stop.clone()).await.unwrap();
+    let control_plane = ControlPlane::builder()
+        .listen_tcp((Ipv4Addr::LOCALHOST, 0).into())
+        .secured(pair.secured.clone())
+        .start()
+        .await
+        .unwrap();
+    let lets_in = async |authority: &Authority| {
+        let trusting =
+            ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem()));
+        registers(endpoint(&control_plane, trusting).connect().await).await
+    };
+    assert!(lets_in(&former).await);
+
+    fs::write(&files.certificate, "torn").unwrap();
+    let mut trouble = pair.trouble.clone();
+    let why = tokio::time::timeout(LONG, trouble.wait_for(Option::is_some)).await;
+    let why = why.expect("it is reported").unwrap().clone().unwrap();
+    assert!(why.contains("the gateway listener keeps its former certificate"), "{why}");
+    assert!(why.contains(files.certificate.to_str().unwrap()), "{why}");
+    assert!(lets_in(&former).await);
+
+    write(folder.path(), &renewed);
+    let mended = tokio::time::timeout(LONG, trouble.wait_for(Option::is_none)).await;
+    assert!(mended.expect("it is taken up").unwrap().is_none());
+    assert!(lets_in(&renewed).await);
+    assert!(!lets_in(&former).await);
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_at_the_start_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = write(folder.path(), &Authority::new());
+    fs::remove_file(&files.key).unwrap();
+    let stop = CancellationToken::new();
+    let error = Pair::follow(files, GATEWAY, Duration::from_secs(1), stop).await.unwrap_err();
+    assert!(matches!(error, PairError::File { .. }), "{error}");
 }

@@ -5,7 +5,7 @@
 
 /// Old paths of modules and new ones. A module below an old path is below the new one, unless it
 /// has a row of its own. An old path with two rows was divided.
-const MOVED: [(&str, &str); 75] = [
+const MOVED: [(&str, &str); 77] = [
     ("guest_agent::admission", "guest_agent::process::admission"),
     ("guest_agent::cgroup", "guest_agent::process::cgroup"),
     ("guest_agent::cli::hand_over", "guest_agent::cli::upload"),
@@ -64,6 +64,7 @@ const MOVED: [(&str, &str); 75] = [
     ("guest_agent::metadata::address", "guest_agent::net::metadata_address"),
     ("guest_agent::meter", "guest_agent::process::meter"),
     ("guest_agent::notify", "guest_agent::agent::systemd"),
+    ("guest_agent::observe::otlp", "guest_agent_observe_kit::otlp"),
     ("guest_agent::plugin_logs", "guest_agent::process::logs"),
     ("guest_agent::plugin_rpc", "guest_agent::process::rpc"),
     ("guest_agent::preflight", "guest_agent::hostinfo::preflight"),
@@ -76,6 +77,7 @@ const MOVED: [(&str, &str); 75] = [
     ("guest_agent::storage::told", "guest_agent::store::loss_reporter"),
     ("guest_agent::tally", "guest_agent::observe::metrics::counters"),
     ("guest_agent::telemetry", "guest_agent::observe::otlp"),
+    ("guest_agent::telemetry", "guest_agent_observe_kit::otlp"),
     ("guest_agent::ticket", "guest_agent::net::ticket"),
     ("guest_agent::words", "guest_agent::display"),
     ("guest_agent_actors::manager::comeback", "guest_agent_actors::manager::recovery"),

@@ -2,17 +2,16 @@
 //! has not taken; nothing waits here.
 
 use guest_agent_actors::model::id::BootId;
+use guest_agent_observe_kit::otlp::{Collector, Connected, Dial, Refusal, beginning};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use tonic::{Code, Status};
 
-use super::attribute::{attribute, scope, text};
-use super::collector::{Collector, Connected, Refusal, beginning};
+use super::collector::{self, scope};
 use crate::config::Config;
-use crate::net::endpoint::Endpoint;
 
 /// Sends log records, over one connection that is made when it is needed.
 pub(crate) struct LogExporter {
@@ -44,14 +43,14 @@ pub(crate) enum LogError {
 impl LogExporter {
     /// Makes one; `None` where no collector is configured.
     pub(crate) fn new(config: &Config, instance_id: &str, boot: &BootId) -> Option<Self> {
-        let collector = Collector::configured(&config.telemetry)?;
+        let collector = collector::configured(&config.telemetry)?;
         let resource = super::resource(&config.agent.name, instance_id, boot);
         Some(Self { collector, resource, connected: None })
     }
 
     /// Where the collector is.
-    pub(crate) fn endpoint(&self) -> &Endpoint {
-        &self.collector.endpoint
+    pub(crate) fn endpoint(&self) -> &dyn Dial {
+        &*self.collector.dial
     }
 
     /// Sends one message, which takes `telemetry.timeout` at most.
@@ -97,16 +96,6 @@ impl LogExporter {
 fn failed(status: &Status) -> LogError {
     let why = format!("{:?}: {}", status.code(), beginning(status.message()));
     if status.code() == Code::InvalidArgument { LogError::Never(why) } else { LogError::Later(why) }
-}
-
-/// A text as the value of an attribute.
-pub(crate) fn text_attribute(key: &str, value: &str) -> KeyValue {
-    text(key, value)
-}
-
-/// A number as the value of an attribute; the largest one where it does not fit.
-pub(crate) fn number_attribute(key: &str, value: u64) -> KeyValue {
-    attribute(key, any_value::Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX)))
 }
 
 /// A text as the body of a record.

@@ -7,6 +7,9 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use guest_agent_observe_kit::otlp::{
+    Collector, Connected, Ending, Refusal, Standing, beginning, text,
+};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -17,8 +20,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use tracing::warn;
 
-use super::attribute::{scope, text};
-use super::collector::{Collector, Connected, Ending, Refusal, Standing, beginning};
+use super::collector::scope;
 use crate::observe::metrics::Sources;
 use crate::observe::metrics::catalogue::{self, Unit};
 use crate::observe::metrics::figures::{self, Sink, Value, Values};
@@ -65,14 +67,14 @@ impl Exporter {
             match self.ending.in_time(self.send(&mut connected)).await {
                 Some(Ok(())) => standing.is_back(0),
                 Some(Err(Refusal::Later(why) | Refusal::Never(why))) => {
-                    standing.is_away(&self.collector.endpoint, &why);
+                    standing.is_away(&self.collector, &why);
                 }
                 None => {
                     warn!("the last metrics did not reach the collector");
                     return;
                 }
             }
-            pause = self.interval.max(standing.pause().unwrap_or_default());
+            pause = self.interval.max(standing.pause(&self.collector).unwrap_or_default());
         }
         for _ in 0..2 {
             if !matches!(self.ending.in_time(self.send(&mut connected)).await, Some(Ok(()))) {

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use guest_agent_actors::trace::{SpanId, TraceId};
+use guest_agent_observe_kit::otlp::{Queue, attribute, text};
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::span::{Event as SpanEvent, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -28,9 +29,6 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
-
-use super::attribute::{attribute, text};
-use super::queue::Queue;
 
 /// Most lines of the log that a span carries.
 const EVENTS_MAX: usize = 32;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::artifacts::named::Known;
 use crate::artifacts::store::ArtifactStore;
-use crate::artifacts::tls::PairFiles;
 use crate::gateway::Listen;
+use crate::tls::files::{LOOK, PairFiles};
 
 /// How long an address that a bucket signed is good for, by default.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
@@ -80,7 +80,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(10),
             stall: Duration::from_secs(60),
-            look: Duration::from_secs(10),
+            look: LOOK,
             end: Duration::from_secs(5),
         }
     }

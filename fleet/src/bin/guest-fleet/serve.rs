@@ -22,8 +22,8 @@ use guest_fleet::artifacts::listener::{ArtifactListener, Delivery, Limits, Liste
 use guest_fleet::artifacts::named::Named;
 use guest_fleet::artifacts::place::Place;
 use guest_fleet::artifacts::store::Bounds;
-use guest_fleet::artifacts::tls::PairFiles;
 use guest_fleet::configuration::Configuration;
+use guest_fleet::enroll::ends::Ends;
 use guest_fleet::enroll::listener::secure_and_tell;
 use guest_fleet::enroll::{Authorities, Enrolment, Revocations, Server, Settings, server};
 use guest_fleet::gateway::housekeeping;
@@ -31,7 +31,9 @@ use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::{Bucket, SharedLedger};
 use guest_fleet::observe::artifacts::ObservedStore;
 use guest_fleet::observe::health::Stage;
+use guest_fleet::observe::traces::Prepared;
 use guest_fleet::secrets::Secrets;
+use guest_fleet::tls::files::PairFiles;
 use guest_fleet::{ControlPlane, Listen};
 use guest_fleet_core::journal::REPEAT_AFTER;
 use sd_notify::NotifyState;
@@ -115,6 +117,8 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
 
     let artifacts = start_artifacts(&options, &observed, &ending, &mut tasks).await?;
     let url = options.artifacts_url.clone();
+    let traces = options.observe.traces();
+    let spans = traces.as_ref().map(Prepared::spans).unwrap_or_default();
     let orders = Orders::new(
         ledger.clone(),
         OrderSettings {
@@ -123,9 +127,11 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
             late_orders: Duration::from_secs(options.repeat_after),
             secrets: secrets.clone(),
             figures: observed.figures.clone(),
+            spans: spans.clone(),
             ..OrderSettings::default()
         },
     );
+    let traces = traces.map(|traces| traces.start(orders.key()));
     tasks.spawn(orders.clone().run());
     tasks.spawn(secrets.follow(ending.clone()));
     folding::start(ledger.clone(), &ending, &mut tasks);
@@ -133,31 +139,24 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
         Some(directory) => Some(Authorities::open(directory).await?),
         None => None,
     };
-    let shown = Shown {
-        orders: &orders,
-        authorities: authorities.as_ref(),
-        certificates: [
-            ("gateway", options.admission.tls_cert.as_ref()),
-            ("artifacts", options.artifacts_cert.as_ref()),
-        ],
-        failed: opened.failed_token(),
-    };
+    let certificates = Ends::default();
+    let shown =
+        Shown { orders: &orders, ends: certificates.clone(), failed: opened.failed_token(), spans };
     let http = observed.listen(&options.observe, shown).await?;
-    let mut certificates = ends::Certificates::default();
     let control_plane = start_gateway(
         &options,
         &observed,
         &orders,
         authorities.as_ref(),
-        &mut certificates,
+        &certificates,
         &ending,
         &mut tasks,
     )
     .await?;
-    if let (Some(_), Some(path)) = (&artifacts, &options.artifacts_cert) {
-        certificates.file("artifacts", path.clone());
+    if let Some(pair) = artifacts.as_ref().and_then(ArtifactListener::pair) {
+        ends::files(&certificates, "artifacts", pair);
     }
-    tasks.spawn(certificates.ends().watch(ending.clone()));
+    tasks.spawn(certificates.watch(ending.clone()));
     tasks.spawn(housekeeping::run(ledger.clone(), orders.key().to_owned(), ending.clone()));
     let enrolment = start_enrolment(&options, &observed, authorities).await?;
     options.webhooks.start(webhooks, &observed, &ending, &mut tasks);
@@ -208,6 +207,9 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     }
     // The gateway takes its heartbeat back.
     drop(tokio::time::timeout(LOOK, tasks.join_all()).await);
+    if let Some(traces) = traces {
+        traces.end().await;
+    }
     if let Some(http) = http {
         http.shutdown().await;
     }
@@ -220,7 +222,7 @@ async fn start_gateway(
     observed: &Observed,
     orders: &Arc<Orders>,
     authorities: Option<&Authorities>,
-    certificates: &mut ends::Certificates,
+    certificates: &Ends,
     ending: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<ControlPlane> {
@@ -234,7 +236,7 @@ async fn start_gateway(
     }
     let revocations = Revocations::default();
     let admitting =
-        options.admission.open(authorities, revocations.clone(), &observed.ledger).await?;
+        options.admission.open(authorities, revocations.clone(), &observed.ledger, ending).await?;
     tasks.spawn(revocations.follow(observed.ledger.clone(), ending.clone()));
     builder = builder.admission(admitting.admission);
     if let Some(authorities) = authorities {
@@ -242,12 +244,12 @@ async fn start_gateway(
         let (secured, told) =
             secure_and_tell(authorities, names, admits, &[b"h2"], ending.clone())?;
         builder = builder.secured(secured);
-        certificates.made("gateway", told);
-        certificates.authority(authorities.clone());
+        ends::made(certificates, "gateway", told);
+        ends::authority(certificates, authorities.clone());
     }
-    if let Some(tls) = admitting.tls {
-        certificates.read("gateway", &tls.certificate);
-        builder = builder.tls(tls);
+    if let Some(pair) = admitting.pair {
+        ends::files(certificates, "gateway", &pair);
+        builder = builder.secured(pair.secured);
     }
     Ok(builder.start().await?)
 }

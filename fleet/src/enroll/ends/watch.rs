@@ -1,12 +1,13 @@
 //! The certificates of this process, and the log lines about their ends.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
 use super::{End, Urgency};
+use crate::lock::lock;
 
 /// How often the ends are looked at.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -14,12 +15,12 @@ const LOOK: Duration = Duration::from_secs(3600);
 const AGAIN: Duration = Duration::from_secs(24 * 3600);
 
 /// Where the end of a certificate is to be learned; `None` where there is no certificate now.
-pub type Source = Box<dyn Fn() -> Option<End> + Send + Sync>;
+type Source = Box<dyn Fn() -> Option<End> + Send + Sync>;
 
 /// The certificates of this process; clones are the same.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Ends {
-    sources: Arc<[Source]>,
+    sources: Arc<Mutex<Vec<Source>>>,
 }
 
 /// What was written last of a certificate.
@@ -32,16 +33,15 @@ struct Written {
 // === impl Ends ===
 
 impl Ends {
-    /// Of these certificates.
-    #[must_use]
-    pub fn new(sources: Vec<Source>) -> Self {
-        Self { sources: sources.into() }
+    /// Adds a certificate.
+    pub fn add(&self, source: impl Fn() -> Option<End> + Send + Sync + 'static) {
+        lock(&self.sources).push(Box::new(source));
     }
 
     /// When they end, as it is now: what a metric publishes, by [`End::of`] and [`End::seconds`].
     #[must_use]
     pub fn all(&self) -> Vec<End> {
-        self.sources.iter().filter_map(|source| source()).collect()
+        lock(&self.sources).iter().filter_map(|source| source()).collect()
     }
 
     /// Writes to the log what has to be replaced, once a day, until `shutdown`.
@@ -117,14 +117,13 @@ mod tests {
 
     #[test]
     fn a_source_is_asked_each_time_and_may_have_nothing() {
-        let ends = Ends::new(vec![
-            Box::new(|| None),
-            Box::new(|| {
-                let now = SystemTime::now();
-                let renewal = super::super::Renewal::Theirs;
-                Some(End { of: "gateway", begins: now, ends: now, renewal })
-            }),
-        ]);
+        let ends = Ends::default();
+        ends.add(|| None);
+        ends.clone().add(|| {
+            let now = SystemTime::now();
+            let renewal = super::super::Renewal::Theirs;
+            Some(End { of: "gateway", begins: now, ends: now, renewal, trouble: None })
+        });
         assert_eq!(ends.all().iter().map(|end| end.of).collect::<Vec<_>>(), ["gateway"]);
     }
 }

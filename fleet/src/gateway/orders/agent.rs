@@ -125,7 +125,8 @@ impl AgentTask {
             }
             None => {
                 return Err(Status::permission_denied(format!(
-                    "the agent `{}` is not enrolled in this fleet: run `guest-agent enroll` on it",
+                    "the agent `{}` is not enrolled in this fleet, whose ledger has no record of it: make a \
+                     token (`guest-fleet token create`) and run `guest-agent enroll` on it",
                     session.resource
                 )));
             }
@@ -142,6 +143,7 @@ impl AgentTask {
             shared.ledger.clone(),
             shared.settings.environment.clone(),
             shared.settings.figures.clone(),
+            shared.settings.spans.clone(),
             &session.resource,
             now,
         )

@@ -13,6 +13,7 @@ use super::environment::{Environment, Machine};
 use super::view::Views;
 use crate::ledger::SharedLedger;
 use crate::observe::figures::Figures;
+use crate::observe::traces::OrderSpans;
 use crate::secrets::Secrets;
 use crate::zones::IanaZones;
 
@@ -36,6 +37,8 @@ pub struct OrderSettings {
     pub secrets: Secrets,
     /// Counts what happens.
     pub figures: Arc<Figures>,
+    /// Takes the orders that ended, for a collector.
+    pub spans: OrderSpans,
 }
 
 /// What becomes of agents that were never enrolled.
@@ -67,6 +70,7 @@ impl Default for OrderSettings {
             late_orders: Duration::from_secs(REPEAT_AFTER),
             secrets: Secrets::default(),
             figures: Arc::default(),
+            spans: OrderSpans::default(),
         }
     }
 }

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use guest_fleet::ServerTls;
 use guest_fleet::enroll::listener::Admits;
 use guest_fleet::enroll::{Authorities, Revocations};
 use guest_fleet::gateway::admission::{
@@ -23,6 +22,10 @@ use guest_fleet::gateway::admission::{
 };
 use guest_fleet::gateway::orders::UnknownAgents;
 use guest_fleet::ledger::SharedLedger;
+use guest_fleet::tls::files::{LOOK, Pair, PairFiles, Purpose};
+use guest_fleet::tls::{self, Clients, TlsError};
+
+use tokio_util::sync::CancellationToken;
 
 use super::files::read_text;
 
@@ -38,12 +41,12 @@ pub(crate) struct AdmissionOptions {
     #[arg(long, value_name = "DIR",
           conflicts_with_all = ["tls_cert", "token_file", "agent_token_file"])]
     pub(super) ca: Option<PathBuf>,
-    /// TLS certificate chain for the TCP addresses, PEM.
+    /// TLS certificate chain for the TCP addresses, PEM; read again when it changes.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub(super) tls_cert: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
     /// Private key of the certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub(super) tls_key: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
     /// Authority whose certificates agents must show, PEM. They do not say which agent it is.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
@@ -91,8 +94,8 @@ enum JwtKeys {
 pub(super) struct Admitting {
     /// How agents are known.
     pub(super) admission: Arc<dyn Admission>,
-    /// TLS of the TCP addresses, where it is from files.
-    pub(super) tls: Option<ServerTls>,
+    /// The certificate of the TCP addresses, where it is from files.
+    pub(super) pair: Option<Pair>,
 }
 
 // === impl AdmissionOptions ===
@@ -115,7 +118,8 @@ impl AdmissionOptions {
         }
     }
 
-    /// Reads what the options name. `revocations` is kept current by the caller.
+    /// Reads what the options name; files of certificates are followed until `ending`. `revocations`
+    /// is kept current by the caller.
     ///
     /// # Errors
     /// A file cannot be used, or the options do not fit together.
@@ -124,15 +128,9 @@ impl AdmissionOptions {
         authorities: Option<&Authorities>,
         revocations: Revocations,
         ledger: &SharedLedger,
+        ending: &CancellationToken,
     ) -> anyhow::Result<Admitting> {
-        let tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some(ServerTls {
-                certificate: read_text(certificate)?,
-                key: read_text(key)?,
-                client_ca: self.tls_client_ca.as_deref().map(read_text).transpose()?,
-            }),
-            _ => None,
-        };
+        let pair = self.pair(ending).await?;
         // A first connection must not meet an empty view. A ledger that does not answer now keeps
         // nobody out for longer than it does so.
         let first = tokio::time::timeout(FIRST_LOOK, revocations.refresh(&**ledger)).await;
@@ -140,7 +138,24 @@ impl AdmissionOptions {
             tracing::warn!("revocations were not read yet; nobody is admitted before they are");
         }
         let known = self.known(authorities).await?;
-        Ok(Admitting { admission: Arc::new(Watched::new(known, revocations)), tls })
+        Ok(Admitting { admission: Arc::new(Watched::new(known, revocations)), pair })
+    }
+
+    async fn pair(&self, ending: &CancellationToken) -> anyhow::Result<Option<Pair>> {
+        let (Some(certificate), Some(key)) = (self.tls_cert.clone(), self.tls_key.clone()) else {
+            return Ok(None);
+        };
+        let clients = match self.tls_client_ca.as_deref() {
+            Some(path) => {
+                let roots = tls::certificates(&read_text(path)?).ok_or(TlsError::Authority);
+                Clients::Known(roots.context("see --tls-client-ca")?)
+            }
+            None => Clients::Any,
+        };
+        let purpose = Purpose { of: "gateway", clients, protocols: &[b"h2"] };
+        let files = PairFiles { certificate, key };
+        let pair = Pair::follow(files, purpose, LOOK, ending.clone()).await;
+        Ok(Some(pair.context("see --tls-cert and --tls-key")?))
     }
 
     async fn known(&self, authorities: Option<&Authorities>) -> anyhow::Result<Arc<dyn Admission>> {

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use clap::Args;
 use guest_fleet::Listen;
-use guest_fleet::enroll::Authorities;
+use guest_fleet::cli::duration;
+use guest_fleet::enroll::ends::Ends;
 use guest_fleet::gateway::orders::Orders;
 use guest_fleet::ledger::SharedLedger;
 use guest_fleet::observe::figures::Figures;
@@ -15,6 +16,8 @@ use guest_fleet::observe::health::{Health, Stage};
 use guest_fleet::observe::http::HttpServer;
 use guest_fleet::observe::ledger::ObservedLedger;
 use guest_fleet::observe::snapshot::Sources;
+use guest_fleet::observe::traces::{OrderSpans, Prepared, TraceSettings};
+use guest_fleet::outbound::grpc::GrpcServer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +29,36 @@ pub(crate) struct Options {
     /// 127.0.0.1:9464.
     #[arg(long, value_name = "ADDRESS")]
     http_listen: Option<Listen>,
+    /// Send a span for each order to this OTLP collector (gRPC): `https://HOST[:PORT]`, or on this
+    /// machine `http://127.0.0.1:4317` or `unix:/path`.
+    #[arg(long, value_name = "ENDPOINT")]
+    otlp_endpoint: Option<GrpcServer>,
+    /// File with headers for the collector, a `name: value` per line; read for every connection.
+    #[arg(long, value_name = "FILE", requires = "otlp_endpoint")]
+    otlp_headers_file: Option<PathBuf>,
+    /// Authorities that may have signed the collector's certificate, PEM, in place of those of this
+    /// machine.
+    #[arg(long, value_name = "FILE", requires = "otlp_endpoint")]
+    otlp_ca_file: Option<PathBuf>,
+    /// Longest time for which spans wait for others before they are sent.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = otlp_wait,
+          requires = "otlp_endpoint")]
+    otlp_interval: Duration,
+    /// How long the collector may take for one message.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = otlp_wait,
+          requires = "otlp_endpoint")]
+    otlp_timeout: Duration,
+}
+
+/// Longest waits of the exporter.
+const OTLP_WAIT: Duration = Duration::from_secs(600);
+
+fn otlp_wait(text: &str) -> Result<Duration, String> {
+    let wait = duration::parse(text)?;
+    if wait.is_zero() || wait > OTLP_WAIT {
+        return Err(format!("`{text}` is not from 1s to {}s", OTLP_WAIT.as_secs()));
+    }
+    Ok(wait)
 }
 
 /// What is counted, from the start on.
@@ -42,9 +75,25 @@ pub(crate) struct Observed {
 /// What the listener shows.
 pub(crate) struct Shown<'a> {
     pub(crate) orders: &'a Arc<Orders>,
-    pub(crate) authorities: Option<&'a Authorities>,
-    pub(crate) certificates: [(&'static str, Option<&'a PathBuf>); 2],
+    pub(crate) ends: Ends,
     pub(crate) failed: Option<CancellationToken>,
+    pub(crate) spans: OrderSpans,
+}
+
+// === impl Options ===
+
+impl Options {
+    /// What exports spans, where that is wanted.
+    pub(crate) fn traces(&self) -> Option<Prepared> {
+        let settings = TraceSettings {
+            endpoint: self.otlp_endpoint.clone()?,
+            headers_file: self.otlp_headers_file.clone(),
+            ca_file: self.otlp_ca_file.clone(),
+            interval: self.otlp_interval,
+            timeout: self.otlp_timeout,
+        };
+        Some(Prepared::new(settings))
+    }
 }
 
 // === impl Observed ===
@@ -71,13 +120,12 @@ impl Observed {
             orders: Some(shown.orders.clone()),
             stage: self.stage.subscribe(),
         };
-        let files = shown.certificates.into_iter();
         let sources = Sources {
             figures: self.figures.clone(),
             health,
             engine: self.engine,
-            authorities: shown.authorities.cloned(),
-            certificates: files.filter_map(|(what, path)| Some((what, path?.clone()))).collect(),
+            ends: shown.ends,
+            spans: shown.spans,
             started_at: self.started_at,
         };
         let server = HttpServer::start(address, sources).await;

@@ -1,7 +1,7 @@
 //! The agent's journal as its session holds it: read once, then written by compare-and-swap.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use guest_fleet_core::journal::{Entry, Order, OrderState, Told};
 use guest_fleet_core::target::Target;
@@ -16,6 +16,7 @@ use super::steps;
 use crate::chain::Chain;
 use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError, bounds};
 use crate::observe::figures::Figures;
+use crate::observe::traces::OrderSpans;
 use crate::records::journal::{JournalRecord, OrderRecord};
 use crate::records::{self, RecordError, Versioned};
 
@@ -42,6 +43,7 @@ pub(super) struct Journal {
     ledger: SharedLedger,
     environment: Arc<dyn Environment>,
     figures: Arc<Figures>,
+    spans: OrderSpans,
     agent: String,
     record: JournalRecord,
     revision: Revision,
@@ -90,6 +92,7 @@ impl Journal {
         ledger: SharedLedger,
         environment: Arc<dyn Environment>,
         figures: Arc<Figures>,
+        spans: OrderSpans,
         agent: &str,
         now: Seconds,
     ) -> Result<Self, OpenError> {
@@ -113,6 +116,7 @@ impl Journal {
                 ledger: ledger.clone(),
                 environment: environment.clone(),
                 figures: figures.clone(),
+                spans: spans.clone(),
                 agent: agent.to_owned(),
                 record,
                 revision,
@@ -215,6 +219,9 @@ impl Journal {
                     self.figures.order(change.step);
                     if let Some(took) = change.took() {
                         self.figures.settled(change.step, took);
+                    }
+                    if let Some(ended) = change.ended(&self.agent, SystemTime::now()) {
+                        self.spans.ended(&ended);
                     }
                 }
             }

@@ -1,13 +1,13 @@
 //! What a write of a journal changed about its orders. Pure.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::view::Target;
-use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
 use crate::observe::figures::OrderStep;
+use crate::observe::traces::{Ended, Outcome, trace_id};
 use crate::records::journal::{EntryRecord, JournalRecord};
 
 /// An order that came into a state.
@@ -20,25 +20,12 @@ pub(super) struct Change<'a> {
     pub(super) message_id: String,
 }
 
-/// The trace of a message as its agent names it: the first 16 bytes of a digest (docs/tracing.md).
-fn trace_id(message_id: &str) -> String {
-    let digest = Sha256::digest(format!("guest-agent\0trace\0message\0{message_id}"));
-    hex(&digest[..16])
-}
-
 // === impl Change ===
 
 impl Change<'_> {
     /// Writes it into the log, with the trace under which the agent tells what it does.
     pub(super) fn log(&self, agent: &str) {
-        let revision = match &self.order.target {
-            Target::Revision(revision) => revision.as_str(),
-            Target::Absent => "",
-        };
-        let reason = match &self.order.state {
-            OrderState::Failed { reason } | OrderState::TakenBack { reason } => reason.as_str(),
-            _ => "",
-        };
+        let (revision, reason) = (self.revision(), self.reason());
         tracing::info!(
             agent,
             plugin = self.plugin,
@@ -46,11 +33,51 @@ impl Change<'_> {
             order = self.order.generation,
             assignment = self.order.assignment,
             message_id = self.message_id,
-            trace_id = trace_id(&self.message_id),
+            trace_id = hex(&trace_id(&self.message_id)),
             state = self.step.name(),
             reason,
             "order"
         );
+    }
+
+    /// The order as one that ended now, if it did. Of what an agent had already there was no order.
+    pub(super) fn ended<'s>(&'s self, resource: &'s str, now: SystemTime) -> Option<Ended<'s>> {
+        let outcome = match self.step {
+            OrderStep::Done => Outcome::Ok,
+            OrderStep::Failed => Outcome::Failed(self.reason()),
+            OrderStep::TakenBack => Outcome::TakenBack(self.reason()),
+            OrderStep::Superseded => Outcome::Superseded,
+            OrderStep::Given | OrderStep::Acknowledged | OrderStep::Begun | OrderStep::Adopted => {
+                return None;
+            }
+        };
+        // A record that was damaged may hold any number.
+        let made = Duration::from_secs(self.order.made.0);
+        Some(Ended {
+            resource,
+            plugin: self.plugin,
+            revision: self.revision(),
+            generation: self.order.generation,
+            assignment: &self.order.assignment,
+            message_id: &self.message_id,
+            outcome,
+            made: SystemTime::UNIX_EPOCH.checked_add(made).unwrap_or(now),
+            ended: now,
+        })
+    }
+
+    fn revision(&self) -> &str {
+        match &self.order.target {
+            Target::Revision(revision) => revision.as_str(),
+            Target::Absent => "",
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match &self.order.state {
+            OrderState::Failed { reason } | OrderState::TakenBack { reason } => reason.as_str(),
+            _ => "",
+        }
     }
 
     /// How long the order took, if it is settled.
@@ -152,7 +179,7 @@ mod tests {
     #[test]
     fn the_trace_is_the_one_that_the_agent_makes() {
         // printf 'guest-agent\0trace\0message\0%s' m1 | sha256sum | cut -c1-32
-        assert_eq!(trace_id("m1"), "d8bd8b0c70cec1cb77cb808989db36f2");
+        assert_eq!(hex(&trace_id("m1")), "d8bd8b0c70cec1cb77cb808989db36f2");
     }
 
     #[test]

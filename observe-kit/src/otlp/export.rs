@@ -1,37 +1,48 @@
 //! The task that sends spans: in batches, one at a time, again and again while the collector is
 //! away.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::attribute::scope;
 use super::collector::{Collector, Connected, Ending, Refusal, Standing};
+use super::queue::Dropped;
 
 /// Most spans in one message.
 const BATCH_MAX: usize = 256;
 
 /// Exports spans.
-pub(super) struct Exporter {
-    pub(super) collector: Collector,
-    pub(super) interval: Duration,
-    pub(super) resource: Resource,
-    pub(super) dropped: Arc<AtomicU64>,
-    pub(super) ending: Ending,
+#[derive(Debug)]
+pub struct SpanExporter {
+    /// Where to.
+    pub collector: Collector,
+    /// Longest time for which spans wait for others.
+    pub interval: Duration,
+    /// Who exports.
+    pub resource: Resource,
+    /// The program that made the spans.
+    pub scope: InstrumentationScope,
+    /// What the queue counts.
+    pub dropped: Dropped,
+    /// How far the program's stop has come.
+    pub ending: Ending,
 }
 
-// === impl Exporter ===
+// === impl SpanExporter ===
 
-impl Exporter {
-    /// Sends until the agent ends. Once it has begun to stop, each message has one try.
-    pub(super) async fn run(self, mut waiting: mpsc::Receiver<Span>) {
+impl SpanExporter {
+    /// Sends until the program ends. Once it has begun to stop, each message has one try.
+    pub fn run(self, waiting: mpsc::Receiver<Span>) -> impl Future<Output = ()> + Send {
+        self.send_all(waiting)
+    }
+
+    async fn send_all(self, mut waiting: mpsc::Receiver<Span>) {
         let mut connected = None;
         let mut standing = Standing::of("traces");
         while let Some(batch) = self.batch(&mut waiting).await {
@@ -41,13 +52,13 @@ impl Exporter {
                 let is_last_try = self.ending.began.is_cancelled();
                 let sent = self.ending.in_time(self.send(&mut connected, spans.clone())).await;
                 match sent {
-                    Some(Ok(())) => standing.is_back(self.dropped.swap(0, Ordering::Relaxed)),
+                    Some(Ok(())) => standing.is_back(self.dropped.tell()),
                     Some(Err(Refusal::Later(why))) if !is_last_try => {
-                        standing.is_away(&self.collector.endpoint, &why);
+                        standing.is_away(&self.collector, &why);
                         batch = Some(spans);
                     }
                     Some(Err(Refusal::Never(why))) => {
-                        standing.is_away(&self.collector.endpoint, &why);
+                        standing.is_away(&self.collector, &why);
                         self.lose(count);
                     }
                     Some(Err(Refusal::Later(_))) | None => {
@@ -56,7 +67,7 @@ impl Exporter {
                         return;
                     }
                 }
-                if let Some(pause) = standing.pause() {
+                if let Some(pause) = standing.pause(&self.collector) {
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = self.ending.began.cancelled() => {}
@@ -67,7 +78,7 @@ impl Exporter {
     }
 
     /// The next spans: those that exist when the first has waited for an interval, or a batch is
-    /// full. `None` when the agent ends and no span is left.
+    /// full. `None` when the program ends and no span is left.
     async fn batch(&self, waiting: &mut mpsc::Receiver<Span>) -> Option<Vec<Span>> {
         let mut batch = Vec::new();
         tokio::select! {
@@ -94,7 +105,8 @@ impl Exporter {
         connected: &mut Option<Connected>,
         spans: Vec<Span>,
     ) -> Result<(), Refusal> {
-        let scope_spans = vec![ScopeSpans { scope: Some(scope()), spans, ..ScopeSpans::default() }];
+        let scope_spans =
+            vec![ScopeSpans { scope: Some(self.scope.clone()), spans, ..ScopeSpans::default() }];
         let resource_spans = vec![ResourceSpans {
             resource: Some(self.resource.clone()),
             scope_spans,
@@ -117,7 +129,6 @@ impl Exporter {
     }
 
     fn lose(&self, spans: usize) {
-        let spans = u64::try_from(spans).unwrap_or(u64::MAX);
-        self.dropped.fetch_add(spans, Ordering::Relaxed);
+        self.dropped.add(u64::try_from(spans).unwrap_or(u64::MAX));
     }
 }

@@ -1,4 +1,4 @@
-//! The certificate and the key of the listener, which other programs renew while it is served.
+//! The certificate and the key of a listener in files, which other programs renew while it is served.
 //!
 //! ```text
 //!   files ─► pair ─┬─ usable ─► in service from the next handshake on
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Programs that renew certificates replace both files one after the other and send no signal, so
-//! the listener looks at the files again and again.
+//! the files are looked at again and again.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -14,20 +14,24 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
-use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, ServerConfig};
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
+use super::{Clients, Secured, TlsError, ring, server_config};
 use crate::chain::Chain;
+use crate::enroll::certificate::Facts;
 
-/// What HTTP/1.1 is called in a handshake.
-const ALPN: &[u8] = b"http/1.1";
+/// How often the files are looked at.
+pub const LOOK: Duration = Duration::from_secs(10);
 /// Largest file that is read, in bytes.
 const MAX_PEM: u64 = 1 << 20;
 
@@ -38,6 +42,28 @@ pub struct PairFiles {
     pub certificate: PathBuf,
     /// The private key.
     pub key: PathBuf,
+}
+
+/// What a listener serves a pair for.
+#[derive(Clone, Debug)]
+pub struct Purpose {
+    /// The listener, as the log and a label of metrics call it, such as `gateway`.
+    pub of: &'static str,
+    /// Which clients it lets in.
+    pub clients: Clients,
+    /// The protocols that it offers.
+    pub protocols: &'static [&'static [u8]],
+}
+
+/// A pair that is kept current; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// What new connections are secured with. It changes when the pair does.
+    pub secured: Secured,
+    /// What the certificate in service says; `None` where that cannot be read.
+    pub facts: watch::Receiver<Option<Facts>>,
+    /// Why the files cannot be used as they are, for people.
+    pub trouble: watch::Receiver<Option<String>>,
 }
 
 /// Why a certificate or its key cannot be used.
@@ -75,63 +101,110 @@ pub enum PairError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The listener cannot be secured with what they hold.
+    #[error("the listener cannot be secured")]
+    Tls(#[from] TlsError),
 }
 
 /// Keeps a pair current.
 #[derive(Debug)]
-pub(super) struct Keeper {
+struct Keeper {
     files: PairFiles,
+    purpose: Purpose,
     stamp: Stamp,
     config: watch::Sender<Arc<ServerConfig>>,
+    facts: watch::Sender<Option<Facts>>,
     trouble: watch::Sender<Option<String>>,
 }
 
 /// Tells whether files were replaced or written to.
 type Stamp = [Option<(u64, u64, i64, i64, i64, i64, u64)>; 2];
 
+// === impl Pair ===
+
+impl Pair {
+    /// Reads the files, and keeps what they hold current until `shutdown`.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub async fn follow(
+        files: PairFiles,
+        purpose: Purpose,
+        every: Duration,
+        shutdown: CancellationToken,
+    ) -> Result<Self, PairError> {
+        let path = files.certificate.clone();
+        let opened = tokio::task::spawn_blocking(move || Keeper::open(files, purpose)).await;
+        let aborted = |error| PairError::Unusable { path, source: Box::new(error) };
+        let keeper = opened.map_err(aborted)??;
+        let pair = keeper.pair();
+        tokio::spawn(keeper.keep(every, shutdown));
+        Ok(pair)
+    }
+}
+
 // === impl Keeper ===
 
 impl Keeper {
     /// Reads the files for the first time. Blocks.
-    pub(super) fn open(files: PairFiles) -> Result<Self, PairError> {
-        let (stamp, config) = (stamp(&files), read(&files)?);
+    fn open(files: PairFiles, purpose: Purpose) -> Result<Self, PairError> {
+        let (stamp, (config, facts)) = (stamp(&files), read(&files, &purpose)?);
         if is_open_to_others(&files.key) {
             let key = files.key.display();
             tracing::warn!("other users may use the key in `{key}`; run `chmod 600 {key}`");
         }
-        let (config, trouble) = (watch::Sender::new(config), watch::Sender::new(None));
-        Ok(Self { files, stamp, config, trouble })
+        let (config, facts) = (watch::Sender::new(config), watch::Sender::new(facts));
+        Ok(Self { files, purpose, stamp, config, facts, trouble: watch::Sender::new(None) })
     }
 
-    /// What new connections are secured with. It changes when the pair does.
-    pub(super) fn config(&self) -> watch::Receiver<Arc<ServerConfig>> {
-        self.config.subscribe()
+    fn pair(&self) -> Pair {
+        Pair {
+            secured: self.config.subscribe(),
+            facts: self.facts.subscribe(),
+            trouble: self.trouble.subscribe(),
+        }
     }
 
-    /// Why the files cannot be used as they are.
-    pub(super) fn trouble(&self) -> watch::Receiver<Option<String>> {
-        self.trouble.subscribe()
+    async fn keep(mut self, every: Duration, shutdown: CancellationToken) {
+        let mut beat = tokio::time::interval(every);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if shutdown.run_until_cancelled(beat.tick()).await.is_none() {
+                return;
+            }
+            let looking = tokio::task::spawn_blocking(move || {
+                self.look();
+                self
+            });
+            match looking.await {
+                Ok(looked) => self = looked,
+                // The runtime ends.
+                Err(_) => return,
+            }
+        }
     }
 
     /// Puts the pair in the files into service, if the files changed and can be used. They are
     /// read again and again while they cannot. Blocks.
-    pub(super) fn look(&mut self) {
+    fn look(&mut self) {
         let stamp = stamp(&self.files);
         if stamp == self.stamp && self.trouble.borrow().is_none() {
             return;
         }
         // Taken before the files are read, so that a change meanwhile is seen the next time.
         self.stamp = stamp;
-        let trouble = match read(&self.files) {
-            Ok(config) => {
+        let of = self.purpose.of;
+        let trouble = match read(&self.files, &self.purpose) {
+            Ok((config, facts)) => {
                 let certificate = self.files.certificate.display();
-                tracing::info!(%certificate, "the artifact listener has a new certificate");
+                tracing::info!(of, %certificate, "a listener has a new certificate");
                 self.config.send_replace(config);
+                self.facts.send_replace(facts);
                 None
             }
             Err(error) => Some(format!(
-                "the artifact listener keeps its former certificate: {}; put a certificate and its \
-                 key there, which are read without a signal",
+                "the {of} listener keeps its former certificate: {}; put a certificate and its key \
+                 there, which are read without a signal",
                 Chain(&error)
             )),
         };
@@ -146,7 +219,10 @@ impl Keeper {
     }
 }
 
-fn read(files: &PairFiles) -> Result<Arc<ServerConfig>, PairError> {
+fn read(
+    files: &PairFiles,
+    purpose: &Purpose,
+) -> Result<(Arc<ServerConfig>, Option<Facts>), PairError> {
     let PairFiles { certificate, key } = files;
     let unusable = |path: &Path, source: Box<dyn Error + Send + Sync>| PairError::Unusable {
         path: path.to_owned(),
@@ -155,9 +231,10 @@ fn read(files: &PairFiles) -> Result<Arc<ServerConfig>, PairError> {
     let chain: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(&read_pem(certificate)?).collect();
     let chain = chain.map_err(|error| unusable(certificate, error.into()))?;
-    if chain.is_empty() {
+    let Some(first) = chain.first() else {
         return Err(PairError::NoCertificate(certificate.clone()));
-    }
+    };
+    let facts = Facts::read(first).ok();
     let private = PrivateKeyDer::from_pem_slice(&read_pem(key)?);
     let private = private.map_err(|_| PairError::NoKey(key.clone()))?;
     let signing = ring::sign::any_supported_type(&private);
@@ -170,13 +247,8 @@ fn read(files: &PairFiles) -> Result<Arc<ServerConfig>, PairError> {
         }
         Err(error) => return Err(unusable(certificate, error.into())),
     }
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(certificate, error.into()))?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Arc::new(config))
+    let config = server_config(certified, purpose.clients.clone(), purpose.protocols)?;
+    Ok((config, facts))
 }
 
 fn read_pem(path: &Path) -> Result<Vec<u8>, PairError> {
@@ -207,6 +279,8 @@ fn is_open_to_others(path: &Path) -> bool {
 mod tests {
     use super::*;
 
+    const PURPOSE: Purpose = Purpose { of: "gateway", clients: Clients::Any, protocols: &[b"h2"] };
+
     /// Writes a self-signed certificate of this machine, and its key.
     fn write(files: &PairFiles) {
         let key = rcgen::KeyPair::generate().expect("a key");
@@ -225,24 +299,27 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let files = files(folder.path());
         write(&files);
-        let mut keeper = Keeper::open(files.clone()).expect("a pair");
-        let config = keeper.config();
+        let mut keeper = Keeper::open(files.clone(), PURPOSE).expect("a pair");
+        let config = keeper.pair().secured;
         keeper.look();
         assert!(!config.has_changed().expect("a keeper"), "nothing was replaced");
         write(&files);
+        let former = keeper.pair().facts.borrow().clone().expect("a certificate");
         keeper.look();
         assert!(config.has_changed().expect("a keeper"));
-        assert_eq!(*keeper.trouble().borrow(), None);
+        let serial = keeper.pair().facts.borrow().as_ref().map(|facts| facts.serial.clone());
+        assert_ne!(serial, Some(former.serial), "what is told is what is served");
+        assert_eq!(*keeper.trouble.borrow(), None);
     }
 
     #[test]
     fn what_cannot_be_used_leaves_the_former_pair_in_service_and_is_reported() {
         let folder = tempfile::tempdir().expect("a folder");
         let files = files(folder.path());
-        assert!(matches!(Keeper::open(files.clone()), Err(PairError::File { .. })));
+        assert!(matches!(Keeper::open(files.clone(), PURPOSE), Err(PairError::File { .. })));
         write(&files);
-        let mut keeper = Keeper::open(files.clone()).expect("a pair");
-        let mut config = keeper.config();
+        let mut keeper = Keeper::open(files.clone(), PURPOSE).expect("a pair");
+        let Pair { secured: mut config, trouble, .. } = keeper.pair();
         let cases: [(&str, &dyn Fn()); 4] = [
             ("holds no certificate", &|| fs::write(&files.certificate, "torn").expect("written")),
             ("failed to read", &|| {
@@ -262,13 +339,13 @@ mod tests {
         for (why, damage) in cases {
             damage();
             keeper.look();
-            let trouble = keeper.trouble().borrow().clone().unwrap_or_default();
+            let trouble = trouble.borrow().clone().unwrap_or_default();
             assert!(trouble.contains(why), "{why}: {trouble}");
             assert!(!config.has_changed().expect("a keeper"), "{why}");
         }
         write(&files);
         keeper.look();
-        assert_eq!(*keeper.trouble().borrow(), None);
+        assert_eq!(*keeper.trouble.borrow(), None);
         assert!(config.has_changed().expect("a keeper"));
         config.mark_unchanged();
     }

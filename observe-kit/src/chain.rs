@@ -1,7 +1,7 @@
 //! Errors with their causes, for logs.
 
 /// Prints an error with its causes on one line.
-pub(crate) struct Chain<'a>(pub(crate) &'a dyn std::error::Error);
+pub struct Chain<'a>(pub &'a dyn std::error::Error);
 
 impl std::fmt::Display for Chain<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -12,20 +12,26 @@ const FILE_MAX: u64 = 64 << 10;
 
 /// Why the headers cannot be used. Never contains the value of one.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HeadersError {
+pub enum HeadersError {
     /// The file cannot be read.
     #[error("failed to read {path}")]
     Read {
+        /// The file.
         path: String,
+        /// The error of the operating system.
         #[source]
         error: std::io::Error,
     },
     /// The file is too large to hold headers.
     #[error("{path} is larger than {FILE_MAX} bytes")]
-    TooLarge { path: String },
+    TooLarge {
+        /// The file.
+        path: String,
+    },
     /// A line is not a header.
     #[error("line {line} of {path} is not a header; write NAME: VALUE, the name in lower case")]
     Line {
+        /// The file.
         path: String,
         /// Which line, from 1.
         line: usize,
