@@ -1,20 +1,21 @@
 //! `rollout`: takes an assignment from one release to another, wave by wave.
 
 mod create;
+mod error;
 mod preview;
 mod show;
 mod steer;
 mod waves;
 
 use clap::{Args, Subcommand};
-use thiserror::Error;
 
 use super::context::Context;
 use super::failure::{Exit, Failure};
 
 pub use create::CreateOptions;
+pub use error::RolloutError;
 pub use preview::PreviewJson;
-pub use show::{RolloutJson, RolloutsJson, WatchOptions};
+pub use show::{HistoryOptions, RolloutJson, RolloutsJson, WatchOptions};
 pub use steer::SteerOptions;
 
 /// What to do with rollouts.
@@ -55,56 +56,6 @@ pub struct NameOptions {
     pub name: String,
 }
 
-/// The options of `rollout history`.
-#[derive(Clone, Debug, Args)]
-pub struct HistoryOptions {
-    /// Name of the rollout, or of its assignment.
-    pub name: String,
-    /// Look through at most so many entries of the audit record.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1000,
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub limit: u32,
-}
-
-/// Why a rollout is not made or steered.
-#[derive(Debug, Error)]
-pub enum RolloutError {
-    /// A value of the command line is not valid.
-    #[error("{what}: {reason}")]
-    Value {
-        /// Which.
-        what: &'static str,
-        /// Why.
-        reason: String,
-        /// What puts it right.
-        fix: String,
-    },
-    /// There is no such rollout.
-    #[error("there is no rollout {0}")]
-    Absent(String),
-    /// There is no such assignment.
-    #[error("there is no assignment {0}")]
-    NoAssignment(String),
-    /// The release was never declared.
-    #[error("there is no release {0} {1}")]
-    NoRelease(String, String),
-    /// Another rollout of the plugin has not ended.
-    #[error("the rollout {name} of {plugin} is {state}")]
-    UnderWay {
-        /// Its name.
-        name: String,
-        /// The plugin.
-        plugin: String,
-        /// Its state.
-        state: &'static str,
-        /// Whether it is of the same assignment.
-        is_same: bool,
-    },
-    /// The state does not allow it, or a reason is needed.
-    #[error(transparent)]
-    Refused(#[from] guest_fleet_core::rollout::Refused),
-}
-
 /// Runs the verb.
 ///
 /// # Errors
@@ -141,31 +92,5 @@ impl Verb {
     #[must_use]
     pub fn is_endless(&self) -> bool {
         matches!(self, Self::Watch(_))
-    }
-}
-
-// === impl RolloutError ===
-
-impl From<RolloutError> for Failure {
-    fn from(error: RolloutError) -> Self {
-        match &error {
-            RolloutError::Value { fix, .. } => Self::usage(&error).hint(fix),
-            RolloutError::Absent(_) => {
-                Self::failed(&error).hint("`guest-fleet rollout list` lists them")
-            }
-            RolloutError::NoAssignment(_) => {
-                Self::failed(&error).hint("`guest-fleet assignments` lists them")
-            }
-            RolloutError::NoRelease(..) => Self::failed(&error)
-                .hint("declare it as a `[[release]]`; `guest-fleet releases` lists them"),
-            RolloutError::UnderWay { name, is_same: true, .. } => Self::failed(&error).hint(format_args!(
-                "wait for its end, end it with `guest-fleet rollout abort {name}`, or add --replace: agents \
-                 that have its release keep it until their turn comes"
-            )),
-            RolloutError::UnderWay { name, is_same: false, .. } => Self::failed(&error).hint(format_args!(
-                "wait for its end, or end it with `guest-fleet rollout abort {name}` or `rollback {name}`"
-            )),
-            RolloutError::Refused(_) => Self::failed(&error),
-        }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn read(context: &mut Context<'_>, node: &Node, key: &str) -> Option<
             return None;
         }
     };
-    // Every other error of a reference was told where it stands.
+    // Every other error of a reference was reported where it stands.
     if names(&config) == Err(ReferenceError::TooMany) {
         let fix = "put those that belong together into one secret";
         context.problem(node.place, key, ReferenceError::TooMany.to_string(), fix);

@@ -56,9 +56,9 @@ impl Rows {
         journal: Revision,
         plugins: &BTreeSet<String>,
     ) -> Result<(), ReadError> {
-        for at in 0..BUCKETS.len() {
-            let at_least = if BUCKETS[at] == Bucket::Journal { journal } else { Revision::ABSENT };
-            self.follow(ledger, at, at_least).await?;
+        for (at, bucket) in BUCKETS.into_iter().enumerate() {
+            let at_least = if bucket == Bucket::Journal { journal } else { Revision::ABSENT };
+            self.follow(ledger, (at, bucket), at_least).await?;
         }
         loop {
             let entries = ledger.read(Log::Events, "", self.events, bounds::PAGE).await?;
@@ -92,10 +92,9 @@ impl Rows {
     async fn follow(
         &mut self,
         ledger: &dyn Ledger,
-        at: usize,
+        (at, bucket): (usize, Bucket),
         at_least: Revision,
     ) -> Result<(), ReadError> {
-        let bucket = BUCKETS[at];
         let mut seen: Option<BTreeSet<String>> = None;
         loop {
             let update = self.followers[at].next(ledger, at_least).await?;

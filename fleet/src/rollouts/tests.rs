@@ -301,7 +301,7 @@ impl World {
             }
             has = decision.target;
             sleep(self.millis(500..15_000)).await;
-            let fails = self.is_bad && has == revision("2") && number % 3 == 0;
+            let fails = self.is_bad && has == revision("2") && number.is_multiple_of(3);
             let state = if fails {
                 lock(&self.truth).failed += 1;
                 OrderState::Failed { reason: "exit code 3".to_owned() }

@@ -15,7 +15,7 @@ use super::super::context::Context;
 use super::super::document::ChangeJson;
 use super::super::duration;
 use super::super::failure::{Exit, Failure};
-use super::RolloutError;
+use super::error::RolloutError;
 use super::waves::WaveOption;
 use crate::configuration::change::{self, Becomes, Edit};
 use crate::configuration::{Configuration, words};

@@ -19,7 +19,7 @@ use super::super::failure::{Exit, Failure};
 use super::super::lists::load;
 use super::super::text::{one_line, table};
 use super::steer::find;
-use super::{HistoryOptions, waves};
+use super::waves;
 use crate::configuration::{Configuration, audit, words};
 use crate::ledger::{Bucket, Ledger};
 use crate::records;
@@ -38,6 +38,17 @@ pub struct WatchOptions {
     /// End also when a person has to say how it goes on.
     #[arg(long)]
     pub until_person: bool,
+}
+
+/// The options of `rollout history`.
+#[derive(Clone, Debug, Args)]
+pub struct HistoryOptions {
+    /// Name of the rollout, or of its assignment.
+    pub name: String,
+    /// Look through at most so many entries of the audit record.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
 }
 
 /// The rollouts.

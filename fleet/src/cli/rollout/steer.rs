@@ -8,7 +8,7 @@ use prost::Message;
 use super::super::context::Context;
 use super::super::document::ChangeJson;
 use super::super::failure::{Exit, Failure};
-use super::RolloutError;
+use super::error::RolloutError;
 use crate::configuration::change::{self, Becomes, Edit};
 use crate::configuration::{Configuration, words};
 use crate::records::rollout::{RolloutRecord, rollout_key};

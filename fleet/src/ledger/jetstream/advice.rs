@@ -33,7 +33,7 @@ fn about_login(address: &NatsAddress, login: &Login, prefix: &str) -> String {
     let (option, file): (&str, &Path) = match login {
         Login::Nobody => {
             let shown = address.certificate.as_ref().map_or_else(String::new, |(file, _)| {
-                format!(", and the certificate in `{}` is none that they know", file.display())
+                format!(", and they do not know the certificate in `{}`", file.display())
             });
             return format!(
                 "the servers want a login{shown}: name one with `{prefix}creds=FILE`, `{prefix}nkey=FILE`, or \

@@ -22,10 +22,13 @@ use guest_agent_observe_kit::otlp::WAITING_MAX;
 
 const LONG: Duration = Duration::from_secs(20);
 
+/// What tells who exported a span, and the span.
+type Taken = (Vec<KeyValue>, Span);
+
 /// A collector on loopback; it stops with the last clone.
 #[derive(Clone)]
 struct Stand {
-    taken: Arc<watch::Sender<Vec<(Vec<KeyValue>, Span)>>>,
+    taken: Arc<watch::Sender<Vec<Taken>>>,
     token: Option<&'static str>,
 }
 
@@ -65,7 +68,7 @@ impl Stand {
     }
 
     /// Waits until so many spans are there.
-    async fn spans(&self, count: usize) -> Vec<(Vec<KeyValue>, Span)> {
+    async fn spans(&self, count: usize) -> Vec<Taken> {
         let mut taken = self.taken.subscribe();
         let there = taken.wait_for(|taken| taken.len() >= count);
         let there = tokio::time::timeout(LONG, there).await.expect("they come");
@@ -220,7 +223,7 @@ async fn while_the_collector_is_away_nobody_waits_and_what_does_not_fit_is_count
         spans.ended(&order(&number.to_string(), Outcome::Ok));
     }
     assert_eq!(dropped.in_all(), (count - WAITING_MAX) as u64);
-    // It comes back, and what waited is told, each span once.
+    // It comes back and gets what waited, each span once.
     let stand = Stand::new(None);
     stand.listen(at).await;
     let mut ids: Vec<_> =
