@@ -37,11 +37,11 @@ const KEY_LEAST: usize = 16;
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// For how long a secret that was asked for, and is not there, is told. Longer than the sessions' pause
+/// For how long a missing secret is shown after somebody asked for it. Longer than the sessions' pause
 /// between two looks at their agents.
 const TOLD: Duration = Duration::from_secs(30);
 
-/// Most of them that are told.
+/// Most of them that are shown.
 const MISSING: usize = 64;
 
 /// Why a secret cannot be had.
@@ -114,7 +114,7 @@ impl Secrets {
     /// Reads a directory.
     ///
     /// # Errors
-    /// It cannot be used. A single file that cannot is told in the log alone, since others may do
+    /// It cannot be used. The log alone names a single file that cannot, since others may do
     /// without it.
     pub async fn open(directory: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError { directory: directory.to_owned(), source };

@@ -43,7 +43,7 @@ pub(crate) enum ReferenceError {
 /// Why a configuration was not resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ResolveError<E> {
-    /// A reference is none.
+    /// It is not a reference.
     Reference(ReferenceError),
     /// A secret is not there.
     Secret(SecretName, E),
