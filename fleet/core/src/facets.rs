@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Most facets that are told.
+/// Most facets of an answer.
 pub const TOLD: usize = 5;
 
-/// Least difference between the two shares that is told, in a hundred.
+/// Least difference between the two shares that counts, in a hundred.
 const LEAST: u32 = 20;
 
 /// A property of agents, such as a zone or a kernel.

@@ -46,7 +46,7 @@ use site::Site;
 pub use super::path::artifact_path;
 pub use options::{Delivery, Limits, ListenerOptions};
 
-/// What its certificate is for: whoever comes, over HTTP/1.1.
+/// What its certificate is for: every client, over HTTP/1.1.
 const PURPOSE: Purpose =
     Purpose { of: "artifacts", clients: Clients::Any, protocols: &[b"http/1.1"] };
 

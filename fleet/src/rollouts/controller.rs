@@ -42,7 +42,7 @@ const BEAT: Duration = Duration::from_millis(500);
 /// How often it is looked whether one began, where nothing reports a change.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How often at most it is told how far a rollout is.
+/// Shortest time between two records of how far a rollout is.
 const TELL: Duration = Duration::from_secs(2);
 
 /// For how long an agent that did not take up its grant counts as out of reach.
@@ -94,7 +94,7 @@ struct Controller<'a> {
     seen: BTreeMap<String, (Revision, Instant)>,
     /// By assignment: until when agents count as out of reach.
     passed_over: BTreeMap<String, BTreeMap<String, Instant>>,
-    /// By assignment: when it was told last how far its rollout is, and the revision of that.
+    /// By assignment: when the controller last wrote how far its rollout is, and the revision of that.
     told: BTreeMap<String, (Instant, Revision)>,
 }
 

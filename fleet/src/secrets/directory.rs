@@ -90,7 +90,7 @@ pub struct OpenError {
     source: io::Error,
 }
 
-/// The secrets of a gateway; those of the default are none.
+/// The secrets of a gateway; by default it has no secrets.
 #[derive(Clone, Default)]
 pub struct Secrets {
     shared: Option<Arc<Shared>>,

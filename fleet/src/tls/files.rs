@@ -308,7 +308,11 @@ mod tests {
         keeper.look();
         assert!(config.has_changed().expect("a keeper"));
         let serial = keeper.pair().facts.borrow().as_ref().map(|facts| facts.serial.clone());
-        assert_ne!(serial, Some(former.serial), "what is told is what is served");
+        assert_ne!(
+            serial,
+            Some(former.serial),
+            "the facts are those of the certificate that is served"
+        );
         assert_eq!(*keeper.trouble.borrow(), None);
     }
 
