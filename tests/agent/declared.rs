@@ -11,8 +11,10 @@ use guest_fleet::cli::failure::Exit;
 use guest_fleet::cli::{self, Verb};
 use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::SqliteLedger;
+use guest_fleet::rollouts;
 use guest_fleet::zones::IanaZones;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::harness::archive::Archive;
 use crate::harness::{Bed, RESOURCE};
@@ -28,6 +30,7 @@ struct Fleet {
     ledger: Arc<SqliteLedger>,
     orders: Arc<Orders>,
     gateway: ControlPlane,
+    ending: CancellationToken,
 }
 
 impl Fleet {
@@ -35,6 +38,9 @@ impl Fleet {
         let ledger = SqliteLedger::open(&bed.dir().join(name)).unwrap();
         let orders = Orders::new(ledger.clone(), OrderSettings::default());
         tokio::spawn(orders.clone().run());
+        let ending = CancellationToken::new();
+        let settings = rollouts::Settings::default();
+        tokio::spawn(rollouts::run(ledger.clone(), settings, ending.clone()));
         let gateway = ControlPlane::builder()
             .listen_unix(bed.dir().join("cp.sock"))
             .announces_fleet(true)
@@ -42,11 +48,12 @@ impl Fleet {
             .start()
             .await
             .unwrap();
-        Self { ledger, orders, gateway }
+        Self { ledger, orders, gateway, ending }
     }
 
     /// Ends as if it was killed: nothing is taken back or waited for.
     async fn end(self) {
+        self.ending.cancel();
         self.orders.stop();
         self.gateway.shutdown().await;
         self.ledger.close().await;
@@ -85,14 +92,21 @@ impl Fleet {
     }
 
     async fn declare(&self, archive: &Archive, revision: &str) {
-        let Archive { url, sha256, entry_point, .. } = archive;
-        let declared = format!(
-            "[[release]]\nplugin = \"echo\"\nrevision = \"{revision}\"\nentry_point = \"{entry_point}\"\n\
-             archives.any = {{ sha256 = \"{sha256}\", url = \"{url}\" }}\n\
-             [[assignment]]\nname = \"echo-prod\"\nplugin = \"echo\"\nrevision = \"{revision}\"\n\
+        let assignment = format!(
+            "[[assignment]]\nname = \"echo-prod\"\nplugin = \"echo\"\nrevision = \"{revision}\"\n\
              select = \"env = prod\"\n"
         );
+        let declared = release(archive, revision) + &assignment;
         self.ask(&["apply", "-f", "-"], &declared).await;
+    }
+
+    /// Waits until the rollout is in this state; returns it.
+    async fn rollout(&self, bed: &Bed, name: &str, state: &str) -> Value {
+        bed.until(&format!("the rollout {name} is {state}"), async || {
+            let found = self.ask(&["rollout", "show", name], "").await;
+            (found["state"] == state).then_some(found)
+        })
+        .await
     }
 
     /// Waits until the order for a revision is in this state.
@@ -106,6 +120,14 @@ impl Fleet {
         })
         .await;
     }
+}
+
+fn release(archive: &Archive, revision: &str) -> String {
+    let Archive { url, sha256, entry_point, .. } = archive;
+    format!(
+        "[[release]]\nplugin = \"echo\"\nrevision = \"{revision}\"\nentry_point = \"{entry_point}\"\n\
+         archives.any = {{ sha256 = \"{sha256}\", url = \"{url}\" }}\n"
+    )
 }
 
 fn forget(directory: &Path, name: &str) {
@@ -151,6 +173,51 @@ async fn what_is_declared_by_label_comes_about_and_a_lost_ledger_restarts_nothin
     fleet.declare(&archive, "3").await;
     bed.running("echo", "3").await;
     fleet.stands(&bed, "3", "done").await;
+    fleet.end().await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_rollout_reaches_the_agent_and_a_bad_one_halts_by_itself_and_goes_back() {
+    let mut bed = Bed::builder().build().await;
+    let archive = bed.echo().await;
+    bed.stop_control_plane().await;
+    let fleet = Fleet::start(&bed, "ledger.db").await;
+    fleet.declare(&archive, "1").await;
+    bed.spawn_agent();
+    fleet.label(&bed).await;
+    bed.running("echo", "1").await;
+    fleet.stands(&bed, "1", "done").await;
+
+    let bad = Archive { sha256: "0".repeat(64), ..archive.clone() };
+    let releases = release(&archive, "2") + &release(&bad, "3");
+    fleet.ask(&["apply", "-f", "-"], &releases).await;
+    let create = ["rollout", "create", "good", "--assignment", "echo-prod", "--to", "2"];
+    fleet.ask(&[&create[..], &["--soak", "1s"]].concat(), "").await;
+    fleet.rollout(&bed, "good", "done").await;
+    let before = bed.running("echo", "2").await;
+
+    // Files cannot change what the assignment wants while a rollout of it goes on.
+    let create = ["rollout", "create", "bad", "--assignment", "echo-prod", "--to", "3"];
+    fleet.ask(&[&create[..], &["--soak", "1h"]].concat(), "").await;
+    let second = ["rollout", "create", "third", "--assignment", "echo-prod", "--to", "2"];
+    let refused = fleet.try_ask(&second, "").await.unwrap_err();
+    assert!(refused.contains("the rollout bad of echo is"), "{refused}");
+    let halted = fleet.rollout(&bed, "bad", "halted").await;
+    let cause = halted["cause"].as_str().unwrap_or_default();
+    assert!(cause.contains("an agent of the first wave failed"), "{halted}");
+    bed.until("the failed agent is named", async || {
+        let found = fleet.ask(&["rollout", "show", "bad"], "").await;
+        (found["progress"]["failed"][0]["agent"] == RESOURCE).then_some(())
+    })
+    .await;
+    let refused = fleet.try_ask(&["rollout", "resume", "bad"], "").await.unwrap_err();
+    assert!(refused.contains("--reason"), "{refused}");
+    fleet.ask(&["rollout", "rollback", "bad"], "").await;
+    fleet.rollout(&bed, "bad", "rolled back").await;
+    fleet.stands(&bed, "2", "done").await;
+    let after = bed.running("echo", "2").await;
+    assert_eq!(after.pid, before.pid, "what went back by itself was restarted");
     fleet.end().await;
     bed.finish().await;
 }
