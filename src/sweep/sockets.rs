@@ -110,8 +110,11 @@ fn needed(at: &Path, keep: &Keep) -> BTreeSet<String> {
         .collect()
 }
 
-/// `<name>_<revision>.sock`, or a hashed name.
+/// `<name>_<revision>.sock`, a hashed name, or one that an agent gives to find out whether sockets work.
 fn is_name_of_socket(file: &str) -> bool {
+    if address::is_tried(file) {
+        return true;
+    }
     let Some(stem) = file.strip_suffix(".sock") else { return false };
     address::is_hashed(stem) || plugins_of(stem).next().is_some()
 }
@@ -153,8 +156,11 @@ mod tests {
     #[test]
     fn only_names_that_this_agent_gives_are_of_sockets() {
         let hashed = "0123456789abcdef0123456789abcdef.sock";
-        for name in ["a_1.sock", "a_b_1.2.sock", "0123456789abcdef.sock", hashed] {
+        for name in ["a_1.sock", "a_b_1.2.sock", "0123456789abcdef.sock", hashed, ".try-0123abcd"] {
             assert!(is_name_of_socket(name), "{name}");
+        }
+        for odd in [".try-", ".try-0123abcg", ".try-0123abcd0", ".trying"] {
+            assert!(!is_name_of_socket(odd), "{odd}");
         }
         for odd in ["a.sock", "a_1", "_1.sock", "a_.sock", "0123.sock", "docker.sock"] {
             assert!(!is_name_of_socket(odd), "{odd}");

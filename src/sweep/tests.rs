@@ -340,6 +340,15 @@ async fn files_of_local_plugins_are_never_touched() {
     }
 }
 
+/// Every launch tries a socket first; `kill -9` of the agent between the two steps leaves it.
+#[tokio::test]
+async fn a_socket_that_was_only_tried_goes_unless_another_launch_tries_it_now() {
+    let rig = Rig::new();
+    drop(UnixListener::bind(rig.path("run/plugins/.try-0a1b2c3d")).unwrap());
+    let _trying = UnixListener::bind(rig.path("run/plugins/.try-00000001")).unwrap();
+    Rig::check(&rig.swept().await, &[("run/plugins/.try-0a1b2c3d", Deleted)]);
+}
+
 #[tokio::test]
 async fn a_socket_that_somebody_listens_on_or_will_stays() {
     let rig = Rig::new();

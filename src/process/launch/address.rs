@@ -176,12 +176,23 @@ pub(crate) fn is_too_long(directory: &Path) -> bool {
     directory.as_os_str().len() + "/.sock".len() + HASHED_DIGITS > SOCKET_PATH_MAX
 }
 
+/// What the names of sockets begin with that are only tried; eight digits follow.
+const TRIED: &str = ".try-";
+
+/// Whether a file has the name of a socket that was only tried. An agent that was killed meanwhile
+/// leaves one.
+pub(crate) fn is_tried(file: &str) -> bool {
+    file.strip_prefix(TRIED).is_some_and(|digits| {
+        digits.len() == 8 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
 /// Tries whether a unix socket can be made in a directory.
 ///
 /// # Errors
 /// Why it cannot, now or ever.
 pub(crate) fn try_socket(directory: &Path) -> io::Result<()> {
-    let path = directory.join(format!(".try-{:08x}", rand::rng().random::<u32>()));
+    let path = directory.join(format!("{TRIED}{:08x}", rand::rng().random::<u32>()));
     let tried = UnixListener::bind(&path).map(drop);
     // If this made the folder, it removes the folder again; otherwise nothing remains to be
     // removed.
