@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::SharedLedger;
 
-pub use settings::{Jitter, SHARDS_MAX, Settings, by_chance};
+pub use settings::{Jitter, SHARDS_MAX, Settings, Wall, by_chance, by_clock};
 
 /// Folds every shard for which no other process does, until `ending`.
 pub async fn run(ledger: SharedLedger, settings: Settings, ending: CancellationToken) {

@@ -61,6 +61,17 @@ pub trait Versioned: Message + Default {
     fn version(&self) -> u32;
 }
 
+/// The number of a value among those of its kind, from 1.
+pub(crate) fn number<T: PartialEq>(all: &[T], one: &T) -> u32 {
+    let at = all.iter().position(|other| other == one).unwrap_or(0);
+    u32::try_from(at).unwrap_or(0).saturating_add(1)
+}
+
+/// The value of a number.
+pub(crate) fn of_number<T: Copy>(all: &[T], number: u32) -> Option<T> {
+    all.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
+}
+
 /// The revision of a target as records have it: empty where the plugin should be absent.
 pub(crate) fn revision(target: &Target) -> String {
     target.revision().unwrap_or_default().to_owned()

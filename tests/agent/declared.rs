@@ -122,6 +122,20 @@ impl Fleet {
     }
 }
 
+/// A fleet with an agent that has revision 1.
+async fn begun() -> (Bed, Archive, Fleet) {
+    let mut bed = Bed::builder().build().await;
+    let archive = bed.echo().await;
+    bed.stop_control_plane().await;
+    let fleet = Fleet::start(&bed, "ledger.db").await;
+    fleet.declare(&archive, "1").await;
+    bed.spawn_agent();
+    fleet.label(&bed).await;
+    bed.running("echo", "1").await;
+    fleet.stands(&bed, "1", "done").await;
+    (bed, archive, fleet)
+}
+
 fn release(archive: &Archive, revision: &str) -> String {
     let Archive { url, sha256, entry_point, .. } = archive;
     format!(
@@ -138,15 +152,7 @@ fn forget(directory: &Path, name: &str) {
 
 #[tokio::test]
 async fn what_is_declared_by_label_comes_about_and_a_lost_ledger_restarts_nothing() {
-    let mut bed = Bed::builder().build().await;
-    let archive = bed.echo().await;
-    bed.stop_control_plane().await;
-    let fleet = Fleet::start(&bed, "ledger.db").await;
-    fleet.declare(&archive, "1").await;
-    bed.spawn_agent();
-    fleet.label(&bed).await;
-    bed.running("echo", "1").await;
-    fleet.stands(&bed, "1", "done").await;
+    let (mut bed, archive, fleet) = begun().await;
 
     // The gateway ends between the declaration and what comes of it; the agent is killed as well.
     fleet.declare(&archive, "2").await;
@@ -179,15 +185,7 @@ async fn what_is_declared_by_label_comes_about_and_a_lost_ledger_restarts_nothin
 
 #[tokio::test]
 async fn a_rollout_reaches_the_agent_and_a_bad_one_halts_by_itself_and_goes_back() {
-    let mut bed = Bed::builder().build().await;
-    let archive = bed.echo().await;
-    bed.stop_control_plane().await;
-    let fleet = Fleet::start(&bed, "ledger.db").await;
-    fleet.declare(&archive, "1").await;
-    bed.spawn_agent();
-    fleet.label(&bed).await;
-    bed.running("echo", "1").await;
-    fleet.stands(&bed, "1", "done").await;
+    let (bed, archive, fleet) = begun().await;
 
     let bad = Archive { sha256: "0".repeat(64), ..archive.clone() };
     let releases = release(&archive, "2") + &release(&bad, "3");

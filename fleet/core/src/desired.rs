@@ -26,8 +26,8 @@ pub struct Agent {
     pub quarantine: Option<String>,
     /// Plugins that the machine's owner holds, by name.
     pub held_by_owner: BTreeMap<String, OwnersHold>,
-    /// The target of its newest order, by plugin; of plugins without an order, what it reported. Rollouts
-    /// look there.
+    /// What it was ordered last, see [`ordered`]; what came with the machine is not among that. Rollouts look
+    /// there.
     pub ordered: BTreeMap<String, Target>,
 }
 
@@ -122,6 +122,19 @@ pub enum Permission {
         /// The state of the rollout, as it is called.
         state: &'static str,
     },
+}
+
+/// The target of the newest order, by plugin; of plugins without an order, the revision that was reported.
+#[must_use]
+pub fn ordered(
+    reported: impl IntoIterator<Item = (String, String)>,
+    orders: impl IntoIterator<Item = (String, Target)>,
+) -> BTreeMap<String, Target> {
+    let reported = reported.into_iter();
+    let mut ordered: BTreeMap<String, Target> =
+        reported.map(|(plugin, revision)| (plugin, Target::Revision(revision))).collect();
+    ordered.extend(orders);
+    ordered
 }
 
 /// Decides for every plugin that an assignment gives the agent. A plugin that none mentions is not

@@ -282,18 +282,13 @@ impl Row {
         }
     }
 
-    /// The target of the newest order, by plugin; of plugins without an order, what was reported.
     fn ordered(&self) -> BTreeMap<String, Target> {
         let reported = self.report.iter().flat_map(|report| &report.plugins);
-        let mut ordered: BTreeMap<String, Target> = reported
+        let reported = reported
             .filter(|(_, found)| !found.is_local)
-            .filter_map(|(name, found)| {
-                Some((name.clone(), Target::Revision(found.revision.clone()?)))
-            })
-            .collect();
-        ordered
-            .extend(self.orders.iter().map(|(name, order)| (name.clone(), order.target.clone())));
-        ordered
+            .filter_map(|(name, found)| Some((name.clone(), found.revision.clone()?)));
+        let orders = self.orders.iter().map(|(name, order)| (name.clone(), order.target.clone()));
+        desired::ordered(reported, orders)
     }
 
     fn wanted_by(&self, id: &str, declared: &Declared) -> BTreeMap<String, Wanted> {

@@ -6,7 +6,7 @@ use crate::desired::{Permission, decide, permission};
 use crate::evidence::{self, Seen};
 use crate::fingerprint::fingerprint;
 use crate::fold::{OrderFacts, Presence, Row, Step, silent_after};
-use crate::gate::{Failure, Installs};
+use crate::gate::Failure;
 use crate::labels::Labels;
 use crate::place::place;
 use crate::rollout::{Candidate, Counts, Has, Rollout, State};
@@ -315,17 +315,6 @@ impl Failed {
     /// As the gate needs to know it.
     fn failure(&self) -> Failure {
         Failure { wave: self.wave, fingerprint: self.fingerprint.clone() }
-    }
-}
-
-// === impl Progress ===
-
-impl Progress {
-    /// Installations with the share of them that may fail.
-    #[must_use]
-    pub fn with_tolerated(mut self, tolerated: f64) -> Self {
-        self.counts.installs = Installs { tolerated, ..self.counts.installs };
-        self
     }
 }
 

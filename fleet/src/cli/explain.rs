@@ -219,10 +219,7 @@ fn selecting(
 }
 
 fn revision(target: &Target) -> Option<String> {
-    match target {
-        Target::Revision(revision) => Some(revision.clone()),
-        Target::Absent => None,
-    }
+    target.revision().map(str::to_owned)
 }
 
 fn wanted(revision: Option<&String>) -> &str {

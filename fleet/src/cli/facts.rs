@@ -78,18 +78,15 @@ impl Facts {
         }
     }
 
-    /// The target of the newest order, by plugin; of plugins without an order, what was reported.
     fn ordered(&self) -> BTreeMap<String, Target> {
         let reported = self.report.iter().flat_map(|report| &report.plugins);
-        let mut ordered: BTreeMap<String, Target> = reported
+        let reported = reported
             .filter(|found| !found.revision.is_empty() && !found.is_local)
-            .map(|found| (found.name.clone(), Target::Revision(found.revision.clone())))
-            .collect();
-        for (plugin, entry) in &self.journal {
-            let target = entry.order.as_ref().map(|order| order.target.clone());
-            ordered.extend(target.map(|target| (plugin.clone(), target)));
-        }
-        ordered
+            .map(|found| (found.name.clone(), found.revision.clone()));
+        let orders = self.journal.iter().filter_map(|(plugin, entry)| {
+            Some((plugin.clone(), entry.order.as_ref()?.target.clone()))
+        });
+        desired::ordered(reported, orders)
     }
 
     /// What the agent reported of a plugin.

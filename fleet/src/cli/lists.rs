@@ -222,10 +222,7 @@ pub async fn assignments(context: &mut Context<'_>) -> Result<Exit, Failure> {
         own_labels: assignment.own_labels == OwnLabels::Trusted,
         plugin: assignment.plugin.clone(),
         priority: assignment.priority,
-        revision: match &assignment.target {
-            Target::Revision(revision) => Some(revision.clone()),
-            Target::Absent => None,
-        },
+        revision: assignment.target.revision().map(str::to_owned),
         select: assignment.selector.to_string(),
     });
     let document = AssignmentsJson { assignments: assignments.collect(), index };

@@ -17,8 +17,14 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 /// A time as RFC 3339 in UTC.
 #[must_use]
 pub fn time(at: Seconds) -> String {
+    timestamp(at).to_string()
+}
+
+/// A time as a value; the latest where it is beyond all.
+#[must_use]
+pub fn timestamp(at: Seconds) -> Timestamp {
     let at = i64::try_from(at.0).ok().and_then(|at| Timestamp::from_second(at).ok());
-    at.unwrap_or(Timestamp::MAX).to_string()
+    at.unwrap_or(Timestamp::MAX)
 }
 
 /// The beginning of a digest.

@@ -9,6 +9,9 @@ use rand::Rng;
 /// Most shards of an index.
 pub const SHARDS_MAX: u32 = 64;
 
+/// Tells the time of day.
+pub type Wall = Arc<dyn Fn() -> Seconds + Send + Sync>;
+
 /// A random time between half of another one and all of it, so that processes do not act together.
 pub type Jitter = Arc<dyn Fn(Duration) -> Duration + Send + Sync>;
 
@@ -18,7 +21,7 @@ pub struct Settings {
     /// Number of shards of an index that is made now; one that is there keeps its number.
     pub shards: u32,
     /// The time of day.
-    pub wall: Arc<dyn Fn() -> Seconds + Send + Sync>,
+    pub wall: Wall,
     /// So that owners do not act together.
     pub jittered: Jitter,
 }
@@ -27,12 +30,17 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let wall = || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            Seconds(since.as_secs())
-        };
-        Self { shards: 1, wall: Arc::new(wall), jittered: by_chance() }
+        Self { shards: 1, wall: by_clock(), jittered: by_chance() }
     }
+}
+
+/// The time of day of this machine.
+#[must_use]
+pub fn by_clock() -> Wall {
+    Arc::new(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Seconds(since.as_secs())
+    })
 }
 
 /// Random times.

@@ -17,7 +17,7 @@ use crate::records::index::{
     AgentPart, CellRecord, CheckpointRecord, EventPart, GatesRecord, HoldEnd, MoveRecord,
     OrderPart, PluginPart, ReportPart, ReportedPart, RowRecord, WantedPart, WindowHours,
 };
-use crate::records::{RecordError, revision, target};
+use crate::records::{RecordError, number, of_number, revision, target};
 
 /// Most bytes that the counts of a checkpoint take.
 pub(super) const CELLS_BYTES: usize = 768 << 10;
@@ -65,16 +65,6 @@ const PRESENCES: [Presence; 5] = [
     Presence::Quarantined,
     Presence::Archived,
 ];
-
-/// The number of a value among those of its kind, from 1.
-fn number<T: PartialEq>(all: &[T], one: &T) -> u32 {
-    let at = all.iter().position(|other| other == one).unwrap_or(0);
-    u32::try_from(at).unwrap_or(0).saturating_add(1)
-}
-
-fn of_number<T: Copy>(all: &[T], number: u32) -> Option<T> {
-    all.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
-}
 
 /// A row as a record.
 pub(crate) fn of_row(id: &str, row: &Row) -> RowRecord {

@@ -4,7 +4,7 @@
 use guest_fleet_core::progress::Stand;
 use prost::Message;
 
-use super::Versioned;
+use super::{Versioned, number, of_number};
 
 /// How far a rollout is.
 #[derive(Clone, PartialEq, Message)]
@@ -159,14 +159,13 @@ pub fn progress_key(assignment: &str) -> String {
 /// The number of a stand, from 1.
 #[must_use]
 pub fn number_of_stand(stand: Stand) -> u32 {
-    let at = STANDS.iter().position(|other| *other == stand).unwrap_or(0);
-    u32::try_from(at).unwrap_or(0) + 1
+    number(&STANDS, &stand)
 }
 
 /// The stand of a number; `None` where a newer program wrote one that this one does not know.
 #[must_use]
 pub fn stand_of_number(number: u32) -> Option<Stand> {
-    STANDS.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
+    of_number(&STANDS, number)
 }
 
 // === impl ProgressRecord ===

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use guest_fleet_core::progress::{Progress, Watch, progress};
 use guest_fleet_core::rollout::{Change, Decision as Step, Rollout, State, step};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::AssignmentRollout;
-use jiff::Timestamp;
 use prost::Message;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -21,7 +20,7 @@ use crate::configuration::change::{Becomes, ChangeError, Changed, Decision, Edit
 use crate::configuration::{Configuration, words};
 use crate::fold::lease::Lease;
 use crate::fold::patience::patience;
-use crate::fold::{Jitter, by_chance};
+use crate::fold::{Jitter, Wall, by_chance, by_clock};
 use crate::ledger::{Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError};
 use crate::records::Versioned;
 use crate::records::journal::JournalRecord;
@@ -55,7 +54,7 @@ const ROUND: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct Settings {
     /// The time of day.
-    pub wall: Arc<dyn Fn() -> Seconds + Send + Sync>,
+    pub wall: Wall,
     /// The time zones.
     pub zones: Arc<dyn Zones + Send + Sync>,
     /// So that processes do not act together.
@@ -73,6 +72,8 @@ enum Lost {
     Change(#[source] ChangeError<Moved>),
     #[error("a round took longer than {ROUND:?}")]
     TimedOut,
+    #[error("the answer to a write was lost")]
+    Doubtful,
 }
 
 /// Somebody changed the rollout since it was counted.
@@ -133,11 +134,7 @@ pub async fn run(ledger: SharedLedger, settings: Settings, ending: CancellationT
 
 impl Default for Settings {
     fn default() -> Self {
-        let wall = || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            Seconds(since.as_secs())
-        };
-        Self { wall: Arc::new(wall), zones: Arc::new(IanaZones), jittered: by_chance() }
+        Self { wall: by_clock(), zones: Arc::new(IanaZones), jittered: by_chance() }
     }
 }
 
@@ -258,7 +255,7 @@ impl<'a> Controller<'a> {
                 Err(error) => return Err(Lost::Written(error)),
             }
         }
-        Err(Lost::TimedOut)
+        Err(Lost::Doubtful)
     }
 
     async fn look_at(&mut self, assignment: &str, begun: Instant) -> Result<(), Lost> {
@@ -321,10 +318,7 @@ impl<'a> Controller<'a> {
             from: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             what: told::verb(change).to_owned(),
             why: told::why(&found.rollout, change, &progress.counts),
-            at: i64::try_from(now.0)
-                .ok()
-                .and_then(|at| Timestamp::from_second(at).ok())
-                .unwrap_or_default(),
+            at: words::timestamp(now),
         };
         let edit = Edit {
             key: key.clone(),
@@ -355,7 +349,7 @@ impl<'a> Controller<'a> {
                 Ok(())
             }
             // Its answer was lost: the lease has another revision than this controller knows.
-            Ok(Changed { .. }) => Err(Lost::TimedOut),
+            Ok(Changed { .. }) => Err(Lost::Doubtful),
             Err(ChangeError::Refused(Moved)) => Ok(()),
             Err(error) => Err(Lost::Change(error)),
         }

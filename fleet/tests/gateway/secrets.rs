@@ -86,7 +86,7 @@ async fn a_secret_reaches_the_agent_and_nothing_else() {
     let mut machine = Machine::connect(path, "").await;
     ask(path, &["agent", "label", AGENT, "env=prod"]).await;
 
-    // Nothing is ordered without the secret, and who asks why is told.
+    // The gateway orders nothing without the secret, and `explain` says why.
     let explained = tokio::select! {
         explained = until_explained(path, "waits for the secret `db-password`") => explained,
         order = machine.order() => panic!("{:?} was ordered", order.0),

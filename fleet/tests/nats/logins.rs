@@ -127,7 +127,7 @@ async fn tls_and_nkeys() {
     servers.refuses(&monitoring, &[ca], &["want a login", "`nkey=FILE`"]).await;
     let words = ["takes the connection of the system account", &stranger, "`system-nkey=`"];
     servers.refuses("", &[ca, login, ("system-nkey", "stranger.nk")], &words).await;
-    // A user of another account is let in, and is told nothing.
+    // The servers let in a user of another account, and answer none of its requests.
     let words = ["the settings of no server can be read", "`system-creds=`"];
     servers.refuses("", &[ca, login, ("system-nkey", "ledger.nk")], &words).await;
 

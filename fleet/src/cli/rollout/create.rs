@@ -162,7 +162,8 @@ pub(super) fn plan(
         let reason = format!("the assignment {} wants {} already", options.assignment, options.to);
         return Err(wrong("--to", reason, "name another revision"));
     }
-    let targets = targets(view, &options.assignment, rows, now, zones);
+    let targets = selected(view, &options.assignment, rows, now, zones).len();
+    let targets = u32::try_from(targets).unwrap_or(u32::MAX);
     let plan = waves(options, targets)?;
     let rollout = Rollout::new(from, to.clone(), plan);
     Ok(Made {
@@ -189,23 +190,21 @@ fn not_under_way(options: &CreateOptions, view: &View, plugin: &str) -> Result<(
     }
 }
 
-/// How many agents the assignment decides for, without those that are archived.
-fn targets(
+/// The agents that an assignment decides for, without those that are archived.
+pub(super) fn selected<'a>(
     view: &View,
     assignment: &str,
-    rows: &BTreeMap<String, Row>,
+    rows: &'a BTreeMap<String, Row>,
     now: Seconds,
     zones: &dyn Zones,
-) -> u32 {
-    let Some(plugin) = view.assignments.get(assignment).map(|found| &found.plugin) else {
-        return 0;
-    };
-    let counted = rows.iter().filter(|(id, row)| {
+) -> Vec<(&'a String, &'a Row)> {
+    let Some(found) = view.assignments.get(assignment) else { return Vec::new() };
+    let is_selected = |(id, row): &(&String, &Row)| {
         let counts = row.presence(now).is_some_and(|presence| presence != Presence::Archived);
-        let decision = || decide(view, &row.decided_on(id), plugin, now, zones);
+        let decision = || decide(view, &row.decided_on(id), &found.plugin, now, zones);
         counts && decision().is_some_and(|decision| decision.assignment == assignment)
-    });
-    u32::try_from(counted.count()).unwrap_or(u32::MAX)
+    };
+    rows.iter().filter(is_selected).collect()
 }
 
 fn waves(options: &CreateOptions, targets: u32) -> Result<Plan, RolloutError> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use guest_fleet_core::desired::{Permission, decide, permission};
+use guest_fleet_core::desired::{Permission, permission};
 use guest_fleet_core::fold::{Presence, Row};
 use guest_fleet_core::place::place;
 use guest_fleet_core::rollout::{Size, Wave};
@@ -16,7 +16,7 @@ use super::super::context::Context;
 use super::super::failure::{Exit, Failure};
 use super::super::lists::load;
 use super::super::text::table;
-use super::create::{CreateOptions, Made, plan, read};
+use super::create::{CreateOptions, Made, plan, read, selected};
 use super::waves;
 
 /// Most agents that are named of each kind.
@@ -109,21 +109,15 @@ fn preview(
 ) -> PreviewJson {
     let rollout = &made.rollout.rollout;
     let plugin = &made.rollout.plugin;
-    let mut selected: Vec<Selected<'_>> = rows
-        .iter()
-        .filter(|(_, row)| row.presence(now).is_some_and(|it| it != Presence::Archived))
-        .filter_map(|(id, row)| {
-            let agent = row.decided_on(id);
-            let decision = decide(view, &agent, plugin, now, zones)?;
-            if decision.assignment != options.assignment {
-                return None;
-            }
-            let may = permission(view, &agent, plugin, &rollout.to, now, zones);
+    let agents = selected(view, &options.assignment, rows, now, zones).into_iter();
+    let mut selected: Vec<Selected<'_>> = agents
+        .map(|(id, row)| {
+            let may = permission(view, &row.decided_on(id), plugin, &rollout.to, now, zones);
             let kept_back = match row.presence(now) {
                 Some(Presence::Present) => reason(&may),
                 _ => Some("out of reach: they get it when they return".to_owned()),
             };
-            Some(Selected { id, row, place: place(&made.rollout.name, id), kept_back })
+            Selected { id, row, place: place(&made.rollout.name, id), kept_back }
         })
         .collect();
     selected.sort_by_key(|agent| agent.place);

@@ -16,7 +16,7 @@ use guest_agent_proto::agent_communication::{ErrorReason, MessageBody};
 use guest_agent_proto::agent_controlplane::{AgentInfo, CurrentPluginStates};
 use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
-use guest_fleet_core::desired::{Agent, desired};
+use guest_fleet_core::desired::{Agent, desired, ordered};
 use guest_fleet_core::journal::{self as core_journal, Generations, Next};
 use guest_fleet_core::view::Target;
 use tokio::sync::{mpsc, oneshot};
@@ -404,11 +404,10 @@ impl AgentTask {
     fn decided_on(&self, now: Instant) -> Agent {
         let mut agent = self.told.agent(&self.record);
         let reported = self.told.plugins(now).into_iter().flatten();
-        agent.ordered = reported
+        let reported = reported
             .filter(|(_, found)| !found.is_local)
-            .filter_map(|(plugin, found)| Some((plugin, Target::Revision(found.revision?))))
-            .collect();
-        agent.ordered.extend(self.journal.ordered());
+            .filter_map(|(plugin, found)| Some((plugin, found.revision?)));
+        agent.ordered = ordered(reported, self.journal.ordered());
         agent
     }
 

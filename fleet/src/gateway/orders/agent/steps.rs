@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use guest_fleet_core::journal::{Order, OrderState};
-use guest_fleet_core::view::Target;
 
 use crate::hex::hex;
 use crate::observe::figures::OrderStep;
@@ -67,10 +66,7 @@ impl Change<'_> {
     }
 
     fn revision(&self) -> &str {
-        match &self.order.target {
-            Target::Revision(revision) => revision.as_str(),
-            Target::Absent => "",
-        }
+        self.order.target.revision().unwrap_or_default()
     }
 
     fn reason(&self) -> &str {
@@ -144,6 +140,8 @@ fn step(order: &Order) -> OrderStep {
 mod tests {
     use guest_fleet_core::journal::Entry;
     use guest_fleet_core::time::Seconds;
+
+    use guest_fleet_core::target::Target;
 
     use super::*;
 

@@ -132,6 +132,15 @@ impl Gateway {
         Self::start(Arc::new(ledger.clone()), Clock::new())
     }
 
+    /// One on a ledger whose journals can be made slow.
+    async fn on_slow_journals() -> (Arc<SlowJournals>, Self) {
+        let inner = MemoryLedger::new();
+        assign(&inner).await;
+        let clock = Clock::new();
+        let ledger = Arc::new(SlowJournals::new(inner, clock.clone()));
+        (ledger.clone(), Self::start(ledger, clock))
+    }
+
     async fn connect(&self, stream: u64) -> Stream<'_> {
         let handle = Arc::new(SessionHandle::new("channel".into(), stream));
         let session = Arc::new(OpenSession::new(AGENT.into(), handle.clone()));
@@ -278,11 +287,7 @@ async fn an_order_of_a_process_that_was_stopped_before_it_sent_it_does_not_leave
 
 #[tokio::test(start_paused = true)]
 async fn an_order_of_a_process_that_was_stopped_while_it_recorded_it_does_not_wait_to_leave() {
-    let inner = MemoryLedger::new();
-    assign(&inner).await;
-    let clock = Clock::new();
-    let ledger = Arc::new(SlowJournals::new(inner.clone(), clock.clone()));
-    let gateway = Gateway::start(ledger.clone(), clock);
+    let (ledger, gateway) = Gateway::on_slow_journals().await;
     let stream = gateway.connect(1).await;
     ledger.slow.store(1, Ordering::Relaxed);
     stream.reports().await;
@@ -295,11 +300,7 @@ async fn an_order_of_a_process_that_was_stopped_while_it_recorded_it_does_not_wa
 
 #[tokio::test(start_paused = true)]
 async fn an_order_whose_write_failed_is_not_recorded_on_a_view_that_grew_old() {
-    let inner = MemoryLedger::new();
-    assign(&inner).await;
-    let clock = Clock::new();
-    let ledger = Arc::new(SlowJournals::new(inner.clone(), clock.clone()));
-    let gateway = Gateway::start(ledger.clone(), clock);
+    let (ledger, gateway) = Gateway::on_slow_journals().await;
     let stream = gateway.connect(1).await;
     ledger.slow.store(1, Ordering::Relaxed);
     ledger.refused.store(1, Ordering::Relaxed);
@@ -311,7 +312,7 @@ async fn an_order_whose_write_failed_is_not_recorded_on_a_view_that_grew_old() {
         let journal = JournalRecord::decode(value).expect("a journal");
         journal.plugins.into_values().filter_map(|entry| entry.order).count()
     };
-    let recorded = inner.peek(Bucket::Journal, AGENT).map_or(0, ordered);
+    let recorded = ledger.inner.peek(Bucket::Journal, AGENT).map_or(0, ordered);
     assert_eq!(recorded, 0, "it was recorded on a view that grew old");
     pass(5).await;
     assert!(!stream.sent().is_empty(), "it is recorded and leaves when the view is younger");
