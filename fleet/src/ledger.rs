@@ -96,6 +96,9 @@ pub enum Bucket {
     Index,
 }
 
+/// What becomes of a record while it is restored from a copy; `None` where it stays as it is.
+pub type Amend = fn(Bucket, &str, &[u8]) -> Option<bytes::Bytes>;
+
 /// Where entries are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Log {

@@ -16,6 +16,7 @@
 //! and reads at least up to that.
 
 mod controller;
+pub mod restored;
 pub(crate) mod rows;
 pub(crate) mod told;
 

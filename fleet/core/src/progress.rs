@@ -30,6 +30,9 @@ pub struct Watch<'a> {
     pub passed_over: &'a BTreeSet<String>,
     /// How long an order of a target may take, in seconds.
     pub patience: &'a dyn Fn(&Target) -> u64,
+    /// Since when agents could tell what became of their orders: before that the control plane was
+    /// away, and their silence says nothing.
+    pub served_since: Seconds,
     /// What time it is.
     pub now: Seconds,
     /// The time zones.
@@ -80,6 +83,18 @@ pub struct Failed {
     pub reason: String,
 }
 
+/// An agent that may not be given what comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// Id of the agent.
+    pub agent: String,
+    /// What keeps it back.
+    pub why: Permission,
+}
+
+/// Most agents that are named of those that are kept back.
+pub const KEPT: usize = 20;
+
 /// How far a rollout is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
@@ -96,6 +111,9 @@ pub struct Progress {
     /// Agents whose order for the new target may still arrive: it was recorded, and none of them has
     /// said that it has it.
     pub may_arrive: BTreeSet<String>,
+    /// The first [`KEPT`] agents that are kept back or cannot have the release, in the order of their
+    /// ids.
+    pub kept: Vec<Kept>,
 }
 
 /// Counts over the rows of all agents; `None` where the assignment has no rollout.
@@ -218,7 +236,12 @@ impl One<'_> {
                 progress.passed.insert(self.id.to_owned());
             }
         }
-        *progress.stands.entry(self.stand(fate, failure.as_ref())).or_default() += 1;
+        let stand = self.stand(fate, failure.as_ref());
+        *progress.stands.entry(stand).or_default() += 1;
+        let is_kept = matches!(stand, Stand::KeptBack | Stand::CannotHave);
+        if is_kept && progress.kept.len() < KEPT {
+            progress.kept.push(Kept { agent: self.id.to_owned(), why: self.may.clone() });
+        }
         progress.failed.extend(failure.filter(|failure| failure.at >= rollout.resumed));
     }
 
@@ -226,17 +249,18 @@ impl One<'_> {
         let order = self.order?;
         Some(match order.step {
             Step::Sent | Step::Acknowledged | Step::Begun => {
-                let patience = (self.watch.patience)(&order.target);
-                if self.watch.now >= silent_after(order.since, patience) {
-                    Fate::Silent
-                } else {
-                    Fate::UnderWay
-                }
+                if self.watch.now >= self.silent_at(order) { Fate::Silent } else { Fate::UnderWay }
             }
             Step::Done | Step::Adopted => Fate::Done,
             Step::Failed => Fate::Failed,
             Step::TakenBack => Fate::TakenBack,
         })
+    }
+
+    /// When an order counts as silent.
+    fn silent_at(&self, order: &OrderFacts) -> Seconds {
+        let since = order.since.max(self.watch.served_since);
+        silent_after(since, (self.watch.patience)(&order.target))
     }
 
     /// The first crash since the newest order.
@@ -251,10 +275,7 @@ impl One<'_> {
         let (what, at) = match fate? {
             Fate::Failed => ("failed", order.since),
             Fate::TakenBack => ("taken back", order.since),
-            Fate::Silent => {
-                let patience = (self.watch.patience)(&order.target);
-                ("silent", silent_after(order.since, patience))
-            }
+            Fate::Silent => ("silent", self.silent_at(order)),
             Fate::Done | Fate::UnderWay => ("crashed", self.crash()?),
         };
         Some(Failed {
@@ -298,7 +319,7 @@ impl One<'_> {
             failed.push(order.since);
         }
         if let (Some(order), Some(Fate::Silent)) = (order, fate) {
-            failed.push(silent_after(order.since, (self.watch.patience)(&order.target)));
+            failed.push(self.silent_at(order));
         }
         let own = || labels.own.get(ZONE).map(String::as_str);
         Seen {

@@ -107,6 +107,8 @@ pub enum Cause {
     Gate(Halt),
     /// A person, and why.
     Person(String),
+    /// The ledger was restored from a copy: what happened since then is not known.
+    Restored,
 }
 
 /// Agents whose turn it is.

@@ -1,7 +1,7 @@
 //! Where an agent stands with a plugin, in words that do not lie: derived from the declarations, the
 //! order journal and the time; nobody has to clear a flag.
 
-use guest_fleet_core::desired::{Decision, OwnersHold, Permission};
+use guest_fleet_core::desired::{Decision, Permission};
 use guest_fleet_core::fold::{Word, probation_until, silent_after};
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::time::Seconds;
@@ -170,7 +170,7 @@ pub fn standing(
 fn waits_for_wave(rollout: &str) -> Standing {
     Standing {
         state: State::WaitsForWave,
-        sentence: "waits for its wave".to_owned(),
+        sentence: words::permission(&Permission::WaitsForWave { rollout: rollout.to_owned() }),
         next: Some(format!("see how far it is: `guest-fleet rollout show {rollout}`")),
     }
 }
@@ -231,76 +231,48 @@ fn ordered(
 }
 
 fn kept_back(decision: &Decision) -> Standing {
-    let (state, sentence, next) = match &decision.permission {
-        Permission::Go => (
-            State::Waits,
-            "waits to be ordered: that happens when a gateway has the agent's stream".to_owned(),
-            None,
-        ),
-        Permission::Conflict { with } => (
+    let (state, next) = match &decision.permission {
+        Permission::Go => (State::Waits, None),
+        Permission::Conflict { .. } => (
             State::Conflict,
-            format!(
-                "waits: the assignments {} and {with} have the same priority and want different things",
-                decision.assignment
-            ),
             Some("give one of them a higher `priority`, or select other agents".to_owned()),
         ),
-        Permission::Quarantined(why) => (
+        Permission::Quarantined(_) => (
             State::Quarantined,
-            format!("quarantined: {why}"),
             Some("give one of the machines an identity of its own: enrol it anew".to_owned()),
         ),
-        Permission::NoRelease => (
-            State::NoRelease,
-            "waits: the release was never declared".to_owned(),
-            Some("declare it as a `[[release]]`".to_owned()),
-        ),
-        Permission::NoArchive { architecture } if architecture.is_empty() => (
-            State::NoArchive,
-            "waits: the agent has not said its architecture yet".to_owned(),
-            None,
-        ),
+        Permission::NoRelease => {
+            (State::NoRelease, Some("declare it as a `[[release]]`".to_owned()))
+        }
         Permission::NoArchive { architecture } => (
             State::NoArchive,
-            format!("waits: the release has no archive for {architecture}"),
-            Some(format!("declare a new revision with an archive for {architecture}")),
+            (!architecture.is_empty())
+                .then(|| format!("declare a new revision with an archive for {architecture}")),
         ),
         Permission::WaitsForWave { rollout } => return waits_for_wave(rollout),
-        Permission::Stopped { rollout, state } => (
-            State::WaitsForWave,
-            format!("keeps what it has: the rollout {rollout} is {state}"),
-            Some(format!("see why: `guest-fleet rollout show {rollout}`")),
-        ),
-        Permission::Held { hold, by, reason, until } => (
-            State::Held,
-            format!("held by {}{}: {reason} (hold {hold})", or_nobody(by), until_words(*until)),
-            Some(format!("to let it go on: `guest-fleet release {hold}`")),
-        ),
-        Permission::HeldByOwner(OwnersHold { by, reason, until }) => (
+        Permission::Stopped { rollout, .. } => {
+            (State::WaitsForWave, Some(format!("see why: `guest-fleet rollout show {rollout}`")))
+        }
+        Permission::Held { hold, .. } => {
+            (State::Held, Some(format!("to let it go on: `guest-fleet release {hold}`")))
+        }
+        Permission::HeldByOwner(_) => (
             State::HeldByOwner,
-            format!("held by owner {}{}: {reason}", or_nobody(by), until_words(*until)),
             Some("to let it go on, on the machine: `guest-agent release`".to_owned()),
         ),
-        Permission::OutsideWindow { window, next: Some(next) } => (
+        Permission::OutsideWindow { window, next } => (
             State::OutsideWindow,
-            format!("outside its window until {} (window {window})", words::time(*next)),
-            None,
-        ),
-        Permission::OutsideWindow { window, next: None } => (
-            State::OutsideWindow,
-            format!("outside its window, which never opens (window {window})"),
-            Some(format!("correct the days or the zone of the window {window}")),
+            next.is_none().then(|| format!("correct the days or the zone of the window {window}")),
         ),
     };
+    let sentence = match &decision.permission {
+        Permission::Conflict { with } => format!(
+            "waits: the assignments {} and {with} have the same priority and want different things",
+            decision.assignment
+        ),
+        permission => words::permission(permission),
+    };
     Standing { state, sentence, next }
-}
-
-fn or_nobody(by: &str) -> &str {
-    if by.is_empty() { "somebody" } else { by }
-}
-
-fn until_words(until: Option<Seconds>) -> String {
-    until.map_or_else(String::new, |until| format!(" until {}", words::time(until)))
 }
 
 /// `monitor 1.2`, or `the removal of monitor`.

@@ -1,6 +1,7 @@
 //! Declared things as one line of text, for lists, differences and the audit record. No line has a
 //! configuration or a URL in it: both may be secrets.
 
+use guest_fleet_core::desired::{OwnersHold, Permission};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{
@@ -25,6 +26,51 @@ pub fn time(at: Seconds) -> String {
 pub fn timestamp(at: Seconds) -> Timestamp {
     let at = i64::try_from(at.0).ok().and_then(|at| Timestamp::from_second(at).ok());
     at.unwrap_or(Timestamp::MAX)
+}
+
+/// What keeps a change back, and until when.
+#[must_use]
+pub fn permission(permission: &Permission) -> String {
+    match permission {
+        Permission::Go => {
+            "waits to be ordered: that happens when a gateway has the agent's stream".to_owned()
+        }
+        Permission::Conflict { with } => {
+            format!("waits: the assignment {with} has the same priority and wants something else")
+        }
+        Permission::Quarantined(why) => format!("quarantined: {why}"),
+        Permission::NoRelease => "waits: the release was never declared".to_owned(),
+        Permission::NoArchive { architecture } if architecture.is_empty() => {
+            "waits: the agent has not said its architecture yet".to_owned()
+        }
+        Permission::NoArchive { architecture } => {
+            format!("waits: the release has no archive for {architecture}")
+        }
+        Permission::WaitsForWave { .. } => "waits for its wave".to_owned(),
+        Permission::Stopped { rollout, state } => {
+            format!("keeps what it has: the rollout {rollout} is {state}")
+        }
+        Permission::Held { hold, by, reason, until } => {
+            format!("held by {}{}: {reason} (hold {hold})", or_nobody(by), until_words(*until))
+        }
+        Permission::HeldByOwner(OwnersHold { by, reason, until }) => {
+            format!("held by owner {}{}: {reason}", or_nobody(by), until_words(*until))
+        }
+        Permission::OutsideWindow { window, next: Some(next) } => {
+            format!("outside its window until {} (window {window})", time(*next))
+        }
+        Permission::OutsideWindow { window, next: None } => {
+            format!("outside its window, which never opens (window {window})")
+        }
+    }
+}
+
+fn or_nobody(by: &str) -> &str {
+    if by.is_empty() { "somebody" } else { by }
+}
+
+fn until_words(until: Option<Seconds>) -> String {
+    until.map_or_else(String::new, |until| format!(" until {}", time(until)))
 }
 
 /// The beginning of a digest.

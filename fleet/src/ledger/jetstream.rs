@@ -51,7 +51,7 @@ pub use transfer::TransferError;
 
 use crate::ledger::room::{self, NoRoom, TURN};
 use crate::ledger::{
-    Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, Write,
+    Amend, Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, Write,
     WriteError, check,
 };
 use address::FactsFrom;
@@ -144,11 +144,15 @@ impl JetstreamLedger {
     ///
     /// # Errors
     /// There is something in the ledger; the backup is damaged; the servers are refused.
-    pub async fn restore(address: &NatsAddress, from: &Path) -> Result<(), JetstreamError> {
+    pub async fn restore(
+        address: &NatsAddress,
+        from: &Path,
+        amend: Amend,
+    ) -> Result<(), JetstreamError> {
         let (engine, _ending) = prepare(address).await?;
         judged(address).await?;
         streams::refuse_restoring(&engine.api, &address.prefix).await?;
-        Ok(transfer::restore(&engine, from).await?)
+        Ok(transfer::restore(&engine, from, amend).await?)
     }
 
     /// Takes no writes any more, and waits for those that are on their way.

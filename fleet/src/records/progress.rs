@@ -54,6 +54,23 @@ pub struct ProgressRecord {
     /// How many there are.
     #[prost(uint32, tag = "15")]
     pub may_arrive_count: u32,
+    /// Since when agents could tell what became of their orders, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "16")]
+    pub served_since: u64,
+    /// The first agents that are kept back or cannot have the release.
+    #[prost(message, repeated, tag = "17")]
+    pub kept: Vec<KeptPart>,
+}
+
+/// An agent that may not be given what comes next.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct KeptPart {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub agent: String,
+    /// What keeps it back, and until when, for people.
+    #[prost(string, tag = "2")]
+    pub why: String,
 }
 
 /// How many agents stand somewhere.

@@ -122,7 +122,7 @@ pub struct GrantPart {
 #[derive(Clone, PartialEq, Message)]
 pub struct CausePart {
     /// 1 a person, 2 a failure in the first wave, 3 two in one wave, 4 one that was seen before, 5
-    /// installations, 6 faults, 7 faults against the time before.
+    /// installations, 6 faults, 7 faults against the time before, 8 the ledger was restored.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
     /// The person's reason, or the fingerprint of the failure.
@@ -358,6 +358,7 @@ impl CausePart {
             Cause::Gate(Halt::Installs(found)) => meter(5, found),
             Cause::Gate(Halt::Faults(found)) => meter(6, found),
             Cause::Gate(Halt::BeforeAfter(found)) => meter(7, found),
+            Cause::Restored => Self { kind: 8, ..Self::default() },
         }
     }
 
@@ -374,6 +375,7 @@ impl CausePart {
             5 => Cause::Gate(Halt::Installs(meter)),
             6 => Cause::Gate(Halt::Faults(meter)),
             7 => Cause::Gate(Halt::BeforeAfter(meter)),
+            8 => Cause::Restored,
             other => return Err(damaged(key, format_args!("a halt has no cause {other}"))),
         })
     }

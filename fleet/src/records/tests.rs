@@ -24,7 +24,7 @@ use super::index::{
 };
 use super::journal::{EntryRecord, JournalRecord, OrderRecord};
 use super::progress::{
-    FacetPart, FailedPart, FingerprintPart, MeterPart, ProgressRecord, StandPart,
+    FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
 };
 use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
 use super::rollout::{CausePart, GrantPart, LabelPart, RolloutRecord, WAVES, WavePart};
@@ -268,8 +268,16 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         }],
         may_arrive: vec![text("a-2")],
         may_arrive_count: 1,
+        served_since: 0,
+        kept: Vec::new(),
     };
     check("progress", &progress, fixture("progress"));
+    let progress = ProgressRecord {
+        served_since: 7,
+        kept: vec![KeptPart { agent: text("a-3"), why: text("held by alice: slow disk") }],
+        ..progress
+    };
+    check("progress-kept", &progress, fixture("progress-kept"));
 }
 
 #[test]
@@ -295,6 +303,7 @@ fn a_rollout_is_the_same_after_its_record() {
         State::Running(Stage::Soaking { since: Seconds(9) }),
         State::Paused(Stage::Approval),
         State::Halted(Cause::Person(text("slow"))),
+        State::Halted(Cause::Restored),
         State::RollingBack,
         State::RolledBack,
         State::Done,

@@ -22,10 +22,10 @@ use crate::fold::lease::Lease;
 use crate::fold::patience::patience;
 use crate::fold::{Jitter, Wall, by_chance, by_clock};
 use crate::ledger::{Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError};
-use crate::records::Versioned;
 use crate::records::journal::JournalRecord;
-use crate::records::progress::progress_key;
+use crate::records::progress::{ProgressRecord, progress_key};
 use crate::records::rollout::{RolloutRecord, rollout_key};
+use crate::records::{self, Versioned};
 use crate::zones::IanaZones;
 
 /// Key of the lease, in the bucket of the configuration: rollouts are there.
@@ -46,6 +46,10 @@ const TELL: Duration = Duration::from_secs(2);
 
 /// For how long an agent that did not take up its grant counts as out of reach.
 const PASSED_OVER: Duration = Duration::from_secs(600);
+
+/// After so long without a count the control plane was away: agents could not tell what became of
+/// their orders, and have their whole time again.
+const GAP: u64 = 60;
 
 /// Longest that one round may take before the controller begins anew.
 const ROUND: Duration = Duration::from_secs(60);
@@ -76,6 +80,13 @@ enum Lost {
     Doubtful,
 }
 
+/// A time in which rollouts were counted without a gap of [`GAP`] seconds.
+#[derive(Clone, Copy)]
+struct Served {
+    since: Seconds,
+    until: Seconds,
+}
+
 /// Somebody changed the rollout since it was counted.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the rollout was changed meanwhile")]
@@ -97,6 +108,8 @@ struct Controller<'a> {
     passed_over: BTreeMap<String, BTreeMap<String, Instant>>,
     /// By assignment: when the controller last wrote how far its rollout is, and the revision of that.
     told: BTreeMap<String, (Instant, Revision)>,
+    /// By assignment: since when, and until when, its agents could tell what became of their orders.
+    served: BTreeMap<String, Served>,
 }
 
 /// Moves rollouts whenever no other process does, until `ending`.
@@ -153,6 +166,7 @@ impl<'a> Controller<'a> {
             seen: BTreeMap::new(),
             passed_over: BTreeMap::new(),
             told: BTreeMap::new(),
+            served: BTreeMap::new(),
         }
     }
 
@@ -213,6 +227,7 @@ impl<'a> Controller<'a> {
         let rollouts = &self.configuration.view().rollouts;
         self.seen.retain(|name, _| rollouts.contains_key(name));
         self.told.retain(|name, _| rollouts.contains_key(name));
+        self.served.retain(|name, _| rollouts.contains_key(name));
         for name in rollouts.keys() {
             let revision = self.configuration.revision(&rollout_key(name));
             let seen = self.seen.entry(name.clone()).or_insert((revision, now));
@@ -263,7 +278,10 @@ impl<'a> Controller<'a> {
         let Some(found) = self.configuration.view().rollouts.get(assignment).cloned() else {
             return Ok(());
         };
-        let Some(mut progress) = self.progress(assignment, &found, now) else { return Ok(()) };
+        let served_since = self.served_since(assignment, &found.name, now).await?;
+        let Some(mut progress) = self.progress(assignment, &found, served_since, now) else {
+            return Ok(());
+        };
         let age =
             self.seen.get(assignment).map(|(_, since)| begun.saturating_duration_since(*since));
         progress.counts.age_of_record = age.unwrap_or_default().as_secs();
@@ -271,13 +289,41 @@ impl<'a> Controller<'a> {
         if let Step::Change(change) = &decision {
             self.change(assignment, &found, change, &progress, now).await?;
         }
-        self.tell(assignment, &found, &progress, &decision, now).await
+        self.tell(assignment, &found, &progress, &decision, (served_since, now)).await
+    }
+
+    /// Since when the agents of a rollout could tell what became of their orders. A controller that takes
+    /// over goes on from what the one before it told.
+    async fn served_since(
+        &mut self,
+        assignment: &str,
+        rollout: &str,
+        now: Seconds,
+    ) -> Result<Seconds, Lost> {
+        let known = match self.served.get(assignment) {
+            Some(served) => Some(*served),
+            None => self.told_before(assignment, rollout).await?,
+        };
+        let goes_on = known.filter(|served| now.since(served.until) < GAP);
+        let since = goes_on.map_or(now, |served| served.since);
+        self.served.insert(assignment.to_owned(), Served { since, until: now });
+        Ok(since)
+    }
+
+    async fn told_before(&self, assignment: &str, rollout: &str) -> Result<Option<Served>, Lost> {
+        let key = progress_key(assignment);
+        let found = self.ledger.get(Bucket::Index, &key).await?;
+        // What cannot be read is written anew, and agents have their whole time again.
+        let record = found.and_then(|it| records::decode::<ProgressRecord>(&key, &it.value).ok());
+        let record = record.filter(|record| record.rollout == rollout);
+        Ok(record.map(|it| Served { since: Seconds(it.served_since), until: Seconds(it.at) }))
     }
 
     fn progress(
         &mut self,
         assignment: &str,
         found: &AssignmentRollout,
+        served_since: Seconds,
         now: Seconds,
     ) -> Option<Progress> {
         let rows = self.rows.as_ref()?;
@@ -294,6 +340,7 @@ impl<'a> Controller<'a> {
                 crashes: rows.crashes(&found.plugin).unwrap_or(&none),
                 passed_over: &passed_over,
                 patience: &|target| patience(view, &found.plugin, target),
+                served_since,
                 now,
                 zones: &*self.settings.zones,
             },
@@ -370,14 +417,14 @@ impl<'a> Controller<'a> {
         found: &AssignmentRollout,
         progress: &Progress,
         decision: &Step,
-        now: Seconds,
+        times: (Seconds, Seconds),
     ) -> Result<(), Lost> {
         let told = self.told.get(assignment).copied();
         let is_due = told.is_none_or(|(at, _)| at.elapsed() >= TELL);
         let Some(rows) = self.rows.as_ref().filter(|_| is_due || is_end(decision)) else {
             return Ok(());
         };
-        let record = told::record(&found.name, progress, decision, rows.all(), now);
+        let record = told::record(&found.name, progress, decision, rows.all(), times);
         let key = progress_key(assignment);
         let expected = match told {
             Some((_, revision)) => revision,
@@ -423,3 +470,6 @@ fn is_watched(rollout: &Rollout) -> bool {
 fn moves(rollout: &Rollout) -> bool {
     is_watched(rollout) && matches!(rollout.state, State::Running(_) | State::RollingBack)
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,9 +10,11 @@ use guest_fleet_core::progress::{Progress, Stand};
 use guest_fleet_core::rollout::{Change, Counts, Decision, Reason, Rollout};
 use guest_fleet_core::time::Seconds;
 
+use crate::configuration::words;
 use crate::records::Versioned;
 use crate::records::progress::{
-    FacetPart, FailedPart, FingerprintPart, MeterPart, ProgressRecord, StandPart, number_of_stand,
+    FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
+    number_of_stand,
 };
 
 /// Most agents that a record names of each kind.
@@ -101,7 +103,7 @@ pub(super) fn record(
     progress: &Progress,
     decision: &Decision,
     rows: &BTreeMap<String, Row>,
-    now: Seconds,
+    (served_since, now): (Seconds, Seconds),
 ) -> ProgressRecord {
     let counts = &progress.counts;
     let mut prints: BTreeMap<&str, u32> = BTreeMap::new();
@@ -144,6 +146,12 @@ pub(super) fn record(
         ],
         may_arrive: progress.may_arrive.iter().take(NAMED).cloned().collect(),
         may_arrive_count: u32::try_from(progress.may_arrive.len()).unwrap_or(u32::MAX),
+        served_since: served_since.0,
+        kept: progress
+            .kept
+            .iter()
+            .map(|it| KeptPart { agent: it.agent.clone(), why: words::permission(&it.why) })
+            .collect(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use guest_fleet::ledger::{
     Appended, Bucket, Existing, Follower, JetstreamLedger, Ledger, Log, NatsAddress, Revision,
     SqliteLedger, Write, WriteError, bounds, restore,
@@ -14,6 +15,16 @@ const ABSENT: Revision = Revision::ABSENT;
 
 fn put(key: &str, expected: Revision, value: &str) -> Write {
     Write { key: key.into(), expected, value: Some(value.to_owned().into()) }
+}
+
+/// Leaves every record as it is.
+fn as_it_is(_: Bucket, _: &str, _: &[u8]) -> Option<Bytes> {
+    None
+}
+
+/// Changes one record of the configuration.
+fn amended(bucket: Bucket, key: &str, _: &[u8]) -> Option<Bytes> {
+    (bucket == Bucket::Configuration && key == "ä\n").then(|| "amended".into())
 }
 
 async fn records(ledger: &dyn Ledger, bucket: Bucket) -> BTreeMap<String, String> {
@@ -67,10 +78,13 @@ async fn a_ledger_moves_from_a_file_to_nats_and_back() {
 
     let (prefix, _streams) = shared::prefix();
     let address: NatsAddress = cluster.address(&prefix).parse().unwrap();
-    JetstreamLedger::restore(&address, &folder.path().join("one.backup")).await.unwrap();
+    JetstreamLedger::restore(&address, &folder.path().join("one.backup"), amended).await.unwrap();
     let ledger = JetstreamLedger::open(&address).await.unwrap();
     assert_eq!(records(&*ledger, Bucket::Agents).await, agents);
-    assert_eq!(records(&*ledger, Bucket::Configuration).await.get("ä\n"), Some(&"w".to_owned()));
+    assert_eq!(
+        records(&*ledger, Bucket::Configuration).await.get("ä\n"),
+        Some(&"amended".to_owned())
+    );
     // Entries are where they were, and a cursor in the middle of them still is.
     assert_eq!(entries(&*ledger, 0).await, all);
     assert_eq!(entries(&*ledger, all[29].1).await, all[30..]);
@@ -92,7 +106,8 @@ async fn a_ledger_moves_from_a_file_to_nats_and_back() {
     let page = ledger.changes(Bucket::Agents, lost, ABSENT).await.unwrap();
     assert!(page.forgotten > lost, "{page:?}");
     // Nobody restores over it.
-    let again = JetstreamLedger::restore(&address, &folder.path().join("one.backup")).await;
+    let again =
+        JetstreamLedger::restore(&address, &folder.path().join("one.backup"), as_it_is).await;
     let error = format!("{:?}", again.unwrap_err());
     assert!(error.contains("NotEmpty"), "{error}");
 
@@ -107,7 +122,7 @@ async fn a_ledger_moves_from_a_file_to_nats_and_back() {
     ledger.backup(&copy).await.unwrap();
     assert!(ledger.backup(&copy).await.is_err(), "it is there already");
     let two = folder.path().join("two.db");
-    restore(&copy, &two, Existing::Refuse).unwrap();
+    restore(&copy, &two, Existing::Refuse, as_it_is).unwrap();
     let file = SqliteLedger::open(&two).unwrap();
     assert_eq!(records(&*file, Bucket::Agents).await, records(&*ledger, Bucket::Agents).await);
     assert_eq!(entries(&*file, 0).await, entries(&*ledger, 0).await);
@@ -138,7 +153,7 @@ async fn an_empty_ledger_is_backed_up_and_restored() {
     let cluster = shared::cluster().unwrap();
     let (prefix, _streams) = shared::prefix();
     let address: NatsAddress = cluster.address(&prefix).parse().unwrap();
-    JetstreamLedger::restore(&address, &copy).await.unwrap();
+    JetstreamLedger::restore(&address, &copy, as_it_is).await.unwrap();
     let ledger = JetstreamLedger::open(&address).await.unwrap();
     assert!(records(&*ledger, Bucket::Agents).await.is_empty());
     let written = ledger.write(Bucket::Agents, vec![put("k", ABSENT, "")]).await.unwrap();

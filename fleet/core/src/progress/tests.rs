@@ -65,6 +65,16 @@ fn counted_with(
     crashes: &[(&str, u64)],
     passed_over: &[&str],
 ) -> Progress {
+    counted_since(view, rows, crashes, passed_over, Seconds(0))
+}
+
+fn counted_since(
+    view: &View,
+    rows: &[(&str, Row)],
+    crashes: &[(&str, u64)],
+    passed_over: &[&str],
+    served_since: Seconds,
+) -> Progress {
     let rows: BTreeMap<String, Row> =
         rows.iter().map(|(id, row)| ((*id).to_owned(), row.clone())).collect();
     let crashes = crashes.iter().map(|(id, at)| ((*id).to_owned(), vec![Seconds(BEGAN + at)]));
@@ -75,6 +85,7 @@ fn counted_with(
         crashes: &crashes.collect(),
         passed_over: &passed_over,
         patience: &|_| 120,
+        served_since,
         now: NOW,
         zones: &UtcOnly,
     };
@@ -123,6 +134,43 @@ fn agents_are_counted_by_what_they_were_ordered() {
         (Stand::Silent, 1),
     ];
     assert_eq!(stands(&found), expected);
+}
+
+#[test]
+fn silence_counts_from_when_the_control_plane_was_there_again() {
+    let rows = [("silent", row("2", Step::Acknowledged, 100))];
+    let since = |after| counted_since(&view(), &rows, &[], &[], Seconds(BEGAN + after));
+    let fails_at = |found: &Progress| found.failed.first().map(|it| it.at);
+    let (whole, late, back) = (since(0), since(500), since(950));
+    // Its time began anew, and ended once more.
+    assert!(fails_at(&late) > fails_at(&whole) && fails_at(&whole).is_some(), "{late:?}");
+    assert_eq!((fails_at(&back), back.counts.in_flight), (None, 1));
+    assert_eq!(stands(&back), [(Stand::UnderWay, 1)]);
+}
+
+#[test]
+fn agents_that_are_kept_back_are_named_with_what_keeps_them() {
+    let mut view = view();
+    let hold = crate::view::Hold {
+        selector: crate::selector::Selector::all(),
+        own_labels: crate::selector::OwnLabels::Ignored,
+        plugins: crate::view::Plugins::All,
+        reason: "audit".to_owned(),
+        by: "alice".to_owned(),
+        until: None,
+    };
+    view.holds.insert("freeze".to_owned(), hold);
+    let ids: Vec<String> = (0..KEPT + 5).map(|number| format!("agent-{number:02}")).collect();
+    let rows: Vec<(&str, Row)> =
+        ids.iter().map(|id| (id.as_str(), row("1", Step::Done, 0))).collect();
+    let found = counted_with(&view, &rows, &[], &[]);
+    assert_eq!(stands(&found), [(Stand::KeptBack, u32::try_from(ids.len()).unwrap_or(0))]);
+    let named: Vec<&str> = found.kept.iter().map(|kept| kept.agent.as_str()).collect();
+    assert_eq!(named, ids[..KEPT]);
+    let whys = found.kept.iter().map(|kept| &kept.why);
+    assert!(
+        whys.clone().all(|why| matches!(why, Permission::Held { hold, .. } if hold == "freeze"))
+    );
 }
 
 #[test]

@@ -62,13 +62,16 @@ impl Rollout {
             }
             (Verb::Pause, State::Running(stage)) => State::Paused(*stage),
             (Verb::Resume { .. }, State::Paused(stage)) => State::Running(*stage),
-            (Verb::Resume { reason }, State::Halted(_)) => {
+            (Verb::Resume { reason }, State::Halted(cause)) => {
                 if reason.trim().is_empty() {
                     return Err(Refused::NoReason);
                 }
-                // What halted it would halt it again.
-                self.epoch = self.epoch.saturating_add(1);
-                self.resumed = now;
+                // What halted it would halt it again. A restore is no failure of the release, so what
+                // agents told before it still counts.
+                if *cause != Cause::Restored {
+                    self.epoch = self.epoch.saturating_add(1);
+                    self.resumed = now;
+                }
                 State::Running(Stage::Reaching)
             }
             (Verb::Halt { reason }, State::Running(_) | State::Paused(_)) => {
@@ -96,6 +99,19 @@ impl Rollout {
         self.state = next;
         self.grant = None;
         Ok(())
+    }
+
+    /// What becomes of it when the ledger is restored from a copy: agents may have gone further, or
+    /// back, since the copy was made, so that nothing is ordered until a person has looked. Whether that
+    /// changes anything.
+    pub fn restore(&mut self) -> bool {
+        let is_moving =
+            matches!(self.state, State::Running(_) | State::Paused(_) | State::RollingBack);
+        if is_moving {
+            self.state = State::Halted(Cause::Restored);
+            self.grant = None;
+        }
+        is_moving
     }
 }
 

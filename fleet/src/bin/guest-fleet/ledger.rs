@@ -1,14 +1,18 @@
 //! Opens the ledger that `--ledger` names, whichever engine has it.
 
 use std::convert::Infallible;
+use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use guest_fleet::cli::context::Caller;
 use guest_fleet::cli::failure::{Exit, Failure};
+use guest_fleet::configuration::change::Decision;
 use guest_fleet::ledger::{
     AddressError, Existing, JetstreamLedger, NatsAddress, SharedLedger, SqliteLedger, restore,
 };
+use guest_fleet::rollouts::restored;
 use tokio_util::sync::CancellationToken;
 
 /// Where a ledger is.
@@ -64,18 +68,51 @@ impl Place {
     }
 
     /// Puts a backup in the place of the ledger.
+    ///
+    /// Rollouts are halted, and the audit record says so.
     pub(crate) async fn restore(&self, from: PathBuf, replace: bool) -> Result<(), Failure> {
+        self.bring(from.clone(), replace).await?;
+        let restored = self.open().await?;
+        let caller = Caller::of_process(std::env::var("SUDO_USER").ok().as_deref());
+        let decision = Decision {
+            who: caller.who,
+            from: caller.from,
+            what: "restore".to_owned(),
+            why: String::new(),
+            at: jiff::Timestamp::now(),
+        };
+        let from = std::path::absolute(&from).unwrap_or(from);
+        let halted = restored::record(&*restored.shared(), &decision, &from).await;
+        restored.close().await;
+        let halted = halted.map_err(|error| {
+            Failure::of(Exit::Failed, &error)
+                .hint("the ledger is restored; only its audit record does not say so")
+        })?;
+        if !halted.is_empty() {
+            let mut remarks = std::io::stderr().lock();
+            let names = halted.join(", ");
+            writeln!(
+                remarks,
+                "these rollouts are halted until a person resumes them with a reason, rolls them back or aborts them: {names}"
+            )?;
+        }
+        Ok(())
+    }
+
+    async fn bring(&self, from: PathBuf, replace: bool) -> Result<(), Failure> {
         match self {
             Self::File(path) => {
                 let to = path.clone();
                 let existing = if replace { Existing::Replace } else { Existing::Refuse };
-                let restoring = tokio::task::spawn_blocking(move || restore(&from, &to, existing));
+                let restoring = tokio::task::spawn_blocking(move || {
+                    restore(&from, &to, existing, restored::amend)
+                });
                 let restored =
                     restoring.await.map_err(|error| Failure::of(Exit::Failed, &error))?;
                 restored.map_err(|error| Failure::of(Exit::Failed, &error))
             }
             Self::Nats(address) => {
-                let restored = JetstreamLedger::restore(address, &from).await;
+                let restored = JetstreamLedger::restore(address, &from, restored::amend).await;
                 restored.map_err(|error| Failure::of(Exit::Failed, &error))
             }
             Self::Wrong(error) => Err(Failure::of(Exit::Usage, error)),

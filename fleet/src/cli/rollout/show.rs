@@ -107,6 +107,8 @@ pub struct ProgressJson {
     pub given: u32,
     /// How many are under way.
     pub in_flight: u32,
+    /// The first agents that are kept back or cannot have the release.
+    pub kept: Vec<KeptJson>,
     /// The first agents at which an order for the new release may still arrive.
     pub may_arrive: Vec<String>,
     /// How many there are.
@@ -144,6 +146,15 @@ pub struct FailedJson {
     pub reason: String,
     /// The wave, from 1.
     pub wave: u32,
+}
+
+/// An agent that may not be given what comes next.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KeptJson {
+    /// Its id.
+    pub agent: String,
+    /// What keeps it back, and until when.
+    pub why: String,
 }
 
 /// What failures have in common.
@@ -293,6 +304,9 @@ async fn read(
         cause: match &rollout.state {
             State::Halted(Cause::Gate(halt)) => Some(told::halt(halt)),
             State::Halted(Cause::Person(reason)) => Some(format!("a person halted it: {reason}")),
+            State::Halted(Cause::Restored) => Some(
+                "the ledger was restored from a copy, and agents may differ from it".to_owned(),
+            ),
             _ => None,
         },
         from: rollout.from.revision().map(str::to_owned),
@@ -408,6 +422,11 @@ impl ProgressJson {
                 .collect(),
             given: record.given,
             in_flight: record.in_flight,
+            kept: record
+                .kept
+                .into_iter()
+                .map(|it| KeptJson { agent: it.agent, why: it.why })
+                .collect(),
             may_arrive: record.may_arrive,
             may_arrive_count: record.may_arrive_count,
             meters: record
@@ -464,6 +483,9 @@ impl ProgressJson {
             lines.push(format!(
                 "  {of}: {failed} failed, {expected:.1} expected; evidence {evidence:.1} of {limit:.1}"
             ));
+        }
+        for kept in &self.kept {
+            lines.push(format!("  kept back {}: {}", kept.agent, kept.why));
         }
         if self.may_arrive_count > 0 {
             let first = self.may_arrive.join(", ");

@@ -30,7 +30,8 @@ use super::streams::{StreamError, Wanted};
 use super::{forget, names, read};
 use crate::ledger::sqlite::transfer::{self, Into, OutOf, Source};
 use crate::ledger::{
-    BackupError, Bucket, Entry, Follower, Ledger, Log, ReadError, RestoreError, Revision, bounds,
+    Amend, BackupError, Bucket, Entry, Follower, Ledger, Log, ReadError, RestoreError, Revision,
+    bounds,
 };
 
 /// How far above the file revisions and positions begin: more than a fleet writes between a backup
@@ -141,8 +142,12 @@ async fn send(parts: &mpsc::Sender<Into>, part: Into) {
     drop(parts.send(part).await);
 }
 
-/// Fills streams, which were empty, with what is in a file.
-pub(super) async fn restore(engine: &Engine, from: &Path) -> Result<(), TransferError> {
+/// Fills streams, which were empty, with what is in a file, its records amended.
+pub(super) async fn restore(
+    engine: &Engine,
+    from: &Path,
+    amend: Amend,
+) -> Result<(), TransferError> {
     let path = from.to_owned();
     let source = tokio::task::spawn_blocking(move || Source::open(&path)).await??;
     let mark = Wanted::restoring(&engine.prefix);
@@ -172,7 +177,14 @@ pub(super) async fn restore(engine: &Engine, from: &Path) -> Result<(), Transfer
     let mut is_whole = false;
     while let Some(part) = received.recv().await {
         match part {
-            OutOf::Records(bucket, records) => put_records(engine, bucket, records).await?,
+            OutOf::Records(bucket, mut records) => {
+                for (key, value) in &mut records {
+                    if let Some(amended) = amend(bucket, key, value) {
+                        *value = amended;
+                    }
+                }
+                put_records(engine, bucket, records).await?;
+            }
             OutOf::Entries(log, entries) => put_entries(engine, log, entries).await?,
             OutOf::End => is_whole = true,
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ledger  ─ VACUUM INTO ─► TO.part ─ fsync ─ rename ─► TO            (backup)
-//!   FROM ─ checked ─ VACUUM INTO ─► LEDGER.part ─ rename ─► LEDGER     (restore; the old one: LEDGER.replaced)
+//!   FROM ─ checked ─ VACUUM INTO ─► LEDGER.part ─ amend ─ rename ─► LEDGER   (restore; the old one: LEDGER.replaced)
 //! ```
 //!
 //! A file that broke off keeps the ending `.part`, so that nobody takes it for a whole one.
@@ -11,12 +11,14 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags};
+use bytes::Bytes;
+use rusqlite::{Connection, OpenFlags, params};
 use thiserror::Error;
 
 use super::SqliteLedger;
 use super::open::{self, OpenError, beside};
-use super::schema::{self, Found};
+use super::schema::{self, Found, number_of_bucket};
+use crate::ledger::{Amend, Bucket};
 
 /// Why no backup was made.
 #[derive(Debug, Error)]
@@ -132,11 +134,17 @@ impl SqliteLedger {
     }
 }
 
-/// Makes a ledger of a backup. It blocks for the time that the disk takes.
+/// Makes a ledger of a backup, whose records may be amended before anybody can open it. It blocks for
+/// the time that the disk takes.
 ///
 /// # Errors
 /// The backup is damaged or of a newer program; the ledger exists, or a program has it open.
-pub fn restore(from: &Path, to: &Path, existing: Existing) -> Result<(), RestoreError> {
+pub fn restore(
+    from: &Path,
+    to: &Path,
+    existing: Existing,
+    amend: Amend,
+) -> Result<(), RestoreError> {
     let backup = check(from)?;
     let to = absolute(to).map_err(RestoreError::Copy)?;
     let folder = to.parent().unwrap_or(&to);
@@ -153,12 +161,50 @@ pub fn restore(from: &Path, to: &Path, existing: Existing) -> Result<(), Restore
         return Err(RestoreError::Exists { path: to });
     }
     let part = copy_into(&backup, &to).map_err(RestoreError::Copy)?;
-    let placed = replace(&part, &to, is_there);
+    let placed = amend_all(&part, amend).and_then(|()| replace(&part, &to, is_there));
     if placed.is_err() {
         // The first error says more than one of this.
         drop(remove(&part));
     }
     placed
+}
+
+/// Amends the records of a copy, which is on the disk when this returns.
+fn amend_all(part: &Path, amend: Amend) -> Result<(), RestoreError> {
+    let path = part.to_owned();
+    let failed = |source| RestoreError::Copy(BackupError::Copy { path: path.clone(), source });
+    let mut connection = open::connect(part).map_err(failed)?;
+    let amended = amend_in(&mut connection, amend).map_err(failed);
+    drop(connection);
+    amended.and_then(|()| {
+        let synced = File::open(part).and_then(|file| file.sync_all());
+        synced.map_err(|source| file(part, source))
+    })
+}
+
+fn amend_in(connection: &mut Connection, amend: Amend) -> rusqlite::Result<()> {
+    // One file is moved into the place of the ledger, so that nothing of it may be in another one.
+    connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
+    let transaction = connection.transaction()?;
+    for bucket in Bucket::ALL {
+        let number = number_of_bucket(bucket);
+        let mut found = transaction
+            .prepare("SELECT key, value FROM records WHERE bucket = ?1 AND value IS NOT NULL")?;
+        let mut rows = found.query([number])?;
+        let mut amended: Vec<(String, Bytes)> = Vec::new();
+        while let Some(row) = rows.next()? {
+            let key: String = row.get(0)?;
+            if let Some(value) = amend(bucket, &key, row.get_ref(1)?.as_blob()?) {
+                amended.push((key, value));
+            }
+        }
+        let mut put =
+            transaction.prepare("UPDATE records SET value = ?3 WHERE bucket = ?1 AND key = ?2")?;
+        for (key, value) in amended {
+            put.execute(params![number, key, &*value])?;
+        }
+    }
+    transaction.commit()
 }
 
 /// Puts a copy in the place of the ledger.

@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Leaves every record as it is.
+fn as_it_is(_: Bucket, _: &str, _: &[u8]) -> Option<Bytes> {
+    None
+}
+
 async fn fill(ledger: &SqliteLedger, name: &str, count: u64) {
     for number in 0..count {
         ledger.write(BUCKET, vec![put(&format!("{name}-{number}"), ABSENT, "")]).await.unwrap();
@@ -32,7 +37,7 @@ async fn a_backup_is_restored_with_everything_that_was_in_it() {
     fill(&ledger, "after", 5).await;
 
     let other = folder.path().join("restored").join("ledger");
-    restore(&backup, &other, Existing::Refuse).unwrap();
+    restore(&backup, &other, Existing::Refuse, as_it_is).unwrap();
     let restored = SqliteLedger::open(&other).unwrap();
     assert_eq!(content(&restored).await, before);
     // It goes on where the backup was: no revision, number or position is given twice.
@@ -41,6 +46,39 @@ async fn a_backup_is_restored_with_everything_that_was_in_it() {
     assert!(next > last);
     let appended = restored.append(Log::Events, "before", 20, "next", "".into()).await.unwrap();
     assert_eq!(appended, Appended::New(21));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_amended_before_anybody_can_open_the_ledger() {
+    fn amend(bucket: Bucket, key: &str, value: &[u8]) -> Option<Bytes> {
+        let is_meant = bucket == BUCKET && key == "b";
+        is_meant.then(|| [value, b"!"].concat().into())
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open_in(&folder);
+    for key in ["a", "b", "gone"] {
+        ledger.write(BUCKET, vec![put(key, ABSENT, key)]).await.unwrap();
+    }
+    let found = ledger.get(BUCKET, "gone").await.unwrap().unwrap();
+    let deleted = Write { key: "gone".to_owned(), expected: found.revision, value: None };
+    ledger.write(BUCKET, vec![deleted]).await.unwrap();
+    let backup = folder.path().join("backup");
+    ledger.backup(&backup).await.unwrap();
+
+    let other = folder.path().join("restored");
+    restore(&backup, &other, Existing::Refuse, amend).unwrap();
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    let names: Vec<_> = files.into_iter().map(|it| it.unwrap().file_name()).collect();
+    // What the copy was amended with is in it, not beside it.
+    assert!(
+        !names.iter().any(|name| name.to_string_lossy().contains("restored.part")),
+        "{names:?}"
+    );
+    let restored = SqliteLedger::open(&other).unwrap();
+    let values = async |key| restored.get(BUCKET, key).await.unwrap().map(|found| found.value);
+    assert_eq!(values("a").await.as_deref(), Some(b"a".as_slice()));
+    assert_eq!(values("b").await.as_deref(), Some(b"b!".as_slice()));
+    assert_eq!(values("gone").await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +100,7 @@ async fn a_backup_made_while_others_write_is_whole() {
         let backup = folder.path().join(format!("backup-{number}"));
         ledger.backup(&backup).await.unwrap();
         let other = folder.path().join(format!("ledger-{number}"));
-        restore(&backup, &other, Existing::Refuse).unwrap();
+        restore(&backup, &other, Existing::Refuse, as_it_is).unwrap();
         let restored = SqliteLedger::open(&other).unwrap();
         let page = restored.changes(BUCKET, ABSENT, ABSENT).await.unwrap();
         assert!(page.changes.windows(2).all(|it| it[0].value == it[1].value), "{page:?}");
@@ -99,13 +137,13 @@ async fn a_restore_refuses_a_ledger_that_is_there_unless_it_may_replace_it() {
     let path = ledger.path().to_owned();
     // While it is open, not at all.
     for existing in [Existing::Refuse, Existing::Replace] {
-        let error = restore(&backup, &path, existing).expect_err("it is open");
+        let error = restore(&backup, &path, existing, as_it_is).expect_err("it is open");
         assert!(matches!(error, RestoreError::InUse { .. }), "{error}");
     }
     ledger.close().await;
-    let error = restore(&backup, &path, Existing::Refuse).expect_err("it is there");
+    let error = restore(&backup, &path, Existing::Refuse, as_it_is).expect_err("it is there");
     assert!(matches!(error, RestoreError::Exists { .. }), "{error}");
-    restore(&backup, &path, Existing::Replace).unwrap();
+    restore(&backup, &path, Existing::Replace, as_it_is).unwrap();
     assert_eq!(content(&open_in(&folder)).await, before);
     // What was replaced is kept, whole.
     let replaced = SqliteLedger::open(&folder.path().join("ledger.replaced")).unwrap();
@@ -128,7 +166,7 @@ async fn a_damaged_ledger_is_replaced_too() {
     let path = ledger.path().to_owned();
     std::fs::write(&path, vec![0xa5; 20_000]).unwrap();
     std::fs::write(open::beside(&path, "-wal"), "of the old one").unwrap();
-    restore(&backup, &path, Existing::Replace).unwrap();
+    restore(&backup, &path, Existing::Replace, as_it_is).unwrap();
     assert_eq!(content(&open_in(&folder)).await, before);
     assert_eq!(std::fs::read(folder.path().join("ledger.replaced")).unwrap().len(), 20_000);
 }
@@ -147,7 +185,7 @@ async fn what_is_no_backup_is_not_restored() {
         if let Some(bytes) = bytes {
             std::fs::write(&from, bytes).unwrap();
         }
-        let error = restore(&from, &to, Existing::Refuse).expect_err("it is refused");
+        let error = restore(&from, &to, Existing::Refuse, as_it_is).expect_err("it is refused");
         let text = chain(&error);
         assert!(text.contains(expected), "{name}: {text}");
         assert!(!to.exists(), "{name}");
@@ -181,6 +219,6 @@ async fn a_log_that_lost_its_file_is_not_brought_into_what_is_restored() {
     let to = folder.path().join("restored");
     let log = open::beside(ledger.path(), "-wal");
     assert!(std::fs::copy(log, open::beside(&to, "-wal")).unwrap() > 0);
-    restore(&backup, &to, Existing::Refuse).unwrap();
+    restore(&backup, &to, Existing::Refuse, as_it_is).unwrap();
     assert_eq!(content(&SqliteLedger::open(&to).unwrap()).await, before);
 }

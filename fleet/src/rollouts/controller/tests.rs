@@ -1,0 +1,131 @@
+//! One controller after the other, and one agent that has an order.
+
+use guest_fleet_core::journal::{Entry, Order, OrderState};
+use guest_fleet_core::rollout::{Plan, Rollout, Size, Verb, Wave};
+use guest_fleet_core::selector::{OwnLabels, Selector};
+use guest_fleet_core::time::UtcOnly;
+use guest_fleet_core::view::{Archive, Assignment, Release, ReleaseName, Target};
+
+use super::*;
+use crate::ledger::MemoryLedger;
+use crate::records::agent::AgentRecord;
+use crate::records::configuration::{ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key};
+use crate::records::report::ReportRecord;
+
+const WALL: u64 = 1_700_000_000;
+
+/// Longer than any order may take that says nothing of its own.
+const LONG: Duration = Duration::from_secs(1200);
+
+struct World {
+    ledger: Arc<MemoryLedger>,
+    begun: Instant,
+}
+
+impl World {
+    /// A rollout from 1 to 2 under way, and an agent that was sent 2 and has not answered.
+    async fn new() -> Self {
+        let world = Self { ledger: Arc::new(MemoryLedger::default()), begun: Instant::now() };
+        for number in ["1", "2"] {
+            let name = ReleaseName { plugin: "p".to_owned(), revision: number.to_owned() };
+            let archives = [("any".to_owned(), Archive::default())].into();
+            let record = ReleaseRecord::of(&name, &Release { archives, order: Vec::new() });
+            world.put(Bucket::Configuration, &release_key(&name), record.encode_to_vec()).await;
+        }
+        let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
+        let assignment = Assignment {
+            plugin: "p".to_owned(),
+            target: to.clone(),
+            selector: Selector::all(),
+            own_labels: OwnLabels::Ignored,
+            priority: 0,
+            attempt: 0,
+        };
+        let key = format!("{ASSIGNMENT}a");
+        let record = AssignmentRecord::of(&assignment).encode_to_vec();
+        world.put(Bucket::Configuration, &key, record).await;
+        let wave = Wave { size: Size::Percent(100), soak: 20, needs_approval: false };
+        let mut rollout = Rollout::new(from, to.clone(), Plan { waves: vec![wave], budget: 1 });
+        rollout.ask(&Verb::Start, world.wall()).unwrap();
+        let (name, plugin) = ("spring".to_owned(), "p".to_owned());
+        let record = RolloutRecord::of(&AssignmentRollout { name, plugin, rollout });
+        world.put(Bucket::Configuration, &rollout_key("a"), record.encode_to_vec()).await;
+        let seen = std::time::UNIX_EPOCH + Duration::from_secs(WALL);
+        let agent = AgentRecord {
+            since: Some(seen.into()),
+            seen: Some(seen.into()),
+            ..AgentRecord::new("agent-1")
+        };
+        world.put(Bucket::Agents, "agent-1", agent.encode_to_vec()).await;
+        let report = ReportRecord {
+            version: 1,
+            architecture: "amd64".to_owned(),
+            ..ReportRecord::default()
+        };
+        world.put(Bucket::Reports, "agent-1", report.encode_to_vec()).await;
+        let order = Order {
+            generation: 1,
+            target: to,
+            digest: [0; 32],
+            assignment: "a".to_owned(),
+            attempt: 0,
+            repeats: 0,
+            made: world.wall(),
+            since: world.wall(),
+            state: OrderState::Sent,
+        };
+        let mut journal = JournalRecord { version: 1, ..JournalRecord::default() };
+        let entry = Entry { generation: 1, order: Some(order) };
+        journal.plugins.entry("p".to_owned()).or_default().set(&entry);
+        world.put(Bucket::Journal, "agent-1", journal.encode_to_vec()).await;
+        world
+    }
+
+    async fn put(&self, bucket: Bucket, key: &str, value: Vec<u8>) {
+        let write =
+            Write { key: key.to_owned(), expected: Revision::ABSENT, value: Some(value.into()) };
+        self.ledger.write(bucket, vec![write]).await.unwrap();
+    }
+
+    fn wall(&self) -> Seconds {
+        Seconds(WALL + self.begun.elapsed().as_secs())
+    }
+
+    /// A controller for a while; then its process is gone.
+    async fn controls(&self, lasts: Duration) {
+        let begun = self.begun;
+        let settings = Settings {
+            wall: Arc::new(move || Seconds(WALL + begun.elapsed().as_secs())),
+            zones: Arc::new(UtcOnly),
+            jittered: Arc::new(|longest| longest),
+        };
+        let running = run(self.ledger.clone(), settings, CancellationToken::new());
+        drop(tokio::time::timeout(lasts, running).await);
+    }
+
+    async fn state(&self) -> State {
+        let configuration = Configuration::load(&*self.ledger).await.unwrap();
+        configuration.view().rollouts["a"].rollout.state.clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_without_an_answer_fails_in_the_end() {
+    let world = World::new().await;
+    world.controls(LONG).await;
+    assert!(matches!(world.state().await, State::Halted(_)), "{:?}", world.state().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_fails_because_the_control_plane_was_away() {
+    let world = World::new().await;
+    world.controls(Duration::from_secs(30)).await;
+    tokio::time::sleep(LONG).await;
+    world.controls(Duration::from_secs(60)).await;
+    assert!(matches!(world.state().await, State::Running(_)), "{:?}", world.state().await);
+    // One that takes over from it knows since when agents could answer, and gives them no more time.
+    for _ in 0..LONG.as_secs() / 60 {
+        world.controls(Duration::from_secs(60)).await;
+    }
+    assert!(matches!(world.state().await, State::Halted(_)), "{:?}", world.state().await);
+}
