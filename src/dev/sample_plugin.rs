@@ -3,8 +3,9 @@
 //! A real plugin is a program of its own made with `guest-agent-plugin`; see
 //! `plugin-sdk/examples/echo_plugin.rs`. This one differs only in that it needs no second binary.
 
+use std::path::Path;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guest_agent_actors::ports::Cause;
 use guest_agent_plugin::{
@@ -17,8 +18,19 @@ use crate::dev::SamplePluginArgs;
 /// An argument that makes the plugin refuse to start, as a bad release would.
 pub const BROKEN: &str = "--broken";
 
+/// Followed by a kernel on which the plugin crashes soon after its start. The machines of `guest-fleet dev` share
+/// one kernel, so each has a file of this name that stands for its own.
+const KERNEL: &str = "kernel";
+
+/// How long it takes until the plugin does what its release has wrong. Its Start has been answered by then.
+const FIRST_WORK: Duration = Duration::from_millis(100);
+
+/// The exit code of that crash.
+const CRASHED: i32 = 70;
+
 struct Greeter {
     broken: bool,
+    bad_kernel: Option<String>,
     started: Instant,
     greeting: Mutex<String>,
 }
@@ -31,11 +43,27 @@ pub fn run(args: SamplePluginArgs) -> Result<(), Cause> {
     let arguments = Arguments::parse(args.args)?;
     let greeter = Greeter {
         broken: arguments.has(BROKEN),
+        bad_kernel: arguments.value("--crash-on-kernel").map(str::to_owned),
         started: Instant::now(),
         greeting: Mutex::new("hello".to_owned()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(guest_agent_plugin::serve_with(greeter, arguments))?)
+}
+
+/// The kernel of the machine to which a state directory belongs, where a folder above it says so.
+fn kernel_of(state_directory: &Path) -> Option<String> {
+    let read = |folder: &Path| std::fs::read_to_string(folder.join(KERNEL)).ok();
+    state_directory.ancestors().find_map(read).map(|text| text.trim().to_owned())
+}
+
+#[expect(clippy::exit, reason = "a crash leaves no time for anything else")]
+fn crash_soon(kernel: String) {
+    tokio::spawn(async move {
+        tokio::time::sleep(FIRST_WORK).await;
+        eprintln!("this release does not run on the kernel {kernel}");
+        std::process::exit(CRASHED);
+    });
 }
 
 // === impl Greeter ===
@@ -53,6 +81,11 @@ impl Plugin for Greeter {
     async fn start(&self, context: StartContext) -> Result<(), PluginError> {
         if self.broken {
             return Err(PluginError::failed("this release is broken on purpose"));
+        }
+        if let Some(kernel) = &self.bad_kernel
+            && kernel_of(&context.state_directory).as_ref() == Some(kernel)
+        {
+            crash_soon(kernel.clone());
         }
         self.take(context.config.as_ref());
         println!("started; my files are in {}", context.state_directory.display());

@@ -152,11 +152,11 @@ pub fn by_counts(failures: &[Failure]) -> Option<Halt> {
             return Some(Halt::FirstWave { fingerprint });
         }
         let earlier = failures.get(..at).unwrap_or_default();
-        if earlier.iter().any(|other| other.fingerprint == failure.fingerprint) {
-            return Some(Halt::SeenBefore { fingerprint });
+        if earlier.iter().any(|other| other.wave == failure.wave) {
+            return Some(Halt::TwoInAWave { wave: failure.wave });
         }
-        let is_second = earlier.iter().any(|other| other.wave == failure.wave);
-        is_second.then_some(Halt::TwoInAWave { wave: failure.wave })
+        let is_known = earlier.iter().any(|other| other.fingerprint == failure.fingerprint);
+        is_known.then_some(Halt::SeenBefore { fingerprint })
     })
 }
 

@@ -15,7 +15,8 @@
 //! waits until a grant comes to its place.
 //!
 //! A grant that was closed may still be acted on for [`DRY`] seconds, by gateways that do not know.
-//! Nothing new is granted before.
+//! Nothing new is granted before. A grant that all took up leaves nothing to act on, so a wave that was
+//! settled is followed by the next without that pause.
 //!
 //! [`step`] is pure and total: from what is recorded and what is counted follows what changes.
 
@@ -57,6 +58,8 @@ pub struct Rollout {
     pub wave: usize,
     /// Whose turn it is.
     pub grant: Option<Grant>,
+    /// Whether nothing that was granted before can be acted on any more, though its record is new.
+    pub is_dry: bool,
     /// Raised when a person resumes it after a halt.
     pub epoch: u32,
     /// When that was: what failed before is not held against it again.
@@ -293,7 +296,7 @@ fn reach(rollout: &Rollout, counts: &Counts, left: u32, now: Seconds) -> Option<
             Decision::Wait(Reason::Granted)
         });
     }
-    if open.is_none() && counts.age_of_record < DRY {
+    if open.is_none() && !rollout.is_dry && counts.age_of_record < DRY {
         return Some(Decision::Wait(Reason::Drying));
     }
     let room = rollout.plan.budget.saturating_sub(counts.in_flight);
@@ -341,7 +344,8 @@ fn soaking(rollout: &Rollout, since: Seconds, now: Seconds) -> Decision {
 // === impl Rollout ===
 
 impl Rollout {
-    /// A rollout that was not started.
+    /// A rollout that was not started. Nothing was granted before it: where it takes the place of one that
+    /// may have an open grant, `is_dry` has to be cleared.
     #[must_use]
     pub fn new(from: Target, to: Target, plan: Plan) -> Self {
         Self {
@@ -351,6 +355,7 @@ impl Rollout {
             state: State::Draft,
             wave: 0,
             grant: None,
+            is_dry: true,
             epoch: 0,
             resumed: Seconds(0),
             began: Vec::new(),
@@ -361,6 +366,16 @@ impl Rollout {
     pub fn change(&mut self, change: Change, now: Seconds) {
         // Only a grant that all took up may be followed by another one without a pause.
         self.grant = None;
+        // A wave settles only when all took up its last grant, or when that has dried.
+        self.is_dry = match &change {
+            Change::Soak => true,
+            Change::AskApproval | Change::NextWave => self.is_dry,
+            Change::Grant(_)
+            | Change::Close
+            | Change::Finish
+            | Change::Halt(_)
+            | Change::EndRollback => false,
+        };
         match change {
             Change::Grant(grant) => self.grant = Some(grant),
             Change::Close => {}

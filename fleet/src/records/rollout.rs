@@ -68,6 +68,9 @@ pub struct RolloutRecord {
     /// When each wave began, in seconds since the Unix epoch.
     #[prost(uint64, repeated, tag = "16")]
     pub began: Vec<u64>,
+    /// Whether nothing that was granted before can be acted on any more.
+    #[prost(bool, tag = "17")]
+    pub is_dry: bool,
 }
 
 /// A wave.
@@ -221,6 +224,7 @@ impl RolloutRecord {
             epoch: rollout.epoch,
             resumed: rollout.resumed.0,
             began: rollout.began.iter().map(|at| at.0).collect(),
+            is_dry: rollout.is_dry,
         }
     }
 
@@ -268,6 +272,7 @@ impl RolloutRecord {
                 state,
                 wave,
                 grant: self.grant.map(GrantPart::grant),
+                is_dry: self.is_dry,
                 epoch: self.epoch,
                 resumed: Seconds(self.resumed),
                 began: self.began.into_iter().take(WAVES).map(Seconds).collect(),

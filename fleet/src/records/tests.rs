@@ -238,6 +238,7 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         epoch: 2,
         resumed: 9,
         began: vec![3, 4],
+        is_dry: false,
     };
     check("rollout", &rollout, fixture("rollout"));
     let progress = ProgressRecord {

@@ -48,6 +48,8 @@ fn a_later_wave_halts_at_its_second_failure() {
     assert_eq!(by_counts(&in_two_waves), None);
     let halt = by_counts(&failures(&[(1, "disk full"), (2, "exit 1"), (2, "no route")]));
     assert_eq!(halt, Some(Halt::TwoInAWave { wave: 2 }));
+    let halt = by_counts(&failures(&[(1, "exit 1"), (1, "exit 1")]));
+    assert_eq!(halt, Some(Halt::TwoInAWave { wave: 1 }), "none of them was in an earlier wave");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Hash for Fleet {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for record in self.old.iter().chain([&self.rollout]) {
             let grant = record.grant.as_ref().map(|grant| (grant.first, grant.last));
-            (record.state.name(), record.wave, record.epoch, grant).hash(state);
+            (record.state.name(), record.wave, record.epoch, grant, record.is_dry).hash(state);
         }
         (&self.agents, &self.counted, self.failed, self.now.0).hash(state);
         (self.changes, self.failures, self.asks).hash(state);

@@ -72,6 +72,7 @@ fn a_grant_that_is_not_taken_up_is_closed_and_nothing_is_granted_before_it_is_dr
     let late = Seconds(NOW.0 + PATIENCE);
     assert_eq!(step(&rollout, &told, late), Decision::Change(Change::Close));
     rollout.change(Change::Close, late);
+    assert!(!rollout.is_dry);
     let early = Counts { age_of_record: DRY - 1, ..told.clone() };
     assert_eq!(step(&rollout, &early, late), Decision::Wait(Reason::Drying));
     assert_eq!(granted(step(&rollout, &told, late)), (40, 40));
@@ -97,7 +98,8 @@ fn a_wave_ends_when_all_that_can_be_reached_settled_and_was_watched() {
     let late = Seconds(NOW.0 + 60);
     assert_eq!(step(&rollout, &settled, late), Decision::Change(Change::NextWave));
     rollout.change(Change::NextWave, late);
-    assert_eq!(granted(step(&rollout, &settled, late)), (30, 70));
+    let at_once = Counts { age_of_record: 0, ..settled };
+    assert_eq!(granted(step(&rollout, &at_once, late)), (30, 70));
 }
 
 #[test]
@@ -131,6 +133,23 @@ fn a_wave_that_needs_approval_waits_for_a_person() {
     assert_eq!(step(&rollout, &counts(&ten()), late), Decision::Wait(Reason::Person));
     rollout.ask(&Verb::Approve, NOW).unwrap();
     assert_eq!((rollout.wave, &rollout.state), (1, &State::Running(Stage::Reaching)));
+}
+
+#[test]
+fn what_was_granted_before_dries_after_a_halt_and_a_pause_and_not_after_a_wave() {
+    let mut rollout = rollout(vec![wave(Size::Count(1)), wave(Size::Percent(100))], 5);
+    let new = Counts { age_of_record: 0, ..counts(&ten()) };
+    assert_eq!(granted(step(&rollout, &new, NOW)), (10, 10), "nothing was granted before");
+    rollout.change(Change::Soak, NOW);
+    rollout.change(Change::NextWave, NOW);
+    assert!(rollout.is_dry);
+    let mut paused = rollout.clone();
+    paused.ask(&Verb::Pause, NOW).unwrap();
+    paused.ask(&Verb::Resume { reason: String::new() }, NOW).unwrap();
+    assert_eq!(step(&paused, &new, NOW), Decision::Wait(Reason::Drying));
+    rollout.ask(&Verb::Halt { reason: "a look".to_owned() }, NOW).unwrap();
+    rollout.ask(&Verb::RollBack, NOW).unwrap();
+    assert_eq!(step(&rollout, &new, NOW), Decision::Wait(Reason::Drying));
 }
 
 #[test]

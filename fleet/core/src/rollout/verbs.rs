@@ -98,6 +98,7 @@ impl Rollout {
         };
         self.state = next;
         self.grant = None;
+        self.is_dry &= matches!(verb, Verb::Start | Verb::Approve);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! Parses the command line and runs [`serve`] or a verb of the library; answers go to stdout, logs and
 //! failures to stderr.
 
+mod dev;
 mod ledger;
 mod log;
 mod pages;
@@ -46,6 +47,12 @@ struct Cli {
 enum Verb {
     /// Serve agents until SIGTERM or SIGINT.
     Serve(Box<serve::Options>),
+    /// Run a fleet on this machine: the server, ten agents and a plugin, without root and without a network.
+    #[command(after_help = dev::EXAMPLES)]
+    Dev(dev::Options),
+    /// Clear up after `dev`.
+    #[command(hide = true)]
+    DevKeeper(dev::keeper::Options),
     /// Make, show and rotate the fleet's authority; it is in a directory beside the ledger.
     Ca(cli::ca::Options),
     /// Push, list and delete artifacts.
@@ -98,6 +105,8 @@ async fn dispatch(verb: Verb, place: &Place, output: Output) -> Result<Exit, Fai
             let served = serve::run(*options, place.open().await?).await;
             served.map_err(|error| Failure::of(Exit::Failed, error.as_ref()))?;
         }
+        Verb::Dev(options) => return dev::run(options).await,
+        Verb::DevKeeper(options) => return dev::keeper::run(&options),
         Verb::Ca(options) => {
             return cli::ca::run(&options, output, &mut io::stdout().lock());
         }

@@ -165,7 +165,9 @@ pub(super) fn plan(
     let targets = selected(view, &options.assignment, rows, now, zones).len();
     let targets = u32::try_from(targets).unwrap_or(u32::MAX);
     let plan = waves(options, targets)?;
-    let rollout = Rollout::new(from, to.clone(), plan);
+    let mut rollout = Rollout::new(from, to.clone(), plan);
+    // A gateway may still act on what the former one granted.
+    rollout.is_dry = former.is_none_or(|former| former.rollout.state == State::Done);
     Ok(Made {
         rollout: AssignmentRollout { name: options.name.clone(), plugin, rollout },
         before: before.clone(),
