@@ -24,7 +24,8 @@ test:
 leak cycles="10000":
     LEAK_CYCLES={{cycles}} cargo test --workspace --locked --test agent leak:: -- --nocapture
 
-# A whole fleet through long damage, on SQLite and on NATS, with one seed after the other; takes hours. A failure prints its seed.
+# A whole fleet through long damage, and rollouts through damage, on SQLite and on NATS, with one seed after the other; takes hours. A
+# failure prints its seed.
 fleet-nightly runs="10" seconds="600":
     for run in $(seq {{runs}}); do FLEET_SECONDS={{seconds}} cargo test --workspace --locked --test fleet -- --nocapture || exit 1; done
 

@@ -16,6 +16,7 @@
 //! and reads at least up to that.
 
 mod controller;
+mod holder;
 pub mod restored;
 pub(crate) mod rows;
 pub(crate) mod told;
@@ -24,3 +25,4 @@ pub(crate) mod told;
 mod tests;
 
 pub use controller::{Settings, run};
+pub use holder::{Holder, holder};

@@ -49,10 +49,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use deeds::{Deed, read as read_deeds};
+pub(crate) use deeds::{Deed, Line, Outcome, read as read_deeds, read_lines};
 use machine::{PlayedMachine, WallClock};
-pub(crate) use plugins::running;
-use plugins::{Files, Processes};
+pub(crate) use plugins::{break_machine, mend_machine, running};
+use plugins::{Files, Launches, Processes};
 use recorder::Recorder;
 
 /// Names the file with the [`Spec`] of such a process.
@@ -225,7 +225,7 @@ fn ports(
 ) -> Ports {
     Ports {
         installer: Arc::new(Files::new(deeds.clone())),
-        launcher: Arc::new(Processes::found(seat, deeds.clone())),
+        launcher: Arc::new(Launches(Processes::found(seat, deeds.clone()))),
         rpc: Arc::new(fakes::rpc().0),
         meter: Arc::new(fakes::meter().0),
         storage,

@@ -35,6 +35,15 @@ pub(crate) struct Pace {
     pub(crate) kills: f64,
 }
 
+/// What happens to a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Damage {
+    /// It is killed, and comes back after so long.
+    Killed(Duration),
+    /// It does nothing for so long.
+    Frozen(Duration),
+}
+
 /// What was changed.
 pub(crate) struct Changed {
     pub(crate) wishes: Wishes,
@@ -74,6 +83,24 @@ impl Changed {
     }
 }
 
+// === impl Pace ===
+
+impl Pace {
+    /// The next damage.
+    pub(crate) fn damage(self, dice: &mut StdRng) -> Damage {
+        if dice.random_bool(self.kills) {
+            Damage::Killed(between(dice, self.away))
+        } else {
+            Damage::Frozen(between(dice, self.frozen))
+        }
+    }
+
+    /// How long it is until then.
+    pub(crate) fn pause(self, dice: &mut StdRng) -> Duration {
+        between(dice, self.pause)
+    }
+}
+
 // === impl Dice ===
 
 impl Dice {
@@ -110,21 +137,27 @@ pub(crate) async fn gateway(
     until: Instant,
 ) -> Gateway {
     while wait(&mut dice, pace.pause, until).await {
-        if dice.random_bool(pace.kills) {
-            let away = between(&mut dice, pace.away);
+        damage_gateway(&mut gateway, pace.damage(&mut dice)).await;
+    }
+    gateway
+}
+
+/// Damages a gateway, and returns when it is whole again.
+pub(crate) async fn damage_gateway(gateway: &mut Gateway, damage: Damage) {
+    match damage {
+        Damage::Killed(away) => {
             say(format_args!("{} is killed for {away:.1?}", gateway.name()));
             gateway.kill().await;
             sleep(away).await;
             gateway.up().await;
-        } else {
-            let frozen = between(&mut dice, pace.frozen);
+        }
+        Damage::Frozen(frozen) => {
             say(format_args!("{} stands still for {frozen:.1?}", gateway.name()));
             gateway.running().freeze();
             sleep(frozen).await;
             gateway.running().thaw();
         }
     }
-    gateway
 }
 
 /// Kills and stops a process of agents.
@@ -135,19 +168,20 @@ pub(crate) async fn agents(
     until: Instant,
 ) -> Agents {
     while wait(&mut dice, pace.pause, until).await {
-        if dice.random_bool(pace.kills) {
-            let away = between(&mut dice, pace.away);
-            say(format_args!("{} is killed for {away:.1?}", agents.name));
-            agents.kill().await;
-            sleep(away).await;
-            agents.up();
-        } else {
-            let frozen = between(&mut dice, pace.frozen);
-            say(format_args!("{} stands still for {frozen:.1?}", agents.name));
-            agents.check();
-            agents.running().freeze();
-            sleep(frozen).await;
-            agents.running().thaw();
+        match pace.damage(&mut dice) {
+            Damage::Killed(away) => {
+                say(format_args!("{} is killed for {away:.1?}", agents.name));
+                agents.kill().await;
+                sleep(away).await;
+                agents.up();
+            }
+            Damage::Frozen(frozen) => {
+                say(format_args!("{} stands still for {frozen:.1?}", agents.name));
+                agents.check();
+                agents.running().freeze();
+                sleep(frozen).await;
+                agents.running().thaw();
+            }
         }
     }
     agents
@@ -162,21 +196,27 @@ pub(crate) async fn nodes(
 ) -> NatsCluster {
     while wait(&mut dice, pace.pause, until).await {
         let node = dice.random_range(0..cluster.len());
-        if dice.random_bool(pace.kills) {
-            let away = between(&mut dice, pace.away);
+        damage_node(&mut cluster, node, pace.damage(&mut dice)).await;
+    }
+    cluster
+}
+
+/// Damages a server of the ledger, and returns when it runs again.
+pub(crate) async fn damage_node(cluster: &mut NatsCluster, node: usize, damage: Damage) {
+    match damage {
+        Damage::Killed(away) => {
             say(format_args!("server {node} of the ledger is killed for {away:.1?}"));
             cluster.kill(node);
             sleep(away).await;
             cluster.restart(node);
-        } else {
-            let frozen = between(&mut dice, pace.frozen);
+        }
+        Damage::Frozen(frozen) => {
             say(format_args!("server {node} of the ledger stands still for {frozen:.1?}"));
             cluster.stop(node);
             sleep(frozen).await;
             cluster.resume(node);
         }
     }
-    cluster
 }
 
 /// Cuts, stalls and delays ways between groups of agents and gateways.

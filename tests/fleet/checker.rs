@@ -106,22 +106,35 @@ pub(crate) fn as_wished(
     problems
 }
 
-/// No order was taken after a newer one, and none was carried out after a newer one.
-pub(crate) fn in_order(ended: &[Ended]) -> Vec<String> {
+/// No order was taken after a newer one, and no store was lost.
+pub(crate) fn taken_in_order(ended: &[Ended]) -> Vec<String> {
     let mut problems = Vec::new();
     for Ended { member, deeds, .. } in ended {
         let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
+        for deed in deeds {
+            if let Deed::Taken { plugin, generation } = deed {
+                let before = taken.insert(plugin, *generation).unwrap_or_default();
+                if before >= *generation {
+                    let id = &member.id;
+                    problems.push(format!("{id} took {plugin} {generation} after {before}"));
+                }
+            }
+            if let Deed::StoreLost(how) = deed {
+                problems.push(format!("{}: {how}", member.id));
+            }
+        }
+    }
+    problems
+}
+
+/// No order was carried out after a newer one. Wishes never go back to an earlier revision.
+pub(crate) fn carried_out_in_order(ended: &[Ended]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for Ended { member, deeds, .. } in ended {
         // Until a new revision is installed the one before is started, where it does not run.
         let (mut installed, mut launched) = (BTreeMap::new(), BTreeMap::new());
         for deed in deeds {
             match deed {
-                Deed::Taken { plugin, generation } => {
-                    let before = taken.insert(plugin, *generation).unwrap_or_default();
-                    if before >= *generation {
-                        let id = &member.id;
-                        problems.push(format!("{id} took {plugin} {generation} after {before}"));
-                    }
-                }
                 Deed::Installing { plugin, revision } => {
                     let before = installed.insert(plugin, revision);
                     if before.is_some_and(|before| before > revision) {
@@ -134,8 +147,12 @@ pub(crate) fn in_order(ended: &[Ended]) -> Vec<String> {
                         problems.push(format!("{}: {deed:?} after {before:?}", member.id));
                     }
                 }
-                Deed::Stopped { .. } | Deed::Removed { .. } => {}
-                Deed::StoreLost(how) => problems.push(format!("{}: {how}", member.id)),
+                Deed::Taken { .. }
+                | Deed::Told { .. }
+                | Deed::Crashed { .. }
+                | Deed::Stopped { .. }
+                | Deed::Removed { .. }
+                | Deed::StoreLost(_) => {}
             }
         }
     }

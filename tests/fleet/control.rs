@@ -75,6 +75,23 @@ impl Control {
         self.directory.join("ca")
     }
 
+    /// Runs a verb until it succeeds, or is refused in words that say that it was done already: the
+    /// answer to an earlier try was lost. Then there is no document.
+    pub(crate) async fn insist(&self, arguments: &[&str], done: Option<&str>) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.ask(arguments).await {
+                Ok(document) => return document,
+                Err(why) if done.is_some_and(|done| why.contains(done)) => return Value::Null,
+                Err(why) => {
+                    say(format_args!("again: {why}"));
+                    assert!(Instant::now() < deadline, "{why}");
+                    tokio::time::sleep(BEAT * 10).await;
+                }
+            }
+        }
+    }
+
     /// The file of what is wished for.
     pub(crate) fn declarations(&self) -> PathBuf {
         self.directory.join("fleet.toml")

@@ -150,6 +150,11 @@ impl Agents {
         self.running.take().unwrap().kill().await;
     }
 
+    /// Whether it is a real one.
+    pub(crate) fn is_real(&self) -> bool {
+        matches!(self.host, Host::Real { .. })
+    }
+
     pub(crate) fn members(&self) -> &[Member] {
         match &self.host {
             Host::Many { members, .. } => members,
@@ -231,7 +236,7 @@ fn real_config(member: &Member, endpoint: &str) -> String {
     )
 }
 
-async fn real_verb(member: &Member, arguments: &[&str]) -> Result<String, String> {
+pub(crate) async fn real_verb(member: &Member, arguments: &[&str]) -> Result<String, String> {
     let mut command = real_program();
     command.env("GUEST_AGENT_SOCKET", socket(member)).args(arguments).kill_on_drop(true);
     let output = tokio::time::timeout(ENDING, command.output()).await.unwrap().unwrap();

@@ -1,6 +1,10 @@
-//! A whole fleet: real gateways, hundreds of agents, five of them with real plugins, and everything goes
-//! wrong at once, at random, while people change their minds. Then it is calm, and every agent has to have what is wished for
-//! it, through orders that came in order, with every event told exactly once.
+//! A whole fleet: real gateways, hundreds of agents, some of them with real plugins.
+//!
+//! `run`: everything goes wrong at once, at random, while people change their minds. Then it is calm, and every agent
+//! has to have what is wished for it, through orders that came in order, with every event told exactly once.
+//!
+//! `rollouts`: releases go out wave by wave, one of them crashes on some machines, and gateways, the controller and the
+//! ledger's servers die meanwhile. The bad one has to halt by itself and go back, the good one to finish.
 //!
 //! ```text
 //!   operator ─ guest-fleet apply ─► ledger ◄─ guest-fleet serve (kill -9, SIGSTOP)
@@ -17,7 +21,7 @@
 //! FLEET_SEED=7 FLEET_SECONDS=600 cargo test --workspace --test fleet
 //! ```
 //!
-//! `chaos` does the damage, `wishes` is the model of what has to come of what is declared, `checker` looks
+//! `fleet` makes it, `chaos` does the damage, `wishes` is the model of what has to come of what is declared, `checker` looks
 //! at what did.
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
@@ -27,8 +31,10 @@ mod chaos;
 mod checker;
 mod control;
 mod crowd;
+mod fleet;
 mod process;
 mod proxy;
+mod rollouts;
 mod run;
 mod wishes;
 

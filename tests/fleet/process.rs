@@ -38,6 +38,10 @@ impl Running {
         self.signal(Signal::SIGCONT);
     }
 
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.child.id() {
             kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();

@@ -1,27 +1,18 @@
 //! One run: a fleet is made, comes to rest once, is damaged, and has to come to rest again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use guest_fleet::ArtifactServer;
-use guest_fleet::ledger::Ledger;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::agents::read_deeds;
 use crate::chaos::{self, Changed, Dice, Pace};
-use crate::checker::{self, Ended};
-use crate::control::{Control, Engine, Gateway};
-use crate::crowd::{self, Agents, Member};
-use crate::harness::{ArchiveSpec, archive};
-use crate::nats_cluster::{self, NatsCluster};
-use crate::proxy::Proxy;
-use crate::wishes::{Archive, Wishes};
+use crate::checker;
+use crate::control::{Engine, Gateway};
+use crate::crowd::{Agents, Member};
+use crate::fleet::{self, Fleet, MACHINE, Places, Shape};
+use crate::nats_cluster::NatsCluster;
+use crate::wishes::Wishes;
 use crate::{from_environment, say};
-
-/// One run at a time: each of them needs the whole machine.
-static MACHINE: Mutex<()> = Mutex::const_new(());
 
 /// Longest time in which a fleet comes to rest.
 const REST: Duration = Duration::from_secs(300);
@@ -33,27 +24,9 @@ const NODES: Pace = Pace { pause: (4.0, 10.0), away: (0.5, 5.0), frozen: (1.0, 6
 struct Plan {
     /// How long everything goes wrong.
     seconds: u64,
-    gateways: usize,
-    /// Processes of played agents, and how many are in each.
-    processes: usize,
-    each: usize,
-    real: usize,
+    shape: Shape,
     gateway_pace: Pace,
     agent_pace: Pace,
-}
-
-/// A fleet at work.
-struct Fleet {
-    control: Arc<Control>,
-    gateways: Vec<Gateway>,
-    agents: Vec<Agents>,
-    members: Vec<Member>,
-    proxy: Arc<Proxy>,
-    ledger: Arc<dyn Ledger>,
-    /// The servers of the ledger, where it has any.
-    cluster: Option<NatsCluster>,
-    archive: Archive,
-    _artifacts: ArtifactServer,
 }
 
 #[tokio::test]
@@ -63,10 +36,7 @@ async fn on_sqlite_a_fleet_comes_to_rest_after_kills_of_its_one_server() {
     let file = places.synced.path().join("ledger.db");
     let plan = Plan {
         seconds: 20,
-        gateways: 1,
-        processes: 4,
-        each: 75,
-        real: 5,
+        shape: Shape { gateways: 1, processes: 4, each: 75, real: 5 },
         gateway_pace: Pace { pause: (1.0, 4.0), away: (0.0, 1.5), frozen: (0.5, 6.0), kills: 0.8 },
         agent_pace: Pace { pause: (4.0, 12.0), away: (0.1, 2.0), frozen: (1.0, 5.0), kills: 0.5 },
     };
@@ -75,56 +45,26 @@ async fn on_sqlite_a_fleet_comes_to_rest_after_kills_of_its_one_server() {
 
 #[tokio::test]
 async fn on_nats_a_fleet_comes_to_rest_after_kills_of_gateways_and_servers() {
-    let Some(program) = nats_cluster::program() else { return };
     let _machine = MACHINE.lock().await;
     let places = Places::new();
-    let folder = places.synced.path().to_owned();
-    let cluster = tokio::task::spawn_blocking(move || NatsCluster::start(&program, &folder));
-    let cluster = cluster.await.unwrap();
-    let engine = Engine::Nats(cluster.address("fleet"));
+    let Some((engine, cluster)) = fleet::nats(&places).await else { return };
     let plan = Plan {
         seconds: 60,
-        gateways: 3,
-        processes: 4,
-        each: 75,
-        real: 5,
+        shape: Shape { gateways: 3, processes: 4, each: 75, real: 5 },
         gateway_pace: Pace { pause: (4.0, 15.0), away: (0.1, 4.0), frozen: (1.0, 8.0), kills: 0.5 },
         agent_pace: Pace { pause: (6.0, 20.0), away: (0.1, 3.0), frozen: (1.0, 6.0), kills: 0.5 },
     };
     run(&places, engine, Some(cluster), plan).await;
 }
 
-/// The directories of a run.
-struct Places {
-    /// Of everything with a socket or a program in it.
-    whole: tempfile::TempDir,
-    /// Of what is synced all the time. No power fails here, so it may be in memory.
-    synced: tempfile::TempDir,
-}
-
-impl Places {
-    fn new() -> Self {
-        let kept = std::env::var_os("FLEET_KEEP").is_some();
-        let inside = |folder: &str| {
-            let mut builder = tempfile::Builder::new();
-            builder.prefix("gf-").disable_cleanup(kept).tempdir_in(folder)
-        };
-        // Sockets have paths of 107 bytes at most.
-        let whole = inside("/tmp").unwrap();
-        let synced = inside("/dev/shm").or_else(|_| inside("/tmp")).unwrap();
-        Self { whole, synced }
-    }
-}
-
 async fn run(places: &Places, engine: Engine, cluster: Option<NatsCluster>, plan: Plan) {
-    let seed = from_environment("FLEET_SEED").unwrap_or_else(rand::random);
+    let seed = fleet::seed();
     let seconds = from_environment("FLEET_SECONDS").unwrap_or(plan.seconds);
     // The runner prints it where the test fails.
     let (whole, synced) = (places.whole.path().display(), places.synced.path().display());
     say(format_args!("FLEET_SEED={seed} FLEET_SECONDS={seconds} in {whole} and {synced}"));
-    drop(rustls::crypto::ring::default_provider().install_default());
     let mut dice = Dice::new(seed);
-    let mut fleet = Fleet::start(places, engine, cluster, &plan).await;
+    let mut fleet = Fleet::start(places, engine, cluster, plan.shape).await;
     let mut changed = Changed::new(Wishes::first(), dice.next());
     chaos::apply(&fleet.control, &fleet.archive, &mut changed).await;
     fleet.rests(&changed.wishes).await;
@@ -134,13 +74,7 @@ async fn run(places: &Places, engine: Engine, cluster: Option<NatsCluster>, plan
     changed = fleet.rage(&plan, changed, &mut dice, until).await;
 
     say("it is calm");
-    if let Some(cluster) = fleet.cluster.take() {
-        let healthy = tokio::task::spawn_blocking(|| {
-            cluster.wait_healthy();
-            cluster
-        });
-        fleet.cluster = Some(healthy.await.unwrap());
-    }
+    fleet.heal().await;
     // The waits between their attempts to connect begin anew.
     for agents in &mut fleet.agents {
         agents.kill().await;
@@ -155,62 +89,6 @@ async fn run(places: &Places, engine: Engine, cluster: Option<NatsCluster>, plan
 // === impl Fleet ===
 
 impl Fleet {
-    async fn start(
-        places: &Places,
-        engine: Engine,
-        cluster: Option<NatsCluster>,
-        plan: &Plan,
-    ) -> Self {
-        let (directory, synced) = (places.whole.path(), places.synced.path());
-        let artifacts = ArtifactServer::start(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let archive = archive::publish(&artifacts, "echo.tar", ArchiveSpec::echo()).await;
-        let archive::Archive { url, sha256, entry_point, .. } = archive;
-        let control = Control::start(directory, engine).await;
-        let mut gateways: Vec<_> =
-            (0..plan.gateways).map(|number| Gateway::new(&control, number)).collect();
-        join_all(gateways.iter_mut().map(Gateway::up)).await;
-        say("the gateways are up");
-
-        let groups = plan.processes + plan.real;
-        let addresses: Vec<_> = gateways.iter().map(|gateway| gateway.address).collect();
-        let proxy = Proxy::start(groups, &addresses).await;
-        let members: Vec<Vec<Member>> = (0..groups)
-            .map(|group| {
-                if group < plan.processes {
-                    return crowd::members(synced, group, plan.each);
-                }
-                crowd::members(directory, group, 1)
-            })
-            .collect();
-        let all: Vec<Member> = members.iter().flatten().cloned().collect();
-        let server = format!("https://{}", gateways[0].enrolment.unwrap());
-        crowd::enrol(&control, &server, &all).await;
-        say(format_args!("{} machines are enrolled", all.len()));
-        let mut agents: Vec<Agents> = members
-            .into_iter()
-            .enumerate()
-            .map(|(group, mut members)| {
-                let endpoint = proxy.endpoint(group);
-                if group < plan.processes {
-                    return Agents::many(directory, group, &endpoint, members);
-                }
-                Agents::real(directory, group, &endpoint, members.remove(0))
-            })
-            .collect();
-        agents.iter_mut().for_each(Agents::up);
-        Self {
-            ledger: control.ledger().await,
-            control,
-            cluster,
-            gateways,
-            agents,
-            members: all,
-            proxy: Arc::new(proxy),
-            archive: Archive { url, sha256, entry_point },
-            _artifacts: artifacts,
-        }
-    }
-
     /// Waits until everything that is wished for is done.
     async fn rests(&mut self, wishes: &Wishes) {
         let deadline = Instant::now() + REST;
@@ -266,14 +144,9 @@ impl Fleet {
     }
 
     /// Ends everything, and compares what is left.
-    async fn check(self, changed: Changed) {
+    async fn check(mut self, changed: Changed) {
         let Changed { wishes, audit, holds, .. } = changed;
-        let ends = join_all(self.agents.into_iter().map(Agents::end)).await;
-        let ended = ends.into_iter().flatten().map(|(member, last, running)| {
-            let deeds = read_deeds(&member.directory);
-            Ended { member, last, running, deeds }
-        });
-        let ended: Vec<Ended> = ended.collect();
+        let ended = self.end_agents().await;
         say("the agents ended");
         let (control, ledger) = (&*self.control, &*self.ledger);
         let members: Vec<&Member> = self.members.iter().collect();
@@ -283,7 +156,8 @@ impl Fleet {
         let journals = checker::journals(ledger).await.unwrap();
         problems.extend(checker::undone(&self.members, &wishes, &journals));
         problems.extend(checker::as_wished(&ended, &wishes, &journals));
-        problems.extend(checker::in_order(&ended));
+        problems.extend(checker::taken_in_order(&ended));
+        problems.extend(checker::carried_out_in_order(&ended));
         problems.extend(checker::held(&ended, &holds));
         problems.extend(checker::events(&ended, ledger).await);
         problems.extend(checker::audit(control, &audit).await);

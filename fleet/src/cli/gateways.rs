@@ -8,6 +8,7 @@ use super::document::Time;
 use super::failure::{Exit, Failure};
 use super::text::{or_hyphen, table, time};
 use crate::gateway::presence::{self, OLD, Presence};
+use crate::rollouts;
 
 /// The gateways.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -30,6 +31,9 @@ pub struct GatewayJson {
     pub host: String,
     /// Its id, which is another one after each start.
     pub id: String,
+    /// It holds the lease under which rollouts are moved. Where it is silent, another takes over within
+    /// ten seconds.
+    pub moves_rollouts: bool,
     /// Process id on that host.
     pub pid: u32,
     /// When it started.
@@ -59,6 +63,7 @@ pub enum GatewayState {
 /// The ledger cannot be read.
 pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
     let found = presence::list(context.ledger).await?;
+    let holder = rollouts::holder(context.ledger).await?;
     let now = context.now.into();
     let of = |it: &Presence| {
         let age = it.age(now);
@@ -73,6 +78,7 @@ pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
             beat_age_seconds: age.map(|age| age.as_secs()),
             host: it.record.host.clone(),
             id: it.id().to_owned(),
+            moves_rollouts: holder.as_ref().is_some_and(|holder| holder.is(&it.record)),
             pid: it.record.pid,
             since: time(it.record.since.as_ref()),
             state,
@@ -84,7 +90,8 @@ pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
     if rows.is_empty() {
         context.remark(format_args!("no gateway is there: `guest-fleet serve` is one"))?;
     } else {
-        let heads = ["GATEWAY", "STATE", "AGENTS", "BEAT", "HOST", "PID", "SINCE", "VERSION"];
+        let heads =
+            ["GATEWAY", "STATE", "ROLLOUTS", "AGENTS", "BEAT", "HOST", "PID", "SINCE", "VERSION"];
         for line in table(&heads, &rows) {
             context.say(format_args!("{line}"))?;
         }
@@ -103,6 +110,7 @@ fn row(gateway: &GatewayJson) -> Vec<String> {
     vec![
         gateway.id.clone(),
         state.to_owned(),
+        (if gateway.moves_rollouts { "moves them" } else { "-" }).to_owned(),
         gateway.agents.to_string(),
         age.unwrap_or_else(|| "-".to_owned()),
         or_hyphen(gateway.host.clone()),

@@ -29,7 +29,7 @@ use crate::records::{self, Versioned};
 use crate::zones::IanaZones;
 
 /// Key of the lease, in the bucket of the configuration: rollouts are there.
-const LEASE: &str = "controller/lease";
+pub(super) const LEASE: &str = "controller/lease";
 
 /// Key of the record that a controller writes to the bucket of journals before it reads it. No agent has
 /// this id.

@@ -23,6 +23,10 @@ pub(crate) enum Deed {
     Installing { plugin: String, revision: String },
     /// It started a process.
     Launched { plugin: String, revision: String },
+    /// The process of a plugin ended by itself.
+    Crashed { plugin: String, revision: String },
+    /// An event is durable, and is told until it is acknowledged.
+    Told { plugin: String, revision: String, event: Outcome },
     /// It ended the process of a plugin.
     Stopped { plugin: String },
     /// It deleted the files of a plugin.
@@ -31,11 +35,24 @@ pub(crate) enum Deed {
     StoreLost(String),
 }
 
-#[derive(Serialize, Deserialize)]
-struct Line {
+/// The events that say how an order goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// The order was taken up.
+    Begun,
+    /// The revision is installed and runs.
+    Installed,
+    /// The revision was not installed, or did not stay.
+    NotInstalled,
+}
+
+/// A deed, and when it was done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Line {
     /// Milliseconds since the Unix epoch.
-    at: u64,
-    deed: Deed,
+    pub(crate) at: u64,
+    pub(crate) deed: Deed,
 }
 
 // === impl Deeds ===
@@ -54,9 +71,14 @@ impl Deeds {
     }
 }
 
-/// What an agent did in all its lives, in order.
-pub(crate) fn read(directory: &Path) -> Vec<Deed> {
+/// What an agent did in all its lives, in order. A line that is being written has no end yet.
+pub(crate) fn read_lines(directory: &Path) -> Vec<Line> {
     let text = std::fs::read_to_string(directory.join(FILE)).unwrap_or_default();
-    let lines = text.lines().map(|line| serde_json::from_str::<Line>(line).unwrap().deed);
-    lines.collect()
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The same without the times.
+pub(crate) fn read(directory: &Path) -> Vec<Deed> {
+    read_lines(directory).into_iter().map(|line| line.deed).collect()
 }

@@ -1,7 +1,8 @@
 //! Plugins that are played: nothing is downloaded, and a process is a file with its revision. As real
-//! ones do, processes outlive the agent that started them.
+//! ones do, processes outlive the agent that started them. On a machine that is broken for a revision
+//! ([`break_machine`]), each process of it crashes soon after its start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -27,9 +28,19 @@ use super::machine::PlayedMachine;
 
 const FOLDER: &str = "running";
 
+/// Beside the directory of an agent: the revision for which its machine is broken.
+const BROKEN: &str = "broken";
+
 /// Longest time that an installation takes, and a start.
 const INSTALLATION: Duration = Duration::from_millis(300);
 const START: Duration = Duration::from_millis(100);
+
+/// Longest life of a process on a machine that is broken: some end while they are on probation, some
+/// later.
+const BROKEN_LIFE: Duration = Duration::from_millis(1500);
+
+/// How a process ends there.
+const CRASH: ExitCause = ExitCause::Signaled(11);
 
 /// The files of plugins.
 pub(super) struct Files(Arc<Deeds>);
@@ -37,9 +48,11 @@ pub(super) struct Files(Arc<Deeds>);
 /// The processes of plugins.
 pub(super) struct Processes {
     folder: PathBuf,
+    broken: PathBuf,
     boot: BootId,
     deeds: Arc<Deeds>,
     alive: Mutex<BTreeMap<String, Running>>,
+    crashed: Mutex<BTreeSet<u32>>,
     changed: watch::Sender<()>,
 }
 
@@ -53,6 +66,16 @@ struct Running {
 /// The plugins of an agent that run, with their revisions.
 pub(crate) fn running(directory: &Path) -> BTreeMap<String, String> {
     read(&directory.join(FOLDER)).into_iter().map(|(name, it)| (name, it.revision)).collect()
+}
+
+/// Breaks the machine of an agent, played or real, for a revision.
+pub(crate) fn break_machine(directory: &Path, revision: &str) {
+    fs::write(directory.with_file_name(BROKEN), revision).unwrap();
+}
+
+/// Mends it.
+pub(crate) fn mend_machine(directory: &Path) {
+    fs::remove_file(directory.with_file_name(BROKEN)).unwrap();
 }
 
 fn read(folder: &Path) -> BTreeMap<String, Running> {
@@ -121,12 +144,14 @@ impl Installer for Files {
 
 impl Processes {
     /// The processes that an earlier life of the agent left.
-    pub(super) fn found(seat: &Seat, deeds: Arc<Deeds>) -> Self {
+    pub(super) fn found(seat: &Seat, deeds: Arc<Deeds>) -> Arc<Self> {
         let folder = seat.directory.join(FOLDER);
         fs::create_dir_all(&folder).unwrap();
         let alive = Mutex::new(read(&folder));
         let boot = PlayedMachine::boot_of(&seat.id);
-        Self { folder, boot, deeds, alive, changed: watch::Sender::new(()) }
+        let (crashed, changed) = (Mutex::default(), watch::Sender::new(()));
+        let broken = seat.directory.with_file_name(BROKEN);
+        Arc::new(Self { folder, broken, boot, deeds, alive, crashed, changed })
     }
 
     fn process(&self, running: &Running) -> Process {
@@ -152,43 +177,76 @@ impl Processes {
         process
     }
 
+    /// Lets a process crash, where the machine is broken for its revision.
+    fn wear(self: &Arc<Self>, spec: &PluginSpec, process: &Process) {
+        let broken = fs::read_to_string(&self.broken).unwrap_or_default();
+        if broken != spec.revision.as_str() {
+            return;
+        }
+        let (processes, name, process) = (self.clone(), spec.name.clone(), process.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(up_to(BROKEN_LIFE)).await;
+            if processes.alive(&name).as_ref() == Some(&process) {
+                processes.crashed.lock().unwrap().insert(process.pid);
+                processes.gone(&name, |revision| Deed::Crashed {
+                    plugin: name.to_string(),
+                    revision,
+                });
+            }
+        });
+    }
+
     /// Ends the process of a plugin, if there is one.
     fn end(&self, name: &PluginName) -> bool {
-        let ended = self.alive.lock().unwrap().remove(name.as_str()).is_some();
-        if ended {
-            self.deeds.note(&Deed::Stopped { plugin: name.to_string() });
+        self.gone(name, |_| Deed::Stopped { plugin: name.to_string() })
+    }
+
+    /// The process of a plugin is no more, and what is noted of that.
+    fn gone(&self, name: &PluginName, deed: impl FnOnce(String) -> Deed) -> bool {
+        let ended = self.alive.lock().unwrap().remove(name.as_str());
+        let is_ended = ended.is_some();
+        if let Some(running) = ended {
+            self.deeds.note(&deed(running.revision));
             fs::remove_file(self.folder.join(name.as_str())).unwrap();
             self.changed.send_replace(());
         }
-        ended
+        is_ended
+    }
+
+    /// How a process ended that is no more.
+    fn end_of(&self, process: &Process) -> ExitCause {
+        let has_crashed = self.crashed.lock().unwrap().contains(&process.pid);
+        if has_crashed { CRASH } else { ExitCause::Exited(0) }
     }
 }
 
+/// What the agent has of its processes.
+pub(super) struct Launches(pub(super) Arc<Processes>);
+
 #[async_trait]
-impl Launcher for Processes {
+impl Launcher for Launches {
     async fn launch(
         &self,
         spec: Arc<PluginSpec>,
         _: Option<Trigger>,
         spawned: oneshot::Sender<Process>,
     ) -> Result<Launched, LaunchError> {
-        self.end(&spec.name);
-        let process = self.begin(&spec);
+        self.0.end(&spec.name);
+        let process = self.0.begin(&spec);
+        self.0.wear(&spec, &process);
         // The receiver is dropped when the launch was given up.
         drop(spawned.send(process.clone()));
         tokio::time::sleep(up_to(START)).await;
-        if self.alive(&spec.name).as_ref() != Some(&process) {
-            return Err(LaunchError::Exited {
-                cause: ExitCause::Signaled(9),
-                output: String::new(),
-            });
+        if self.0.alive(&spec.name).as_ref() != Some(&process) {
+            let cause = self.0.end_of(&process);
+            return Err(LaunchError::Exited { cause, output: String::new() });
         }
         let endpoint = Endpoint::unix(&format!("/played/{}/{}", spec.name, process.pid));
         Ok(Launched { process, endpoint, unenforced: Unenforced::default() })
     }
 
     async fn stop(&self, order: StopOrder) -> Result<Stopped, StopError> {
-        if !self.end(&order.name) {
+        if !self.0.end(&order.name) {
             return Ok(Stopped::NothingRan);
         }
         Ok(Stopped::Ended(ExitCause::Exited(0)))
@@ -204,12 +262,12 @@ impl Launcher for Processes {
     }
 
     async fn exited(&self, name: &PluginName, process: &Process) -> ExitCause {
-        let mut changed = self.changed.subscribe();
-        while self.alive(name).as_ref() == Some(process) {
+        let mut changed = self.0.changed.subscribe();
+        while self.0.alive(name).as_ref() == Some(process) {
             // The sender lives as long as `self`.
             drop(changed.changed().await);
         }
-        ExitCause::Exited(0)
+        self.0.end_of(process)
     }
 
     async fn find(
@@ -217,7 +275,7 @@ impl Launcher for Processes {
         name: &PluginName,
         _: Option<&Process>,
     ) -> Result<Option<Process>, FindError> {
-        Ok(self.alive(name))
+        Ok(self.0.alive(name))
     }
 
     async fn last_output(&self, _: &PluginName) -> String {

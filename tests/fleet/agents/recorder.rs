@@ -1,17 +1,19 @@
 //! The store of an agent, and a look at what it takes: an order counts as taken when its generation
-//! is durable.
+//! is durable, and as settled when the event that says so is.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use guest_agent::store::SledStorage;
+use guest_agent_actors::model::event::PluginEventKind;
+use guest_agent_actors::outbox::Waiting;
 use guest_agent_actors::ports::{
     Durability, Losses, Storage, StorageError, StoreHealth, Table, Write,
 };
 use guest_agent_actors::records::read_generation;
 use tokio::sync::watch;
 
-use super::deeds::{Deed, Deeds};
+use super::deeds::{Deed, Deeds, Outcome};
 
 pub(super) struct Recorder {
     store: SledStorage,
@@ -33,6 +35,20 @@ fn taken(write: &Write) -> Option<Deed> {
     Some(Deed::Taken { plugin: name.to_string(), generation: newest.generation.get() })
 }
 
+/// The outcome of an order that a write makes durable.
+fn told(write: &Write) -> Option<Deed> {
+    let Write::Put { table: Table::Outbox, key, value } = write else { return None };
+    let event = Waiting::decode(key, value).unwrap().recorded.event;
+    let outcome = match event.kind {
+        PluginEventKind::InstallRequested => Outcome::Begun,
+        PluginEventKind::Installed => Outcome::Installed,
+        PluginEventKind::InstallFailed => Outcome::NotInstalled,
+        _ => return None,
+    };
+    let (plugin, revision) = (event.plugin.to_string(), event.revision.to_string());
+    Some(Deed::Told { plugin, revision, event: outcome })
+}
+
 #[async_trait]
 impl Storage for Recorder {
     async fn load(&self, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
@@ -49,9 +65,10 @@ impl Storage for Recorder {
     }
 
     async fn commit(&self, writes: Vec<Write>, durability: Durability) -> Result<(), StorageError> {
-        let taken: Vec<Deed> = writes.iter().filter_map(taken).collect();
+        let taken = writes.iter().filter_map(taken);
+        let deeds: Vec<Deed> = taken.chain(writes.iter().filter_map(told)).collect();
         self.store.commit(writes, durability).await?;
-        taken.iter().for_each(|deed| self.deeds.note(deed));
+        deeds.iter().for_each(|deed| self.deeds.note(deed));
         Ok(())
     }
 

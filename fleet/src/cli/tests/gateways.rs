@@ -9,6 +9,7 @@ use super::agents::fleet;
 use super::{DIGEST, FakeLedger, now, ran, ran_with};
 use crate::ledger::Bucket;
 use crate::records::gateway::{GatewayRecord, MissingSecret};
+use crate::records::index::LeaseRecord;
 
 fn ago(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds: now().as_second() - seconds, nanos: 0 })
@@ -36,11 +37,24 @@ fn gateways_are_listed_with_the_age_of_their_heartbeats() {
     put("a", base.clone());
     put("b", GatewayRecord { is_draining: true, agents: 12, ..base.clone() });
     put("c", GatewayRecord { beat: ago(900), host: "gw-\u{1b}[31m2".to_owned(), ..base.clone() });
-    put("d", GatewayRecord { beat: None, program: String::new(), ..base });
+    put("d", GatewayRecord { beat: None, program: String::new(), pid: 8, ..base });
+    let lease = LeaseRecord {
+        version: 1,
+        owner: "one".to_owned(),
+        host: "gw-1".to_owned(),
+        pid: 8,
+        ..LeaseRecord::default()
+    };
+    ledger.put(Bucket::Configuration, "controller/lease", lease.encode_to_vec());
     ledger.put(Bucket::Configuration, "gateway/e", vec![0xff]);
     assert_snapshot!(ran(&ledger, &["gateways"]).out);
     let json = ran(&ledger, &["gateways", "--json"]).out;
     assert!(json.contains("\"state\": \"draining\"") && json.contains("\"beat_age_seconds\": 900"));
+    assert_eq!(json.matches("\"moves_rollouts\": true").count(), 1, "{json}");
+    // Who gave the lease back moves nothing any more.
+    let free = LeaseRecord { owner: String::new(), ..lease };
+    ledger.put(Bucket::Configuration, "controller/lease", free.encode_to_vec());
+    assert!(!ran(&ledger, &["gateways", "--json"]).out.contains("\"moves_rollouts\": true"));
 }
 
 #[test]
