@@ -122,7 +122,7 @@ impl Configuration {
     }
 
     /// Takes over one change; whether a decision may depend on it.
-    fn change(&mut self, change: &Change) -> bool {
+    pub(crate) fn change(&mut self, change: &Change) -> bool {
         let key = change.key.as_str();
         let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW, ROLLOUT];
         let Some(kind) = kinds.into_iter().find(|kind| key.starts_with(kind)) else { return false };

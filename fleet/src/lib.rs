@@ -24,6 +24,8 @@ pub mod artifacts;
 #[cfg(feature = "server")]
 mod backoff;
 #[cfg(feature = "server")]
+mod chance;
+#[cfg(feature = "server")]
 pub mod cli;
 #[cfg(feature = "server")]
 pub mod configuration;
@@ -43,6 +45,8 @@ pub mod observe;
 #[cfg(feature = "server")]
 pub mod outbound;
 pub mod records;
+#[cfg(feature = "server")]
+mod removed;
 #[cfg(feature = "server")]
 pub mod rollouts;
 #[cfg(feature = "server")]

@@ -22,6 +22,8 @@ pub(crate) mod rows;
 pub(crate) mod told;
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
 pub use controller::{Settings, run};

@@ -15,11 +15,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use prost::Message;
-use rand::Rng;
 use thiserror::Error;
 use uuid::Uuid;
 
 use super::Configuration;
+use crate::chance;
 use crate::ledger::{Bucket, Ledger, ReadError, Record, Revision, Write, WriteError, bounds};
 use crate::records::audit::{self, AUDIT_HEAD, AuditChange, AuditHead, AuditRecord};
 use crate::records::{self, RecordError, Versioned};
@@ -199,8 +199,7 @@ struct Head {
 /// Waits before another try: longer each time, and not in step with others.
 async fn pause(attempt: u32) {
     let longest = PAUSE.saturating_mul(1 << attempt.min(6));
-    let share = rand::rng().random_range(0.5..=1.0);
-    tokio::time::sleep(longest.mul_f64(share)).await;
+    tokio::time::sleep(longest.mul_f64(chance::share())).await;
 }
 
 /// The head first: what happens between the two reads moves it, so the write then fails.

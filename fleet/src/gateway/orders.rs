@@ -19,10 +19,9 @@ mod compose;
 mod environment;
 mod observed;
 mod people;
-mod removed;
 mod shared;
 #[cfg(test)]
-mod simulation;
+pub(crate) mod simulation;
 #[cfg(test)]
 mod tests;
 mod told;

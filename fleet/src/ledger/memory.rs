@@ -13,6 +13,8 @@ mod faults;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod witness;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -57,6 +59,8 @@ pub struct MemoryLedger {
 struct Shared {
     inner: Mutex<Inner>,
     watchers: Watchers,
+    #[cfg(test)]
+    witness: witness::Place,
 }
 
 #[derive(Debug)]
@@ -107,7 +111,13 @@ impl MemoryLedger {
     pub fn with_faults(seed: u64, faults: Faults) -> Self {
         let chance = Chance::new(seed, faults);
         let inner = Inner { state: State::default(), chance, late: VecDeque::new() };
-        Self { shared: Arc::new(Shared { inner: Mutex::new(inner), watchers: Watchers::new() }) }
+        let shared = Shared {
+            inner: Mutex::new(inner),
+            watchers: Watchers::new(),
+            #[cfg(test)]
+            witness: witness::Place::default(),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// From now on these faults happen, and no others.
@@ -135,6 +145,12 @@ impl MemoryLedger {
         let inner = &mut *lock(&self.shared.inner);
         let records = inner.state.records(bucket);
         records.get(key, records.revision()).map(|record| record.value)
+    }
+
+    /// From now on this is told of every batch at the moment in which it happens.
+    #[cfg(test)]
+    pub(crate) fn witnessed_by(&self, witness: witness::Witness) {
+        self.shared.witness.set(witness);
     }
 
     async fn pause(&self) {
@@ -200,6 +216,8 @@ impl MemoryLedger {
             What::Write(bucket, batch) => {
                 let revision = inner.state.records(bucket).write(&batch)?;
                 self.shared.watchers.changed(bucket);
+                #[cfg(test)]
+                self.shared.witness.written(bucket, &batch, revision);
                 Ok(Done::Written(revision))
             }
             What::Append { log, subject, last, id, value } => {

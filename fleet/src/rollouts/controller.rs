@@ -26,6 +26,7 @@ use crate::records::journal::JournalRecord;
 use crate::records::progress::{ProgressRecord, progress_key};
 use crate::records::rollout::{RolloutRecord, rollout_key};
 use crate::records::{self, Versioned};
+use crate::removed::{self, Guard};
 use crate::zones::IanaZones;
 
 /// Key of the lease, in the bucket of the configuration: rollouts are there.
@@ -33,7 +34,7 @@ pub(super) const LEASE: &str = "controller/lease";
 
 /// Key of the record that a controller writes to the bucket of journals before it reads it. No agent has
 /// this id.
-const BARRIER: &str = "!controller";
+pub(super) const BARRIER: &str = "!controller";
 
 /// How often a rollout is looked at while one goes on.
 const BEAT: Duration = Duration::from_millis(500);
@@ -248,6 +249,7 @@ impl<'a> Controller<'a> {
             rows.forget_events();
             self.plugins = plugins;
         }
+        let barrier = if removed::is(Guard::Barrier) { Revision::ABSENT } else { barrier };
         Ok(rows.catch_up(self.ledger, barrier, &self.plugins).await?)
     }
 
@@ -285,6 +287,9 @@ impl<'a> Controller<'a> {
         let age =
             self.seen.get(assignment).map(|(_, since)| begun.saturating_duration_since(*since));
         progress.counts.age_of_record = age.unwrap_or_default().as_secs();
+        if removed::is(Guard::AgeOfRollout) {
+            progress.counts.age_of_record = u64::MAX;
+        }
         let decision = step(&found.rollout, &progress.counts, now);
         if let Step::Change(change) = &decision {
             self.change(assignment, &found, change, &progress, now).await?;
@@ -376,13 +381,17 @@ impl<'a> Controller<'a> {
         let renewal = self.lease.renewal();
         let begun = Instant::now();
         let plan = |configuration: &Configuration| {
-            let is_same = configuration.revision(&key) == expected;
+            let is_same =
+                configuration.revision(&key) == expected || removed::is(Guard::RevisionOfRollout);
             if is_same { Ok((vec![edit.clone()], ())) } else { Err(Moved) }
         };
-        let changed = change_under(self.ledger, &decision, Some(&renewal), plan).await;
+        let under = (!removed::is(Guard::LeaseOfRollouts)).then_some(&renewal);
+        let changed = change_under(self.ledger, &decision, under, plan).await;
         match changed {
             Ok(Changed { revision: Some(revision), .. }) => {
-                self.lease.renewed(revision, begun);
+                if under.is_some() {
+                    self.lease.renewed(revision, begun);
+                }
                 self.seen.insert(assignment.to_owned(), (revision, Instant::now()));
                 tracing::info!(
                     rollout = found.name,
@@ -405,6 +414,9 @@ impl<'a> Controller<'a> {
     /// Agents that had a minute and did not begin are taken for out of reach for a while, so that the
     /// rollout goes on with others.
     fn pass_over(&mut self, assignment: &str, progress: &Progress) {
+        if removed::is(Guard::PassingOver) {
+            return;
+        }
         let until = Instant::now() + PASSED_OVER;
         let passed = self.passed_over.entry(assignment.to_owned()).or_default();
         passed.extend(progress.granted.iter().map(|agent| (agent.clone(), until)));

@@ -25,7 +25,6 @@ use tonic::{Code, Status};
 
 use super::compose;
 use super::observed::{self, Told};
-use super::removed::{self, Guard};
 use super::shared::{Shared, UnknownAgents, unavailable};
 use super::view::Known;
 use crate::chain::Chain;
@@ -36,6 +35,7 @@ use crate::gateway::{core, messages};
 use crate::lock::lock;
 use crate::records::agent::AgentRecord;
 use crate::records::report::ReportRecord;
+use crate::removed::{self, Guard};
 use journal::{Journal, SaveError};
 use sending::{Sending, carry_out};
 

@@ -14,8 +14,8 @@ use guest_fleet_core::journal::{Generations, Observed};
 use guest_fleet_core::time::Seconds;
 use tokio::time::Instant;
 
-use super::removed;
 use crate::records::agent::AgentRecord;
+use crate::removed;
 
 /// How long a report is awaited after a list, before the agent counts as one that sends none.
 const REPORT_GRACE: Duration = Duration::from_secs(2);

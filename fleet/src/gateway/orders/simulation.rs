@@ -21,35 +21,31 @@
 //!
 //! `FLEET_SEEDS=20000` runs more seeds, `FLEET_SEED=n` runs one and shows its trace.
 
-mod cut;
-mod google;
+pub(crate) mod cut;
+pub(crate) mod google;
 mod guards;
 mod interleavings;
-mod laws;
-mod line;
+pub(crate) mod laws;
+pub(crate) mod line;
 mod link;
 mod operator;
-mod ours;
+pub(crate) mod ours;
 mod run;
-mod trace;
-mod trouble;
-mod world;
+pub(crate) mod seeds;
+pub(crate) mod trace;
+pub(crate) mod trouble;
+pub(crate) mod world;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::task::LocalSet;
 
 use crate::ledger::Faults;
-use crate::lock::lock;
 use run::{Broken, live};
+use seeds::{failed, number};
 
 /// Seeds of a run of the suite; `FLEET_SEEDS` runs more.
 const SEEDS: u64 = 5000;
-
-/// After so many seeds that failed, the others are not tried.
-const FAILED_MAX: usize = 5;
 
 const NASTY: Faults =
     Faults { stale: 0.1, ambiguous: 0.05, unavailable: 0.05, latency: Duration::from_millis(400) };
@@ -63,42 +59,13 @@ fn run(seed: u64) -> Result<(), Broken> {
     LocalSet::new().block_on(&runtime, live(seed, NASTY))
 }
 
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
-}
-
-/// Runs seeds on all processors; those that failed, lowest first.
-fn failed(seeds: std::ops::Range<u64>) -> Vec<(u64, Broken)> {
-    let (next, failed) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end || lock(&failed).len() >= FAILED_MAX {
-                        return;
-                    }
-                    if let Err(broken) = run(seed) {
-                        lock(&failed).push((seed, broken));
-                    }
-                }
-            });
-        }
-    });
-    let mut failed = failed.into_inner().expect("nobody panicked");
-    failed.sort_by_key(|(seed, _)| *seed);
-    failed
-}
-
 #[test]
 fn what_is_wanted_comes_about_through_all_faults() {
     let seeds = match number("FLEET_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("FLEET_SEEDS").unwrap_or(SEEDS),
     };
-    let failed = failed(seeds);
+    let failed = failed(seeds, run);
     let Some((seed, _)) = failed.first() else { return };
     let trace = trace::traced(|| run(*seed));
     println!("the trace of seed {seed}:\n{}", trace.join("\n"));

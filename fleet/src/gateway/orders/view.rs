@@ -21,12 +21,12 @@ use tokio::sync::futures::Notified;
 use tokio_util::sync::CancellationToken;
 
 use super::environment::Environment;
-use super::removed;
 use crate::chain::Chain;
 use crate::configuration::Configuration;
 use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
 use crate::lock::lock;
 use crate::records::gateway::{GATEWAY, GatewayRecord, MissingSecret};
+use crate::removed;
 use crate::secrets::Secrets;
 
 /// Oldest view on which an order may leave.

@@ -8,10 +8,10 @@ use super::recorded::{self, AppendError, Logged};
 use super::{AgentTask, Refused};
 use crate::chain::Chain;
 use crate::gateway::orders::observed;
-use crate::gateway::orders::removed::{self, Guard};
 use crate::gateway::orders::shared::unavailable;
 use crate::gateway::orders::told::told;
 use crate::records::event::subject;
+use crate::removed::{self, Guard};
 
 /// Where an event is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

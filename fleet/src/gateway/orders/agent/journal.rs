@@ -11,7 +11,6 @@ use thiserror::Error;
 use tonic::Status;
 
 use super::super::environment::Environment;
-use super::super::removed;
 use super::steps;
 use crate::chain::Chain;
 use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError, bounds};
@@ -19,6 +18,7 @@ use crate::observe::figures::Figures;
 use crate::observe::traces::OrderSpans;
 use crate::records::journal::{JournalRecord, OrderRecord};
 use crate::records::{self, RecordError, Versioned};
+use crate::removed;
 
 /// Most plugins of one journal.
 const PLUGINS: usize = super::super::observed::PLUGINS;

@@ -1,23 +1,23 @@
 //! A way to the ledger that can be cut, and that the laws watch.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::laws::Laws;
-use crate::gateway::orders::removed::{self, Guard};
 use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
     Write, WriteError,
 };
+use crate::removed::{self, Guard};
 
 /// The ledger of one gateway. It reports no changes, so that gateways poll: a watch wakes its
 /// receivers in an order that no seed decides.
-pub(super) struct CutLedger {
+pub(crate) struct CutLedger {
     inner: MemoryLedger,
     laws: Arc<Laws>,
     cut: AtomicU8,
@@ -27,12 +27,19 @@ pub(super) struct CutLedger {
     /// Ids of entries that were made unlike each other.
     appended: AtomicU64,
     quiet: watch::Sender<u64>,
+    /// The process stands still: nothing that it asked for is sent, and no answer reaches it.
+    is_still: AtomicBool,
+    goes_on: Notify,
+    wrote: Wrote,
 }
+
+/// Is told of each write before it is sent.
+pub(crate) type Wrote = Box<dyn Fn(Bucket, &[Write]) + Send + Sync>;
 
 /// What a gateway does not reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Cut {
+pub(crate) enum Cut {
     /// It reaches everything.
     Nothing,
     /// Its view grows old, and journals are written as ever: they are in another place.
@@ -47,22 +54,48 @@ const TRIED: Duration = Duration::from_millis(300);
 // === impl CutLedger ===
 
 impl CutLedger {
-    pub(super) fn new(inner: MemoryLedger, laws: Arc<Laws>) -> Self {
+    pub(crate) fn new(inner: MemoryLedger, laws: Arc<Laws>, wrote: Wrote) -> Self {
         let (cut, quiet) = (AtomicU8::new(Cut::Nothing as u8), watch::Sender::new(0));
         let (slow, appended) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { inner, laws, cut, slow, appended, quiet }
+        let (is_still, goes_on) = (AtomicBool::new(false), Notify::new());
+        Self { inner, laws, cut, slow, appended, quiet, is_still, goes_on, wrote }
     }
 
     /// How long the answers to writes of journals take from now on, beyond the ledger's own time.
-    pub(super) fn slow_down(&self, by: Duration) {
+    pub(crate) fn slow_down(&self, by: Duration) {
         self.slow.store(u64::try_from(by.as_millis()).unwrap_or(0), Ordering::Relaxed);
     }
 
-    pub(super) fn cut(&self, cut: Cut) {
+    pub(crate) fn cut(&self, cut: Cut) {
         self.cut.store(cut as u8, Ordering::Relaxed);
     }
 
+    /// The process stands still from now on, as one that was sent SIGSTOP: what it is about to do it
+    /// does later, on what it knows now.
+    pub(crate) fn stand_still(&self) {
+        self.is_still.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.is_still.store(false, Ordering::Relaxed);
+        self.goes_on.notify_waiters();
+    }
+
+    /// Waits until the process does not stand still.
+    pub(crate) async fn awake(&self) {
+        loop {
+            let goes_on = self.goes_on.notified();
+            tokio::pin!(goes_on);
+            goes_on.as_mut().enable();
+            if !self.is_still.load(Ordering::Relaxed) {
+                return;
+            }
+            goes_on.await;
+        }
+    }
+
     async fn reach(&self, bucket: Option<Bucket>) -> Result<(), &'static str> {
+        self.awake().await;
         let cut = self.cut.load(Ordering::Relaxed);
         let is_reached = cut == Cut::Nothing as u8
             || (cut == Cut::Configuration as u8 && bucket != Some(Bucket::Configuration));
@@ -87,6 +120,7 @@ impl Ledger for CutLedger {
     async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Record>, ReadError> {
         self.readable(Some(bucket)).await?;
         let found = self.inner.get(bucket, key).await;
+        self.awake().await;
         if bucket == Bucket::Journal {
             self.laws.look_at_journal(key);
         }
@@ -102,8 +136,10 @@ impl Ledger for CutLedger {
         for write in batch.iter().filter(|_| !journals.is_empty()) {
             self.laws.recording(&write.key, write.value.as_deref().unwrap_or_default());
         }
+        (self.wrote)(bucket, &batch);
         self.writable(Some(bucket)).await?;
         let written = self.inner.write(bucket, batch).await;
+        self.awake().await;
         if bucket == Bucket::Index {
             self.laws.trace(|| format!("the index is written: {written:?}"));
         }
@@ -125,7 +161,9 @@ impl Ledger for CutLedger {
         limit: usize,
     ) -> Result<Page, ReadError> {
         self.readable(Some(bucket)).await?;
-        self.inner.scan(bucket, prefix, next, limit).await
+        let page = self.inner.scan(bucket, prefix, next, limit).await;
+        self.awake().await;
+        page
     }
 
     async fn changes(
@@ -135,7 +173,9 @@ impl Ledger for CutLedger {
         at_least: Revision,
     ) -> Result<Changes, ReadError> {
         self.readable(Some(bucket)).await?;
-        self.inner.changes(bucket, after, at_least).await
+        let changes = self.inner.changes(bucket, after, at_least).await;
+        self.awake().await;
+        changes
     }
 
     async fn append(
@@ -153,13 +193,16 @@ impl Ledger for CutLedger {
             return self.inner.append(log, subject, last, &id, value).await;
         }
         let appended = self.inner.append(log, subject, last, id, value).await;
+        self.awake().await;
         self.laws.trace(|| format!("{subject}: {id} after {last}: {appended:?}"));
         appended
     }
 
     async fn last(&self, log: Log, subject: &str) -> Result<Option<Entry>, ReadError> {
         self.readable(None).await?;
-        self.inner.last(log, subject).await
+        let last = self.inner.last(log, subject).await;
+        self.awake().await;
+        last
     }
 
     async fn read(
@@ -170,7 +213,9 @@ impl Ledger for CutLedger {
         limit: usize,
     ) -> Result<Vec<Entry>, ReadError> {
         self.readable(None).await?;
-        self.inner.read(log, prefix, after, limit).await
+        let entries = self.inner.read(log, prefix, after, limit).await;
+        self.awake().await;
+        entries
     }
 
     fn wake(&self, _bucket: Bucket) {}

@@ -205,7 +205,7 @@ async fn tells(world: &World, agent: &Mutex<Google>, line: &Line) -> bool {
 }
 
 /// Sends a body and waits for its acknowledgement; whether it came.
-async fn send(line: &Line, id: &str, body: MessageBody) -> bool {
+pub(crate) async fn send(line: &Line, id: &str, body: MessageBody) -> bool {
     let (done, answer) = oneshot::channel();
     if line.up.send(Up::Body { id: id.to_owned(), body, done }).is_err() {
         return false;

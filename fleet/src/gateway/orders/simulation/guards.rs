@@ -1,7 +1,7 @@
 //! Every guard is needed: without it a law does not hold any more.
 
 use super::run;
-use crate::gateway::orders::removed::{self, Guard};
+use crate::removed::{self, Guard};
 
 /// Seeds within which a missing guard is noticed.
 const SEEDS: u64 = 1500;

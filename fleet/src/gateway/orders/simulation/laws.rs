@@ -20,7 +20,7 @@ use crate::lock::lock;
 use crate::records::journal::JournalRecord;
 
 /// What the laws remember of a run.
-pub(super) struct Laws {
+pub(crate) struct Laws {
     ledger: MemoryLedger,
     begun: Instant,
     seen: Mutex<Seen>,
@@ -42,6 +42,8 @@ struct Seen {
     sent: BTreeMap<(u64, String), u64>,
     /// The newest order that an agent took of a plugin.
     taken: BTreeMap<(String, String), u64>,
+    /// What it asked for.
+    took: BTreeMap<(String, String), Target>,
     broken: Option<String>,
 }
 
@@ -62,18 +64,18 @@ struct Recorded {
 }
 
 /// An agent as decisions see it in a run.
-pub(super) fn agent_of(id: &str) -> Agent {
+pub(crate) fn agent_of(id: &str) -> Agent {
     Agent { id: id.to_owned(), architecture: "amd64".to_owned(), ..Agent::default() }
 }
 
 /// What a view lets an agent have of a plugin now.
-pub(super) fn wants(view: &View, agent: &Agent, plugin: &str) -> Option<Target> {
+pub(crate) fn wants(view: &View, agent: &Agent, plugin: &str) -> Option<Target> {
     let decision = decide(view, agent, plugin, Seconds(0), &UtcOnly)?;
     decision.permission.is_go().then_some(decision.target)
 }
 
 /// Whether a frame carries an order.
-pub(super) fn is_order(frame: &StreamAgentMessagesResponse) -> bool {
+pub(crate) fn is_order(frame: &StreamAgentMessagesResponse) -> bool {
     matches!(&frame.r#type, Some(stream_agent_messages_response::Type::MessageBody(body))
         if messages::message_type(body) == messages::CONFIGURE_PLUGIN_STATES)
 }
@@ -81,31 +83,31 @@ pub(super) fn is_order(frame: &StreamAgentMessagesResponse) -> bool {
 // === impl Laws ===
 
 impl Laws {
-    pub(super) fn new(ledger: MemoryLedger) -> Self {
+    pub(crate) fn new(ledger: MemoryLedger) -> Self {
         Self { ledger, begun: Instant::now(), seen: Mutex::default() }
     }
 
-    pub(super) fn trace(&self, what: impl FnOnce() -> String) {
+    pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
         trace(self.begun, what);
     }
 
     /// The first law that was broken.
-    pub(super) fn broken(&self) -> Option<String> {
+    pub(crate) fn broken(&self) -> Option<String> {
         lock(&self.seen).broken.clone()
     }
 
-    pub(super) fn breaks(&self, law: String) {
+    pub(crate) fn breaks(&self, law: String) {
         self.trace(|| format!("BROKEN: {law}"));
         lock(&self.seen).broken.get_or_insert(law);
     }
 
     /// The configuration that is written now.
-    pub(super) fn configures(&self, view: &View) {
+    pub(crate) fn configures(&self, view: &View) {
         lock(&self.seen).history.push(Configured { view: view.clone(), until: None });
     }
 
     /// It is certain that it is written, so that the one before does not count any more.
-    pub(super) fn configured(&self) {
+    pub(crate) fn configured(&self) {
         let history = &mut lock(&self.seen).history;
         let newest = history.len().saturating_sub(1);
         for configured in &mut history[..newest] {
@@ -114,14 +116,14 @@ impl Laws {
     }
 
     /// The newest configuration.
-    pub(super) fn newest(&self) -> View {
+    pub(crate) fn newest(&self) -> View {
         lock(&self.seen).history.last().map(|last| last.view.clone()).unwrap_or_default()
     }
 
     /// A gateway sends a write of this journal, for the first time or once more. Nothing is recorded
     /// that no view of the last seconds wants: a write that lands late is judged by when it was sent.
-    pub(super) fn recording(&self, agent: &str, value: &[u8]) {
-        self.look_at_journal(agent);
+    pub(crate) fn recording(&self, agent: &str, value: &[u8]) {
+        let ordered = self.look_at_journal(agent);
         let Ok(journal) = JournalRecord::decode(value) else { return };
         for (plugin, entry) in journal.plugins {
             let Some(order) = entry.order else { continue };
@@ -137,7 +139,7 @@ impl Laws {
                 let (id, generation) = (&order.message_id, order.generation);
                 format!("{agent} {plugin} {target:?} is recorded as {id}, {generation}")
             });
-            self.wanted(agent, &plugin, &target, "recorded");
+            self.wanted(agent, &plugin, &target, ordered.get(&plugin), "recorded");
             if lock(&self.seen).orders.contains_key(&order.message_id) {
                 // An earlier write failed.
                 continue;
@@ -157,11 +159,19 @@ impl Laws {
         }
     }
 
-    /// Notes which orders are in the ledger now.
-    pub(super) fn look_at_journal(&self, agent: &str) {
-        let Some(journal) = self.journal(agent) else { return };
-        let orders = journal.plugins.into_values().filter_map(|entry| entry.order);
-        lock(&self.seen).durable.extend(orders.map(|order| order.message_id));
+    /// Notes which orders are in the ledger now; returns what they ask for, by plugin.
+    pub(crate) fn look_at_journal(&self, agent: &str) -> BTreeMap<String, Target> {
+        let Some(journal) = self.journal(agent) else { return BTreeMap::new() };
+        let plugins = journal.plugins.into_iter();
+        let orders = plugins.filter_map(|(plugin, entry)| Some((plugin, entry.order?)));
+        let durable = &mut lock(&self.seen).durable;
+        orders
+            .map(|(plugin, order)| {
+                let target = order.target();
+                durable.insert(order.message_id);
+                (plugin, target)
+            })
+            .collect()
     }
 
     /// The journal of an agent as it is in the ledger.
@@ -171,21 +181,21 @@ impl Laws {
 
     /// A frame waits for room in the transport. Nothing waits there that no view of the last seconds
     /// wants.
-    pub(super) fn queued(&self, agent: &str, frame: &StreamAgentMessagesResponse) {
+    pub(crate) fn queued(&self, agent: &str, frame: &StreamAgentMessagesResponse) {
         if is_order(frame)
             && let Some(order) = self.order(&frame.message_id)
         {
-            self.wanted(agent, &order.plugin, &order.target, "queued");
+            self.wanted(agent, &order.plugin, &order.target, Some(&order.target), "queued");
         }
     }
 
     /// A session of an agent is there, and the one before is fenced.
-    pub(super) fn fenced(&self, agent: &str, stream: u64) {
+    pub(crate) fn fenced(&self, agent: &str, stream: u64) {
         lock(&self.seen).fenced.insert(agent.to_owned(), (stream, Instant::now()));
     }
 
     /// A frame was handed to the transport of a stream.
-    pub(super) fn handed_over(
+    pub(crate) fn handed_over(
         &self,
         agent: &str,
         stream: u64,
@@ -200,7 +210,7 @@ impl Laws {
         };
         let Recorded { plugin, target, .. } = &order;
         self.trace(|| format!("{agent} {plugin} {target:?} leaves as {id} on {stream}"));
-        self.wanted(agent, plugin, target, "sent");
+        self.wanted(agent, plugin, target, Some(target), "sent");
         self.look_at_journal(agent);
         let mut seen = lock(&self.seen);
         let sent = seen.sent.entry((stream, plugin.clone())).or_insert(0);
@@ -231,7 +241,7 @@ impl Laws {
     }
 
     /// An agent that keeps generations took an order. None is older than one before.
-    pub(super) fn taken(&self, agent: &str, id: &str) {
+    pub(crate) fn taken(&self, agent: &str, id: &str) {
         let Some(order) = self.order(id) else {
             return self.breaks(format!("{agent} took {id}, which no gateway recorded"));
         };
@@ -239,6 +249,7 @@ impl Laws {
         let place = (agent.to_owned(), order.plugin.clone());
         let newest = {
             let seen = &mut *lock(&self.seen);
+            seen.took.insert(place.clone(), order.target.clone());
             let newest = seen.taken.entry(place).or_insert(0);
             std::mem::replace(newest, order.generation.max(*newest))
         };
@@ -248,13 +259,27 @@ impl Laws {
         }
     }
 
+    /// What the newest order of a plugin asked for that an agent took.
+    pub(crate) fn took(&self, agent: &str, plugin: &str) -> Option<Target> {
+        lock(&self.seen).took.get(&(agent.to_owned(), plugin.to_owned())).cloned()
+    }
+
     fn order(&self, id: &str) -> Option<Recorded> {
         lock(&self.seen).orders.get(id).cloned()
     }
 
-    /// Whether a view that is new enough wants this.
-    fn wanted(&self, agent: &str, plugin: &str, target: &Target, what: &str) {
-        let facts = agent_of(agent);
+    /// Whether a view that is new enough wants this of an agent that was ordered something before, or
+    /// this.
+    fn wanted(
+        &self,
+        agent: &str,
+        plugin: &str,
+        target: &Target,
+        ordered: Option<&Target>,
+        what: &str,
+    ) {
+        let mut facts = agent_of(agent);
+        facts.ordered.extend(ordered.map(|ordered| (plugin.to_owned(), ordered.clone())));
         let oldest = Instant::now().checked_sub(AGE_MAX).unwrap_or(self.begun);
         let is_wanted = lock(&self.seen).history.iter().rev().any(|configured| {
             configured.until.is_none_or(|until| until >= oldest)

@@ -35,26 +35,26 @@ const GONE: Duration = Duration::from_secs(3);
 const REGISTER: Duration = Duration::from_secs(10);
 
 /// The agent's end of a stream.
-pub(super) struct Line {
-    pub(super) stream: u64,
-    pub(super) up: mpsc::UnboundedSender<Up>,
-    pub(super) down: mpsc::UnboundedReceiver<Down>,
+pub(crate) struct Line {
+    pub(crate) stream: u64,
+    pub(crate) up: mpsc::UnboundedSender<Up>,
+    pub(crate) down: mpsc::UnboundedReceiver<Down>,
 }
 
 /// What an agent sends.
-pub(super) enum Up {
+pub(crate) enum Up {
     /// A body, and where the answer to it goes.
     Body { id: String, body: MessageBody, done: Done },
     /// The answer to a message.
     Answer { id: String, status: Option<rpc::Status> },
 }
 
-pub(super) type Done = oneshot::Sender<Result<(), rpc::Status>>;
+pub(crate) type Done = oneshot::Sender<Result<(), rpc::Status>>;
 
 /// A frame to an agent, and when it arrives.
-pub(super) struct Down {
-    pub(super) at: Instant,
-    pub(super) frame: StreamAgentMessagesResponse,
+pub(crate) struct Down {
+    pub(crate) at: Instant,
+    pub(crate) frame: StreamAgentMessagesResponse,
 }
 
 /// The gateway's end.
@@ -66,7 +66,7 @@ struct Served {
 }
 
 /// Connects an agent to one of the gateways. `None` where that did not succeed in time.
-pub(super) async fn open(world: &Arc<World>, agent: &str) -> Option<Line> {
+pub(crate) async fn open(world: &Arc<World>, agent: &str) -> Option<Line> {
     let (at, gateway) = world.any_gateway();
     let stream = world.stream();
     world.trace(|| format!("{agent} connects to gateway {at}, stream {stream}"));
@@ -102,10 +102,11 @@ impl Served {
 
     /// Hands over what is queued, until the gateway ends the stream.
     async fn sends(&self, downs: &mpsc::UnboundedSender<Down>) {
-        let Self { world, session, handle, .. } = self;
+        let Self { world, gateway, session, handle } = self;
         let mut waiting: VecDeque<Guarded> = VecDeque::new();
         let (mut room_at, mut last) = (Instant::now(), Instant::now());
         while handle.next_raw().is_ok() {
+            gateway.ledger.awake().await;
             while let Some(guarded) = handle.next_guarded() {
                 world.laws.queued(&session.resource, &guarded.frame);
                 waiting.push_back(guarded);
@@ -140,6 +141,7 @@ impl Served {
         // A lost answer leaves its sender waiting.
         let mut lost = Vec::new();
         while let Some(up) = ups.recv().await {
+            gateway.ledger.awake().await;
             match up {
                 Up::Answer { id, status } => {
                     gateway.orders.answered(session, &id, status.as_ref()).await;

@@ -27,8 +27,8 @@ use super::link::Link;
 use super::operator::PLUGINS;
 use super::world::World;
 use crate::gateway::orders::GENERATION;
-use crate::gateway::orders::removed::{self, Guard};
 use crate::lock::lock;
+use crate::removed::{self, Guard};
 
 /// How long a new revision is on trial.
 const PROBATION: Duration = Duration::from_secs(6);
@@ -43,8 +43,8 @@ const OWNER: Duration = Duration::from_secs(20);
 const LINGER: Duration = Duration::from_secs(10);
 
 /// What a run sees of such an agent from outside.
-pub(super) struct Ours {
-    pub(super) id: String,
+pub(crate) struct Ours {
+    pub(crate) id: String,
     installer: InstallerHandle,
     launcher: LauncherHandle,
     witness: Arc<Witness>,
@@ -70,7 +70,7 @@ struct Seen {
 
 impl Ours {
     /// Starts an agent, on the local set that is running.
-    pub(super) fn start(world: &Arc<World>, id: &str) -> Self {
+    pub(crate) fn start(world: &Arc<World>, id: &str) -> Self {
         let mut harness = Harness::asleep();
         harness.settings.policy.probation = PROBATION;
         harness.settings.health.interval = HEALTH;
@@ -94,7 +94,7 @@ impl Ours {
     }
 
     /// Whether it has what is wanted of a plugin.
-    pub(super) fn has(&self, plugin: &str, target: &Target) -> bool {
+    pub(crate) fn has(&self, plugin: &str, target: &Target) -> bool {
         let running = self.launcher.alive(plugin);
         let there = self.installer.on_disk(plugin);
         match target {
@@ -110,7 +110,7 @@ impl Ours {
     }
 
     /// What it has, for people.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         let there: Vec<_> =
             PLUGINS.iter().map(|plugin| (plugin, self.installer.on_disk(plugin))).collect();
         let stopped = &lock(&self.witness.seen).stopped;
@@ -118,12 +118,12 @@ impl Ours {
     }
 
     /// Plugin and id of every event, in order.
-    pub(super) fn events(&self) -> Vec<(String, String)> {
+    pub(crate) fn events(&self) -> Vec<(String, String)> {
         lock(&self.witness.seen).events.clone()
     }
 
     /// What no agent may do to its machine.
-    pub(super) fn mistakes(&self) -> Vec<String> {
+    pub(crate) fn mistakes(&self) -> Vec<String> {
         let mut mistakes = self.launcher.mistakes();
         mistakes.extend(self.installer.mistakes());
         mistakes
@@ -264,6 +264,9 @@ async fn read(
 /// The owner of the machine stops a plugin now and then, and starts it again.
 async fn owner(world: &World, system: &System, witness: &Witness) {
     loop {
+        if !world.shape.owners {
+            return std::future::pending().await;
+        }
         let pause = if world.is_calm() { Duration::ZERO } else { world.time(OWNER) };
         tokio::time::sleep(Duration::from_secs(4) + pause).await;
         if !world.is_calm() {

@@ -73,10 +73,7 @@ pub(super) async fn live(seed: u64, faults: Faults) -> Result<(), Broken> {
             break checked;
         }
     };
-    // A gateway and its surroundings hold each other.
-    for gateway in std::mem::take(&mut *lock(&world.gateways)) {
-        gateway.kill();
-    }
+    world.end();
     checked
 }
 
@@ -110,7 +107,7 @@ async fn check(world: &World, agents: &Agents) -> Result<(), Broken> {
         )
         .await?;
     }
-    if world.folds {
+    if world.shape.folds {
         // Counts are those of a recount, however often a process that folded was killed.
         is_right(&world.ledger, world.wall()).await.map_err(Broken)?;
     }

@@ -9,14 +9,14 @@ thread_local! {
 }
 
 /// What happens in a run, line by line.
-pub(super) fn traced<T>(run: impl FnOnce() -> T) -> Vec<String> {
+pub(crate) fn traced<T>(run: impl FnOnce() -> T) -> Vec<String> {
     TRACE.set(Some(Vec::new()));
     run();
     TRACE.take().unwrap_or_default()
 }
 
 /// Notes what happens, if anybody wants to know.
-pub(super) fn trace(begun: Instant, what: impl FnOnce() -> String) {
+pub(crate) fn trace(begun: Instant, what: impl FnOnce() -> String) {
     TRACE.with_borrow_mut(|trace| {
         if let Some(trace) = trace {
             trace.push(format!("{:?} {}", begun.elapsed(), what()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cut::Cut;
-use super::world::{GATEWAYS, World};
+use super::world::World;
 use crate::ledger::{Bucket, Ledger, Write};
 
 /// How far clocks are set back where the journals are lost: further than a run is long.
@@ -14,27 +14,30 @@ const SET_BACK: Duration = Duration::from_secs(3600);
 /// Longest that a slow ledger makes a session wait for its journal: a view grows old meanwhile.
 const SLOW: Duration = Duration::from_secs(6);
 
+/// Longest that a process stands still: others take its leases over meanwhile.
+const STANDS: Duration = Duration::from_secs(24);
+
 /// Lets things go wrong until it is calm.
 pub(super) async fn happens(world: Arc<World>) {
     tokio::join!(kills(&world), cuts(&world), losses(&world));
 }
 
 /// A gateway dies now and then, and another one comes.
-async fn kills(world: &Arc<World>) {
+pub(crate) async fn kills(world: &Arc<World>) {
     while !world.is_calm() {
-        tokio::time::sleep(Duration::from_secs(3) + world.time(Duration::from_secs(20))).await;
+        world.pause(Duration::from_secs(3) + world.time(Duration::from_secs(20))).await;
         if world.is_calm() {
             return;
         }
-        let at = usize::try_from(world.below(GATEWAYS as u64)).unwrap_or(0);
+        let at = usize::try_from(world.below(world.shape.processes as u64)).unwrap_or(0);
         world.replace(at);
     }
 }
 
 /// Now and then a gateway does not reach the ledger for some time.
-async fn cuts(world: &Arc<World>) {
+pub(crate) async fn cuts(world: &Arc<World>) {
     while !world.is_calm() {
-        tokio::time::sleep(world.time(Duration::from_secs(10))).await;
+        world.pause(world.time(Duration::from_secs(10))).await;
         let (at, gateway) = world.any_gateway();
         let cut = if world.below(2) == 0 { Cut::Everything } else { Cut::Configuration };
         world.trace(|| format!("gateway {at} is cut off from {cut:?}"));
@@ -43,9 +46,25 @@ async fn cuts(world: &Arc<World>) {
         if world.below(2) == 0 {
             gateway.ledger.slow_down(world.time(SLOW));
         }
-        tokio::time::sleep(Duration::from_secs(2) + world.time(Duration::from_secs(15))).await;
+        world.pause(Duration::from_secs(2) + world.time(Duration::from_secs(15))).await;
         gateway.ledger.cut(Cut::Nothing);
         gateway.ledger.slow_down(Duration::ZERO);
+    }
+}
+
+/// Now and then a process stands still, and goes on with what it knew.
+pub(crate) async fn stands(world: &Arc<World>) {
+    while !world.is_calm() {
+        world.pause(Duration::from_secs(2) + world.time(Duration::from_secs(20))).await;
+        if world.is_calm() {
+            return;
+        }
+        let (at, gateway) = world.any_gateway();
+        world.trace(|| format!("process {at} stands still"));
+        gateway.ledger.stand_still();
+        world.pause(world.time(STANDS)).await;
+        world.trace(|| format!("process {at} goes on"));
+        gateway.ledger.go_on();
     }
 }
 
@@ -57,14 +76,14 @@ async fn losses(world: &Arc<World>) {
     }
     tokio::time::sleep(Duration::from_secs(15) + world.time(Duration::from_secs(30))).await;
     world.trace(|| "THE JOURNALS ARE LOST".to_owned());
-    for at in 0..GATEWAYS {
+    for at in 0..world.shape.processes {
         world.stop(at);
     }
     world.set_back(SET_BACK);
     while !lose(world).await {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    for at in 0..GATEWAYS {
+    for at in 0..world.shape.processes {
         world.replace(at);
     }
 }

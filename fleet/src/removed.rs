@@ -2,7 +2,7 @@
 
 /// A guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guard {
+pub(crate) enum Guard {
     /// Nothing is recorded on an old view.
     ViewAgeBeforeJournal,
     /// Nothing waits for the transport on a view that grew old while the journal was written.
@@ -19,6 +19,16 @@ pub(super) enum Guard {
     EventRecorded,
     /// A removal is ordered only of what is there.
     RemoveWhatIsThere,
+    /// A change of a rollout is written together with the lease of its controller.
+    LeaseOfRollouts,
+    /// A change of a rollout is written over the record that was counted, and over no other.
+    RevisionOfRollout,
+    /// Agents are counted on journals that are newer than the record of the rollout.
+    Barrier,
+    /// Nothing is granted while gateways may still act on the former record.
+    AgeOfRollout,
+    /// Agents that do not take up a grant are passed over for a while.
+    PassingOver,
     /// Generations go on above the highest that an agent reports.
     AboveReported,
     /// An event that comes again under its id is recorded once. Removed in the simulated ledger.
@@ -39,24 +49,24 @@ thread_local! {
 
 /// Removes a guard on this thread.
 #[cfg(test)]
-pub(super) fn remove(guard: Option<Guard>) {
+pub(crate) fn remove(guard: Option<Guard>) {
     REMOVED.set(guard);
 }
 
 /// Whether the guard is removed.
 #[cfg(test)]
-pub(super) fn is(guard: Guard) -> bool {
+pub(crate) fn is(guard: Guard) -> bool {
     REMOVED.get() == Some(guard)
 }
 
 /// Whether the guard is removed: never, outside of tests.
 #[cfg(not(test))]
-pub(super) const fn is(_guard: Guard) -> bool {
+pub(crate) const fn is(_guard: Guard) -> bool {
     false
 }
 
 /// Whether a guard of the view's age is removed: a wait for a younger view would hide that.
-pub(super) fn is_view_age() -> bool {
+pub(crate) fn is_view_age() -> bool {
     let guards =
         [Guard::ViewAgeBeforeJournal, Guard::ViewAgeAfterJournal, Guard::ViewAgeAtHandOver];
     guards.into_iter().any(is)

@@ -1,0 +1,49 @@
+//! Every guard is needed: without it a law does not hold any more.
+
+use super::run_seed;
+use crate::removed::{self, Guard};
+
+/// Seeds within which a missing guard is noticed.
+const SEEDS: u64 = 1500;
+
+#[track_caller]
+fn notices(guard: Guard, law: &str) {
+    removed::remove(Some(guard));
+    let broken = (0..SEEDS).find_map(|seed| {
+        let broken = run_seed(seed).err()?;
+        println!("without {guard:?}, seed {seed}: {broken}");
+        broken.contains(law).then_some(())
+    });
+    removed::remove(None);
+    assert!(broken.is_some(), "no law says `{law}` without {guard:?}");
+}
+
+#[test]
+fn a_controller_that_lost_its_lease_and_moves_a_rollout_is_noticed() {
+    notices(Guard::LeaseOfRollouts, "has the lease");
+}
+
+#[test]
+fn a_change_that_overwrites_another_one_is_noticed() {
+    notices(Guard::RevisionOfRollout, "no arrow leads");
+}
+
+#[test]
+fn counts_on_old_journals_are_noticed() {
+    notices(Guard::Barrier, "");
+}
+
+#[test]
+fn a_grant_while_gateways_act_on_the_former_one_is_noticed() {
+    notices(Guard::AgeOfRollout, "are in flight");
+}
+
+#[test]
+fn an_agent_that_is_never_passed_over_is_noticed() {
+    notices(Guard::PassingOver, "it does not end");
+}
+
+#[test]
+fn an_order_of_a_rollout_that_leaves_on_an_old_view_is_noticed() {
+    notices(Guard::ViewAgeAtHandOver, "was sent, and no view");
+}
