@@ -5,9 +5,12 @@
 //!             ▫▫▫▫▫▫▫▫▫▫▫▫ waiting  ┘ its beginning, and how many of them failed in it
 //! ```
 //!
-//! Everything follows from when each agent was given the new target and when it failed, so a controller
-//! that takes over comes to the same evidence. Only blocks with a failure are made: others say
-//! nothing.
+//! Everything follows from when each agent was given the new target, when it failed, and when it was lost
+//! from sight, so a controller that takes over comes to the same evidence. Only blocks with a failure
+//! are made: others say nothing.
+//!
+//! Agents that are lost from sight are counted alike in both groups. An order without an answer would be
+//! counted among the reached alone, and an outage of a zone would look like a fault of the release.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +24,10 @@ pub const BLOCK: u64 = 10;
 /// Longest time before its order that an agent is compared with, in seconds.
 pub const BEFORE: u64 = 3600;
 
+/// Failures of one zone within so many seconds have one cause, where agents are compared with their own
+/// time before.
+pub const TOGETHER: u64 = 300;
+
 /// An agent of a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -30,6 +37,8 @@ pub struct Seen {
     pub given: Option<Seconds>,
     /// When it failed, in any order.
     pub failed: Vec<Seconds>,
+    /// Since when it counts as out of reach; `None` where it can be reached.
+    pub lost: Option<Seconds>,
 }
 
 /// What all agents of a rollout say.
@@ -41,18 +50,29 @@ pub struct Evidence {
     pub own: BeforeAfter,
 }
 
-/// One zone: sorted times, so that each block is counted by looking them up.
-#[derive(Default)]
+/// Agents of a rollout, counted by zone.
+#[derive(Clone, Debug)]
+pub struct Gathering {
+    began: Seconds,
+    /// Failures before this are not counted again.
+    resumed: Seconds,
+    zones: BTreeMap<String, Zone>,
+}
+
+/// One zone: how many agents have the same times.
+#[derive(Clone, Debug, Default)]
 struct Zone {
-    agents: usize,
-    /// The first block of each agent that was given the new target.
-    given: Vec<u64>,
-    /// Agents that failed.
-    failed: Vec<Failed>,
+    agents: u64,
+    /// By the first block with the new target.
+    given: BTreeMap<u64, u64>,
+    failed: BTreeMap<Failed, u64>,
+    /// Agents that were given the new target and failed at any time: when they were given it, and when
+    /// they failed.
+    own: BTreeMap<(Seconds, Vec<Seconds>), u64>,
 }
 
 /// The first failure of an agent.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Failed {
     /// The block in which it is counted.
     block: u64,
@@ -62,84 +82,183 @@ struct Failed {
     first: Option<u64>,
 }
 
-/// Gathers what agents say, from the beginning of a rollout to now. Failures before `resumed` are not
-/// counted again.
-#[must_use]
-pub fn gather(agents: &[Seen], began: Seconds, resumed: Seconds, now: Seconds) -> Evidence {
-    let block = |at: Seconds| at.since(began) / BLOCK;
-    let mut zones: BTreeMap<&str, Zone> = BTreeMap::new();
-    for agent in agents {
-        let zone = zones.entry(&agent.zone).or_default();
-        zone.agents += 1;
+/// How many there are up to each block.
+struct UpTo(Vec<(u64, i64)>);
+
+// === impl Gathering ===
+
+impl Gathering {
+    /// No agent of a rollout that began and was resumed then.
+    #[must_use]
+    pub fn new(began: Seconds, resumed: Seconds) -> Self {
+        Self { began, resumed, zones: BTreeMap::new() }
+    }
+
+    /// Counts an agent.
+    pub fn add(&mut self, seen: &Seen) {
+        self.count(seen, |count| *count += 1);
+    }
+
+    /// Undoes [`Gathering::add`].
+    pub fn remove(&mut self, seen: &Seen) {
+        self.count(seen, |count| *count = count.saturating_sub(1));
+    }
+
+    fn count(&mut self, seen: &Seen, change: fn(&mut u64)) {
+        let counted_from = self.began.max(self.resumed);
+        // Nothing more is seen of it, whichever group it is in.
+        if seen.lost.is_some_and(|lost| lost < counted_from) {
+            return;
+        }
+        let block = |at: Seconds| at.since(self.began) / BLOCK;
+        if !self.zones.contains_key(&seen.zone) {
+            self.zones.insert(seen.zone.clone(), Zone::default());
+        }
+        let Some(zone) = self.zones.get_mut(&seen.zone) else { return };
+        change(&mut zone.agents);
         // It is whole from the beginning of the block after its order.
-        let given = agent.given.map(|at| block(at) + 1);
-        zone.given.extend(given);
-        let counted = agent.failed.iter().filter(|at| **at >= began.max(resumed));
-        if let Some(first) = counted.min() {
-            let is_given = agent.given.is_some_and(|at| at <= *first);
-            let earliest = given.filter(|_| is_given).unwrap_or(0);
-            let block = block(*first).max(earliest);
-            zone.failed.push(Failed { block, is_given, first: given });
+        let first = seen.given.map(|at| block(at) + 1);
+        if let Some(first) = first {
+            change_in(&mut zone.given, first, change);
+        }
+        let failures = seen.failed.iter().copied().filter(|at| *at >= counted_from);
+        if let Some(at) = failures.chain(seen.lost).min() {
+            let is_given = seen.given.is_some_and(|given| given <= at);
+            let earliest = first.filter(|_| is_given).unwrap_or(0);
+            let failed = Failed { block: block(at).max(earliest), is_given, first };
+            change_in(&mut zone.failed, failed, change);
+        }
+        if let Some(given) = seen.given.filter(|_| !seen.failed.is_empty()) {
+            change_in(&mut zone.own, (given, seen.failed.clone()), change);
         }
     }
-    let ended = block(now);
-    let mut evidence = Evidence::default();
-    for zone in zones.values_mut() {
-        zone.given.sort_unstable();
-        zone.failed.sort_unstable();
-        let blocks: BTreeSet<u64> = zone.failed.iter().map(|failed| failed.block).collect();
-        for block in blocks.into_iter().filter(|block| *block < ended) {
-            evidence.faults.observe(&zone.block(block));
+
+    /// What they say now.
+    #[must_use]
+    pub fn evidence(&self, now: Seconds) -> Evidence {
+        let ended = now.since(self.began) / BLOCK;
+        let mut evidence = Evidence::default();
+        for zone in self.zones.values() {
+            for block in zone.blocks(ended) {
+                evidence.faults.observe(&block);
+            }
+            if zone.given.values().sum::<u64>() == zone.agents {
+                zone.compare(&mut evidence.own, self.resumed, now);
+            }
         }
+        evidence
     }
-    let nobody_waits =
-        |zone: &str| zones.get(zone).is_some_and(|zone| zone.given.len() == zone.agents);
-    for agent in agents.iter().filter(|agent| nobody_waits(&agent.zone)) {
-        agent.compare(&mut evidence.own, resumed, now);
+}
+
+fn change_in<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K, change: fn(&mut u64)) {
+    let count = counts.entry(key);
+    let mut count = match count {
+        std::collections::btree_map::Entry::Occupied(count) => count,
+        std::collections::btree_map::Entry::Vacant(place) => place.insert_entry(0),
+    };
+    change(count.get_mut());
+    if *count.get() == 0 {
+        count.remove();
     }
-    evidence
 }
 
 // === impl Zone ===
 
 impl Zone {
-    fn block(&self, block: u64) -> Block {
-        let before = self.failed.partition_point(|failed| failed.block < block);
-        let until = self.failed.partition_point(|failed| failed.block <= block);
-        let (gone, now) = (&self.failed[..before], &self.failed[before..until]);
-        // Who is given the new target within the block is in neither group.
-        let is_reached = |first: Option<u64>| first.is_some_and(|first| first <= block);
-        let waits = |first: Option<u64>| first.is_none_or(|first| first > block + 1);
-        let reached = self.given.partition_point(|first| *first <= block);
-        let waiting = self.agents - self.given.partition_point(|first| *first <= block + 1);
-        let gone_of = |is_in: &dyn Fn(Option<u64>) -> bool| {
-            gone.iter().filter(|failed| is_in(failed.first)).count()
-        };
-        let number = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
-        let failed =
-            |is: &dyn Fn(&Failed) -> bool| number(now.iter().filter(|one| is(one)).count());
-        Block {
-            reached: number(reached - gone_of(&is_reached)),
-            reached_failed: failed(&|one| one.is_given),
-            waiting: number(waiting - gone_of(&waits)),
-            waiting_failed: failed(&|one| !one.is_given && waits(one.first)),
+    /// The blocks with a failure that ended before this one began.
+    fn blocks(&self, ended: u64) -> Vec<Block> {
+        if self.failed.is_empty() {
+            return Vec::new();
         }
+        let counted = |count: &u64| i64::try_from(*count).unwrap_or(i64::MAX);
+        let given = UpTo::new(self.given.iter().map(|(at, count)| (*at, counted(count))).collect());
+        // Who failed is in no later block, and leaves its group of the waiting for that of the reached.
+        let (mut reached_gone, mut waiting_gone) = (Vec::new(), Vec::new());
+        for (failed, count) in &self.failed {
+            let (after, count) = (failed.block + 1, counted(count));
+            match failed.first {
+                None => waiting_gone.push((after, count)),
+                Some(first) => {
+                    reached_gone.push((after.max(first), count));
+                    if first > after + 1 {
+                        waiting_gone.extend([(after, count), (first - 1, -count)]);
+                    }
+                }
+            }
+        }
+        let (reached_gone, waiting_gone) = (UpTo::new(reached_gone), UpTo::new(waiting_gone));
+        let number = |of: i64| u32::try_from(of.max(0)).unwrap_or(u32::MAX);
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut last = None;
+        for (failed, count) in self.failed.range(..Failed::at(ended)) {
+            let at = failed.block;
+            if last != Some(at) {
+                last = Some(at);
+                // Who is given the new target within the block is in neither group.
+                blocks.push(Block {
+                    reached: number(given.at(at) - reached_gone.at(at)),
+                    waiting: number(counted(&self.agents) - given.at(at + 1) - waiting_gone.at(at)),
+                    ..Block::default()
+                });
+            }
+            let Some(block) = blocks.last_mut() else { continue };
+            let count = number(counted(count));
+            if failed.is_given {
+                block.reached_failed = block.reached_failed.saturating_add(count);
+            } else if failed.first.is_none_or(|first| first > at + 1) {
+                block.waiting_failed = block.waiting_failed.saturating_add(count);
+            }
+        }
+        blocks
+    }
+
+    /// Counts when agents failed that failed only after their order, and only before it, in stretches
+    /// of equal length. Those of one time count once: an outage is not as many causes as it has agents.
+    fn compare(&self, own: &mut BeforeAfter, resumed: Seconds, now: Seconds) {
+        let (mut after, mut before) = (BTreeSet::new(), BTreeSet::new());
+        for (given, failed) in self.own.keys() {
+            let length = now.since(*given).min(BEFORE);
+            let is_after =
+                |at: &&Seconds| **at >= (*given).max(resumed) && at.since(*given) < length;
+            let is_before = |at: &&Seconds| *at < given && given.since(**at) <= length;
+            let first_after = failed.iter().filter(is_after).min();
+            let last_before = failed.iter().filter(is_before).max();
+            match (last_before, first_after) {
+                (None, Some(at)) => after.insert(at.0 / TOGETHER),
+                (Some(at), None) => before.insert(at.0 / TOGETHER),
+                (Some(_), Some(_)) | (None, None) => continue,
+            };
+        }
+        own.after += after.len() as u64;
+        own.before += before.len() as u64;
     }
 }
 
-// === impl Seen ===
+// === impl Failed ===
 
-impl Seen {
-    /// Whether it failed after its order and not before, or the other way round, in stretches of equal
-    /// length.
-    fn compare(&self, own: &mut BeforeAfter, resumed: Seconds, now: Seconds) {
-        let Some(given) = self.given else { return };
-        let length = now.since(given).min(BEFORE);
-        let after =
-            self.failed.iter().any(|at| *at >= given.max(resumed) && at.since(given) < length);
-        let before = self.failed.iter().any(|at| *at < given && given.since(*at) <= length);
-        own.after += u64::from(after && !before);
-        own.before += u64::from(before && !after);
+impl Failed {
+    /// Before all failures of a block.
+    fn at(block: u64) -> Self {
+        Self { block, is_given: false, first: None }
+    }
+}
+
+// === impl UpTo ===
+
+impl UpTo {
+    fn new(mut counts: Vec<(u64, i64)>) -> Self {
+        counts.sort_unstable();
+        let mut sum = 0;
+        for (_, count) in &mut counts {
+            sum += *count;
+            *count = sum;
+        }
+        Self(counts)
+    }
+
+    fn at(&self, block: u64) -> i64 {
+        let after = self.0.partition_point(|(at, _)| *at <= block);
+        after.checked_sub(1).map_or(0, |last| self.0[last].1)
     }
 }
 
@@ -154,11 +273,18 @@ mod tests {
             zone: "a".to_owned(),
             given: given.map(|after| BEGAN.plus(after)),
             failed: failed.iter().map(|after| BEGAN.plus(*after)).collect(),
+            lost: None,
         }
     }
 
+    fn gather(agents: &[Seen], resumed: Seconds, now: Seconds) -> Evidence {
+        let mut gathering = Gathering::new(BEGAN, resumed);
+        agents.iter().for_each(|agent| gathering.add(agent));
+        gathering.evidence(now)
+    }
+
     fn gathered(agents: &[Seen], after: u64) -> Evidence {
-        gather(agents, BEGAN, Seconds(0), BEGAN.plus(after))
+        gather(agents, Seconds(0), BEGAN.plus(after))
     }
 
     fn faults(blocks: &[Block]) -> Faults {
@@ -198,7 +324,7 @@ mod tests {
         let agents = [seen(Some(5), &[15]), seen(None, &[])];
         let early = Seen { failed: vec![Seconds(1)], ..seen(Some(5), &[]) };
         assert_eq!(gathered(&[early, seen(None, &[])], 100).faults, Faults::default());
-        let resumed = gather(&agents, BEGAN, BEGAN.plus(20), BEGAN.plus(100));
+        let resumed = gather(&agents, BEGAN.plus(20), BEGAN.plus(100));
         assert_eq!(resumed, Evidence::default());
     }
 
@@ -207,8 +333,8 @@ mod tests {
         let before = Seen { failed: vec![Seconds(950)], ..seen(Some(0), &[]) };
         let both = Seen { failed: vec![Seconds(950), Seconds(1050)], ..seen(Some(0), &[]) };
         let long_ago = Seen { failed: vec![Seconds(100)], ..seen(Some(0), &[]) };
-        let agents = [seen(Some(0), &[50]), seen(Some(0), &[60]), before, both, long_ago];
-        let own = gathered(&agents, 100).own;
+        let agents = [seen(Some(0), &[50]), seen(Some(0), &[360]), before, both, long_ago];
+        let own = gathered(&agents, 400).own;
         assert_eq!(own, BeforeAfter { after: 2, before: 1 });
         let mut waiting = agents.to_vec();
         waiting.push(seen(None, &[]));

@@ -24,10 +24,12 @@
 //!   sequential k-sample tests that allow for optional stopping*, 2021), and holds also where the
 //!   failures of a zone depend on each other: an outage fails both groups.
 //! * [`BeforeAfter`]: where no control is left, the same agents before and after their order: a sign
-//!   test with the mixture of likelihood ratios as above.
+//!   test with the mixture of likelihood ratios as above. Failures of one zone and one time count once,
+//!   since an outage fails all of them.
+//!
+//! `tests/rollouts` holds all of it against fleets of which the truth is known, by way of the functions that
+//! the controller calls; its figures are in `docs/fleet-gate.md`.
 
-#[cfg(test)]
-mod simulation;
 #[cfg(test)]
 mod tests;
 
@@ -40,9 +42,13 @@ pub const ALPHA: f64 = 0.009;
 /// The share of installations that may fail without a reason to stop: networks and disks fail, too.
 pub const TOLERATED: f64 = 0.02;
 
-/// The alternatives that two of the tests bet on: how many times the odds of a failure are higher
-/// than they were. Each has the same weight, so that none needs to be chosen.
-const ODDS: [f64; 6] = [1.5, 2.0, 3.0, 5.0, 15.0, 100.0];
+/// The alternatives that [`Installs`] bets on: how many times the odds of a failure are higher than is
+/// tolerated, and the weight of each. Most is on small ones: those need the most installations to be
+/// told apart, and the others need few whatever their weight.
+const RATES: [(f64, f64); 3] = [(1.8, 0.75), (5.0, 0.2), (40.0, 0.05)];
+
+/// Those of [`BeforeAfter`], of equal weight: how many times likelier a failure is after the order.
+const ODDS: [f64; 3] = [2.0, 5.0, 100.0];
 
 /// The alternatives of [`Faults`]: the share of agents that fail in one block because of the release.
 /// A bad release does not ask how often a zone fails of itself, so the odds follow from both.
@@ -50,7 +56,7 @@ const EXCESS: [f64; 6] = [0.000_5, 0.002, 0.008, 0.03, 0.1, 0.4];
 
 /// The parts of [`ALPHA`] that the tests have. Installations get most: without controls they need
 /// the most evidence.
-const PARTS: [f64; 3] = [0.6, 0.2, 0.2];
+const PARTS: [f64; 3] = [0.8, 0.1, 0.1];
 
 /// A failure, as counting needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +139,7 @@ pub struct Faults {
     expected: f64,
 }
 
-/// Agents that failed in a stretch of time after their order, or in one as long before it. Agents
+/// Times at which agents failed in a stretch of time after their order, or in one as long before it. Agents
 /// that failed in both or in neither are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BeforeAfter {
@@ -180,14 +186,19 @@ pub fn tolerated(succeeded: u64, failed: u64) -> f64 {
     share.max(TOLERATED)
 }
 
-/// Logarithm of the mean of numbers that are given by their logarithms.
-fn mixture(logarithms: &[f64]) -> f64 {
-    let highest = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if !highest.is_finite() {
-        return highest;
+/// Logarithm of the sum of numbers, each times its weight, that are given by their logarithms.
+fn mixture(weighted: impl IntoIterator<Item = (f64, f64)>) -> f64 {
+    let mut sum = Sum::default();
+    for (logarithm, weight) in weighted {
+        sum.add(logarithm + weight.ln());
     }
-    let sum: f64 = logarithms.iter().map(|logarithm| (logarithm - highest).exp()).sum();
-    highest + sum.ln() - as_float(logarithms.len() as u64).ln()
+    sum.logarithm()
+}
+
+/// The same with equal weights.
+fn mean(logarithms: &[f64]) -> f64 {
+    let weight = 1.0 / as_float(logarithms.len() as u64);
+    mixture(logarithms.iter().map(|logarithm| (*logarithm, weight)))
 }
 
 /// Loses digits above 2^53, which no fleet has agents for.
@@ -208,6 +219,10 @@ fn odds(share: f64, excess: f64) -> Option<f64> {
 fn generating(block: &Block, odds: f64) -> f64 {
     let [reached, waiting] = [block.reached, block.waiting].map(u64::from);
     let failed = u64::from(block.reached_failed) + u64::from(block.waiting_failed);
+    if failed == 1 {
+        // Most blocks have one failure.
+        return ((as_float(waiting) + as_float(reached) * odds) / as_float(waiting + reached)).ln();
+    }
     let (least, most) = (failed.saturating_sub(waiting), failed.min(reached));
     // The terms of both sums relative to their first: each follows from the one before, since
     // C(a, j+1) C(b, k-j-1) / (C(a, j) C(b, k-j)) = (a-j)(k-j) / ((j+1)(b-k+j+1)).
@@ -281,12 +296,13 @@ impl Installs {
     pub fn meter(&self) -> Meter {
         let [succeeded, failed] = [self.succeeded, self.failed].map(as_float);
         let tolerated = self.tolerated.clamp(TOLERATED, 0.99);
-        let ratios = ODDS.map(|odds| {
+        let ratios = RATES.map(|(odds, weight)| {
             // The share that fails where the odds are so many times higher.
             let share = odds * tolerated / (1.0 - tolerated + odds * tolerated);
-            failed * (share / tolerated).ln() + succeeded * ((1.0 - share) / (1.0 - tolerated)).ln()
+            let ratio = [share / tolerated, (1.0 - share) / (1.0 - tolerated)].map(f64::ln);
+            (failed * ratio[0] + succeeded * ratio[1], weight)
         });
-        Meter::new(self.failed, (succeeded + failed) * tolerated, mixture(&ratios), PARTS[0])
+        Meter::new(self.failed, (succeeded + failed) * tolerated, mixture(ratios), PARTS[0])
     }
 }
 
@@ -316,7 +332,7 @@ impl Faults {
     /// What they say.
     #[must_use]
     pub fn meter(&self) -> Meter {
-        Meter::new(self.failed, self.expected, mixture(&self.logarithms), PARTS[1])
+        Meter::new(self.failed, self.expected, mean(&self.logarithms), PARTS[1])
     }
 }
 
@@ -330,6 +346,6 @@ impl BeforeAfter {
         let ratios = ODDS.map(|odds| {
             after * (2.0 * odds / (1.0 + odds)).ln() + before * (2.0 / (1.0 + odds)).ln()
         });
-        Meter::new(self.after, before, mixture(&ratios), PARTS[2])
+        Meter::new(self.after, before, mean(&ratios), PARTS[2])
     }
 }

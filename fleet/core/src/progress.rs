@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::desired::{Permission, decide, permission};
-use crate::evidence::{self, Seen};
+use crate::evidence::{Gathering, Seen};
 use crate::fingerprint::fingerprint;
-use crate::fold::{OrderFacts, Presence, Row, Step, silent_after};
+use crate::fold::{OrderFacts, Presence, Row, SEEN_STEP, Step, silent_after};
 use crate::gate::Failure;
 use crate::labels::Labels;
 use crate::place::place;
@@ -16,6 +16,10 @@ use crate::view::View;
 
 /// The label that names an agent's zone.
 const ZONE: &str = "zone";
+
+/// How long an agent that can be reached again may take to tell what became of an order, in seconds, beside
+/// the step in which it is kept when it was seen.
+const ANSWER: u64 = 120;
 
 /// What counting needs beside the rows.
 #[derive(Clone, Copy)]
@@ -124,7 +128,7 @@ pub fn progress<'a>(
     let found = watch.view.rollouts.get(watch.assignment)?;
     let rollout = &found.rollout;
     let mut progress = Progress::default();
-    let mut seen = Vec::new();
+    let mut gathering = Gathering::new(rollout.start(), rollout.resumed);
     for (id, row) in rows {
         let presence = row.presence(watch.now);
         if presence.is_none_or(|presence| presence == Presence::Archived) {
@@ -143,6 +147,7 @@ pub fn progress<'a>(
             watch,
             rollout,
             id,
+            row,
             has,
             order,
             may: permission(watch.view, &agent, &found.plugin, next, watch.now, watch.zones),
@@ -150,16 +155,16 @@ pub fn progress<'a>(
             place: place(&found.name, id),
         };
         one.count(&mut progress, &agent.labels);
-        seen.push(one.seen(&agent.labels));
+        if let Some(seen) = one.seen(&agent.labels) {
+            gathering.add(&seen);
+        }
     }
     let counts = &mut progress.counts;
     counts.candidates.sort_unstable();
     progress.failed.sort_by(|one, other| (one.at, &one.agent).cmp(&(other.at, &other.agent)));
     counts.failures = progress.failed.iter().map(Failed::failure).collect();
-    if let Some(began) = rollout.began.first() {
-        let evidence = evidence::gather(&seen, *began, rollout.resumed, watch.now);
-        (counts.faults, counts.before_after) = (evidence.faults, evidence.own);
-    }
+    let evidence = gathering.evidence(watch.now);
+    (counts.faults, counts.before_after) = (evidence.faults, evidence.own);
     Some(progress)
 }
 
@@ -168,6 +173,7 @@ struct One<'a> {
     watch: &'a Watch<'a>,
     rollout: &'a Rollout,
     id: &'a str,
+    row: &'a Row,
     has: Has<'a>,
     order: Option<&'a OrderFacts>,
     /// Whether a change to what comes next may happen now.
@@ -309,23 +315,43 @@ impl One<'_> {
         }
     }
 
-    /// What it says about crashes, returns and silence.
-    fn seen(&self, labels: &Labels) -> Seen {
+    /// What it says about crashes, returns and silence; `None` where it is neither reached nor waits.
+    fn seen(&self, labels: &Labels) -> Option<Seen> {
+        let agent = self.row.agent.as_ref()?;
+        let order = self.order.filter(|_| self.has == Has::New);
+        // What can never have the release is not like those that get it.
+        let is_like = match &self.may {
+            Permission::NoArchive { .. } | Permission::NoRelease => false,
+            _ => agent.quarantine.is_none(),
+        };
+        if order.is_none() && !is_like {
+            return None;
+        }
         let crashes = self.watch.crashes.get(self.id);
         let mut failed: Vec<Seconds> = crashes.into_iter().flatten().copied().collect();
-        let order = self.order.filter(|_| self.has == Has::New);
-        let fate = self.fate();
-        if let (Some(order), Some(Fate::TakenBack)) = (order, fate) {
-            failed.push(order.since);
-        }
-        if let (Some(order), Some(Fate::Silent)) = (order, fate) {
-            failed.push(self.silent_at(order));
+        if let (Some(order), Some(fate)) = (order, self.fate()) {
+            failed.extend(self.told_late(order, fate, agent.seen?));
         }
         let own = || labels.own.get(ZONE).map(String::as_str);
-        Seen {
+        Some(Seen {
             zone: labels.get(ZONE).or_else(own).unwrap_or_default().to_owned(),
             given: order.map(|order| order.made),
             failed,
+            lost: Some(agent.away_after()?).filter(|at| *at <= self.watch.now),
+        })
+    }
+
+    /// When it went back, or should have told what became of its order although it could be reached.
+    fn told_late(&self, order: &OrderFacts, fate: Fate, seen: Seconds) -> Option<Seconds> {
+        match fate {
+            Fate::TakenBack => Some(order.since),
+            // An outage is longer than patience at times. It may have been reached again a moment ago.
+            Fate::Silent => {
+                let at = self.silent_at(order);
+                let is_heard = seen >= at && self.watch.now.since(seen) >= SEEN_STEP + ANSWER;
+                is_heard.then_some(at)
+            }
+            Fate::UnderWay | Fate::Done | Fate::Failed => None,
         }
     }
 }

@@ -285,9 +285,13 @@ fn reaching(rollout: &Rollout, counts: &Counts, now: Seconds) -> Decision {
 /// nobody else can be reached and nothing is in flight.
 fn reach(rollout: &Rollout, counts: &Counts, left: u32, now: Seconds) -> Option<Decision> {
     let open = rollout.grant.as_ref();
-    let is_granted = |candidate: &&Candidate| open.is_some_and(|it| it.covers(candidate.place));
+    // The candidates are sorted by place.
+    let first_of = |grant: &Grant| {
+        let at = counts.candidates.partition_point(|candidate| candidate.place < grant.first);
+        counts.candidates.get(at)
+    };
     if let Some(grant) = open
-        && counts.candidates.iter().any(|candidate| is_granted(&candidate))
+        && first_of(grant).is_some_and(|candidate| grant.covers(candidate.place))
     {
         let is_over = now.since(grant.since) >= PATIENCE;
         return Some(if is_over {
@@ -394,6 +398,12 @@ impl Rollout {
         self.wave += 1;
         self.began.push(now);
         self.state = State::Running(Stage::Reaching);
+    }
+
+    /// When it began; the beginning of time where it did not.
+    #[must_use]
+    pub fn start(&self) -> Seconds {
+        self.began.first().copied().unwrap_or_default()
     }
 
     /// The wave in which something happened; the first where it was before all of them.

@@ -153,6 +153,12 @@ impl AgentFacts {
         archived_after(self.archived, self.seen.or(self.since), self.is_ephemeral)
     }
 
+    /// When it counts as out of reach, if it is not seen before; `None` where it was never seen.
+    #[must_use]
+    pub fn away_after(&self) -> Option<Seconds> {
+        self.seen.map(|seen| rounded(seen, AWAY_AFTER))
+    }
+
     pub(super) fn presence(&self) -> Timeline<Presence> {
         let archived = self.archived_after();
         if self.quarantine.is_some() {

@@ -62,7 +62,8 @@ impl Plan {
         if let Some(last) = waves.last_mut() {
             last.size = Size::Percent(100);
         }
-        Self { waves, budget: (targets / 200).clamp(10, 500) }
+        // What is in flight says nothing yet, and is touched when the gate halts.
+        Self { waves, budget: (targets / 200).clamp(10, 250) }
     }
 
     /// How many of the targets have the new target when a wave ended.
