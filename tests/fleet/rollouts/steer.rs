@@ -154,7 +154,8 @@ fn words(look: &Look) -> String {
     }
     if let Some(it) = &look.progress {
         let (given, targets, in_flight, failed) = (it.given, it.targets, it.in_flight, it.failures);
-        write!(text, "; {given} of {targets} given, {in_flight} in flight, {failed} failed").unwrap();
+        write!(text, "; {given} of {targets} given, {in_flight} in flight, {failed} failed")
+            .unwrap();
     }
     text
 }

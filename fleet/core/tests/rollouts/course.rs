@@ -419,6 +419,7 @@ impl Rows {
             crashes: &self.crashes,
             passed_over: passed,
             patience: &|_| PATIENCE,
+            served_since: Seconds(0),
             now,
             zones: &UtcOnly,
         };
