@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use guest_fleet_core::desired::decide;
 use guest_fleet_core::fold::{Presence, Row};
-use guest_fleet_core::rollout::{Plan, Rollout, State, Verb as Asked};
+use guest_fleet_core::rollout::{Plan, Rollout, State, Verb as Asked, remembered};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::{Assignment, AssignmentRollout, ReleaseName, Target, View};
 use prost::Message;
@@ -165,7 +165,9 @@ pub(super) fn plan(
     let targets = selected(view, &options.assignment, rows, now, zones).len();
     let targets = u32::try_from(targets).unwrap_or(u32::MAX);
     let plan = waves(options, targets)?;
-    let rollout = Rollout::new(from, to.clone(), plan);
+    let mut rollout = Rollout::new(from, to.clone(), plan);
+    let of_plugin = view.rollouts.values().filter(|found| found.plugin == plugin);
+    rollout.earlier = remembered(of_plugin.map(|found| &found.rollout));
     Ok(Made {
         rollout: AssignmentRollout { name: options.name.clone(), plugin, rollout },
         before: before.clone(),
