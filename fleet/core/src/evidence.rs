@@ -12,6 +12,7 @@
 //! Agents that are lost from sight are counted alike in both groups. An order without an answer would be
 //! counted among the reached alone, and an outage of a zone would look like a fault of the release.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gate::{BeforeAfter, Block, Faults};
@@ -111,10 +112,7 @@ impl Gathering {
             return;
         }
         let block = |at: Seconds| at.since(self.began) / BLOCK;
-        if !self.zones.contains_key(&seen.zone) {
-            self.zones.insert(seen.zone.clone(), Zone::default());
-        }
-        let Some(zone) = self.zones.get_mut(&seen.zone) else { return };
+        let zone = self.zones.entry(seen.zone.clone()).or_default();
         change(&mut zone.agents);
         // It is whole from the beginning of the block after its order.
         let first = seen.given.map(|at| block(at) + 1);
@@ -151,10 +149,9 @@ impl Gathering {
 }
 
 fn change_in<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K, change: fn(&mut u64)) {
-    let count = counts.entry(key);
-    let mut count = match count {
-        std::collections::btree_map::Entry::Occupied(count) => count,
-        std::collections::btree_map::Entry::Vacant(place) => place.insert_entry(0),
+    let mut count = match counts.entry(key) {
+        Entry::Occupied(count) => count,
+        Entry::Vacant(place) => place.insert_entry(0),
     };
     change(count.get_mut());
     if *count.get() == 0 {

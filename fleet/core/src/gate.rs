@@ -42,6 +42,10 @@ pub const ALPHA: f64 = 0.009;
 /// The share of installations that may fail without a reason to stop: networks and disks fail, too.
 pub const TOLERATED: f64 = 0.02;
 
+/// The largest share that a plugin's history can make tolerated. Rollouts that were done raise it a little each,
+/// so it needs an end.
+pub const TOLERATED_MOST: f64 = 0.1;
+
 /// The alternatives that [`Installs`] bets on: how many times the odds of a failure are higher than is
 /// tolerated, and the weight of each. Most is on small ones: those need the most installations to be
 /// told apart, and the others need few whatever their weight.
@@ -183,7 +187,7 @@ pub fn by_tests(installs: &Installs, faults: &Faults, own: &BeforeAfter) -> Opti
 pub fn tolerated(succeeded: u64, failed: u64) -> f64 {
     let (succeeded, failed) = (as_float(succeeded), as_float(failed));
     let share = (failed + 100.0 * TOLERATED) / (succeeded + failed + 100.0);
-    share.max(TOLERATED)
+    share.clamp(TOLERATED, TOLERATED_MOST)
 }
 
 /// Logarithm of the sum of numbers, each times its weight, that are given by their logarithms.

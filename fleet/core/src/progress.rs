@@ -160,6 +160,7 @@ pub fn progress<'a>(
         }
     }
     let counts = &mut progress.counts;
+    counts.installs.tolerated = rollout.tolerated();
     counts.candidates.sort_unstable();
     progress.failed.sort_by(|one, other| (one.at, &one.agent).cmp(&(other.at, &other.agent)));
     counts.failures = progress.failed.iter().map(Failed::failure).collect();

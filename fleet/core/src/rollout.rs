@@ -20,6 +20,7 @@
 //!
 //! [`step`] is pure and total: from what is recorded and what is counted follows what changes.
 
+mod history;
 mod verbs;
 mod waves;
 
@@ -33,6 +34,7 @@ use crate::labels::Labels;
 use crate::target::Target;
 use crate::time::Seconds;
 
+pub use history::{Past, REMEMBERED, remembered};
 pub use verbs::{Refused, Verb};
 pub use waves::{Label, Plan, Size, Wave};
 
@@ -66,6 +68,10 @@ pub struct Rollout {
     pub resumed: Seconds,
     /// When each wave began that has begun.
     pub began: Vec<Seconds>,
+    /// What earlier rollouts of the plugin came to, as it was known when this one was made.
+    pub earlier: Vec<Past>,
+    /// What this one came to, where later ones should know.
+    pub past: Option<Past>,
 }
 
 /// The states of a rollout.
@@ -363,6 +369,8 @@ impl Rollout {
             epoch: 0,
             resumed: Seconds(0),
             began: Vec::new(),
+            earlier: Vec::new(),
+            past: None,
         }
     }
 

@@ -3,8 +3,11 @@
 
 use std::fmt::Display;
 
+use guest_fleet_core::fold::bounded;
 use guest_fleet_core::gate::{Halt, Meter};
-use guest_fleet_core::rollout::{Cause, Grant, Label, Plan, Rollout, Size, Stage, State, Wave};
+use guest_fleet_core::rollout::{
+    Cause, Grant, Label, Past, Plan, REMEMBERED, Rollout, Size, Stage, State, Wave,
+};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
 use prost::Message;
@@ -68,9 +71,32 @@ pub struct RolloutRecord {
     /// When each wave began, in seconds since the Unix epoch.
     #[prost(uint64, repeated, tag = "16")]
     pub began: Vec<u64>,
+    /// What earlier rollouts of the plugin came to.
+    #[prost(message, repeated, tag = "17")]
+    pub earlier: Vec<PastPart>,
+    /// What this one came to, where later ones should know.
+    #[prost(message, optional, tag = "18")]
+    pub past: Option<PastPart>,
     /// Whether nothing that was granted before can be acted on any more.
-    #[prost(bool, tag = "17")]
+    #[prost(bool, tag = "19")]
     pub is_dry: bool,
+}
+
+/// What the installations of a rollout came to.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PastPart {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// When it began, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "2")]
+    pub began: u64,
+    /// Installations that succeeded.
+    #[prost(uint64, tag = "3")]
+    pub succeeded: u64,
+    /// Those that failed.
+    #[prost(uint64, tag = "4")]
+    pub failed: u64,
 }
 
 /// A wave.
@@ -225,6 +251,8 @@ impl RolloutRecord {
             resumed: rollout.resumed.0,
             began: rollout.began.iter().map(|at| at.0).collect(),
             is_dry: rollout.is_dry,
+            earlier: rollout.earlier.iter().map(PastPart::of).collect(),
+            past: rollout.past.as_ref().map(PastPart::of),
         }
     }
 
@@ -276,6 +304,8 @@ impl RolloutRecord {
                 epoch: self.epoch,
                 resumed: Seconds(self.resumed),
                 began: self.began.into_iter().take(WAVES).map(Seconds).collect(),
+                earlier: self.earlier.into_iter().take(REMEMBERED).map(PastPart::past).collect(),
+                past: self.past.map(PastPart::past),
             },
         })
     }
@@ -337,6 +367,24 @@ impl GrantPart {
             last: self.last,
             since: Seconds(self.since),
         }
+    }
+}
+
+// === impl PastPart ===
+
+impl PastPart {
+    fn of(past: &Past) -> Self {
+        Self {
+            name: past.name.clone(),
+            began: past.began.0,
+            succeeded: past.succeeded,
+            failed: past.failed,
+        }
+    }
+
+    fn past(self) -> Past {
+        let Self { name, began, succeeded, failed } = self;
+        Past { name: bounded(&name), began: Seconds(began), succeeded, failed }
     }
 }
 

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use guest_fleet_core::gate::{Halt, Meter};
-use guest_fleet_core::rollout::{Cause, Grant, Label, Plan, Rollout, Size, Stage, State, Wave};
+use guest_fleet_core::rollout::{
+    Cause, Grant, Label, Past, Plan, REMEMBERED, Rollout, Size, Stage, State, Wave,
+};
 use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
@@ -27,7 +29,7 @@ use super::progress::{
     FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
 };
 use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
-use super::rollout::{CausePart, GrantPart, LabelPart, RolloutRecord, WAVES, WavePart};
+use super::rollout::{CausePart, GrantPart, LabelPart, PastPart, RolloutRecord, WAVES, WavePart};
 use super::webhook::WebhookRecord;
 use super::{Versioned, decode};
 use crate::hex::hex;
@@ -239,8 +241,14 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         resumed: 9,
         began: vec![3, 4],
         is_dry: false,
+        // Came later: what was written before reads so.
+        earlier: Vec::new(),
+        past: None,
     };
     check("rollout", &rollout, fixture("rollout"));
+    let past = PastPart { name: text("winter"), began: 1, succeeded: 99, failed: 1 };
+    let remembers = RolloutRecord { earlier: vec![past.clone()], past: Some(past), ..rollout };
+    check("rollout-remembers", &remembers, fixture("rollout-remembers"));
     let progress = ProgressRecord {
         version: 1,
         rollout: text("spring"),
@@ -317,10 +325,27 @@ fn a_rollout_is_the_same_after_its_record() {
             Some(Grant { label: Some(label.clone()), first: 0, last: u64::MAX, since: Seconds(8) });
         (rollout.state, rollout.wave, rollout.epoch) = (state, 1, 3);
         (rollout.resumed, rollout.began) = (Seconds(4), vec![Seconds(2), Seconds(5)]);
+        let past = Past { name: text("winter"), began: Seconds(1), succeeded: 99, failed: 1 };
+        rollout.past = Some(Past { began: Seconds(2), ..past.clone() });
+        rollout.earlier = vec![past];
         let (name, plugin) = (text("spring"), text("p"));
         let found = AssignmentRollout { name, plugin, rollout };
         assert_eq!(RolloutRecord::of(&found).rollout("rollout/a"), Ok(found));
     }
+}
+
+#[test]
+fn a_rollout_remembers_no_more_than_it_should_whatever_its_record_has() {
+    let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
+    let rollout = Rollout::new(from, to, Plan::usual(300, 60));
+    let found = AssignmentRollout { name: text("spring"), plugin: text("p"), rollout };
+    let past =
+        PastPart { name: "x".repeat(10_000), began: 1, succeeded: u64::MAX, failed: u64::MAX };
+    let record = RolloutRecord { earlier: vec![past; 100], ..RolloutRecord::of(&found) };
+    let read = record.rollout("rollout/a").expect("it is a rollout").rollout;
+    assert_eq!(read.earlier.len(), REMEMBERED);
+    assert!(read.earlier.iter().all(|past| past.name.len() <= 256));
+    assert!((0.02..=0.1).contains(&read.tolerated()), "{}", read.tolerated());
 }
 
 #[test]

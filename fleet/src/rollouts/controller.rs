@@ -365,6 +365,7 @@ impl<'a> Controller<'a> {
         let expected = self.configuration.revision(&key);
         let mut after = found.clone();
         after.rollout.change(change.clone(), now);
+        after.rollout.remember(&found.name, &progress.counts.installs);
         let decision = Decision {
             who: "the controller".to_owned(),
             from: rustix::system::uname().nodename().to_string_lossy().into_owned(),

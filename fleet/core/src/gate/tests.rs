@@ -176,7 +176,7 @@ fn the_test_that_reached_its_limit_is_named() {
     let Some(Halt::Installs(meter)) = by_tests(&bad, &faults, &own) else { panic!("no halt") };
     assert_eq!(meter.failed, 100);
     assert!(is_near(meter.expected, 20.0));
-    assert!(is_near(meter.limit, -(0.6 * ALPHA).ln()));
+    assert!(is_near(meter.limit, -(0.8 * ALPHA).ln()));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use super::*;
 use crate::fold::{AgentFacts, ReportFacts, ReportedFacts};
-use crate::rollout::{Cause, Grant, Plan, Size, Stage, Wave};
+use crate::gate::{Block, Faults};
+use crate::rollout::{Cause, Grant, Past, Plan, Size, Stage, Wave};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::UtcOnly;
 use crate::view::{Archive, Assignment, AssignmentRollout, Hold, Plugins, Release, ReleaseName};
@@ -271,4 +272,76 @@ fn what_failed_before_a_rollout_was_resumed_is_not_held_against_it_again() {
     let halted = State::Halted(Cause::Person("slow".to_owned()));
     view.rollouts.get_mut("a").expect("it is there").rollout.state = halted;
     assert_eq!(counted_with(&view, &rows, &[], &[]).counts.given, 2);
+}
+
+fn seen_at(row: Row, at: u64) -> Row {
+    Row { agent: row.agent.map(|agent| agent.seen_at(Some(Seconds(BEGAN + at)))), ..row }
+}
+
+fn faults(rows: &[(&str, Row)]) -> Faults {
+    counted(rows).counts.faults
+}
+
+fn of_block(reached: (u32, u32), waiting: (u32, u32)) -> Faults {
+    let mut faults = Faults::default();
+    faults.observe(&Block {
+        reached: reached.0,
+        reached_failed: reached.1,
+        waiting: waiting.0,
+        waiting_failed: waiting.1,
+    });
+    faults
+}
+
+#[test]
+fn agents_that_are_lost_are_counted_alike_whether_they_have_the_release() {
+    let lost = |row: Row| Row {
+        agent: row.agent.map(|agent| agent.seen_at(Some(Seconds(BEGAN - 900)))),
+        ..row
+    };
+    let rows = [
+        ("given", row("2", Step::Done, 600)),
+        // It was under way when its machine went away: its silence counts with the machine.
+        ("given lost", lost(row("2", Step::Begun, 600))),
+        ("waits", row("1", Step::Done, 0)),
+        ("waits too", row("1", Step::Done, 0)),
+        ("waits lost", lost(row("1", Step::Done, 0))),
+    ];
+    assert_eq!(faults(&rows), of_block((2, 1), (3, 1)));
+    // Who was lost before the rollout began is in neither group.
+    let mut long_ago = row("1", Step::Done, 0);
+    long_ago.agent = long_ago.agent.map(|agent| agent.seen_at(Some(Seconds(BEGAN - 3600))));
+    let rows = [&rows[..], &[("long ago", long_ago)]].concat();
+    assert_eq!(faults(&rows), of_block((2, 1), (3, 1)));
+}
+
+#[test]
+fn silence_counts_once_the_agent_had_time_to_answer_after_it_was_seen() {
+    let silent = row("2", Step::Acknowledged, 300);
+    let others = [("one", row("1", Step::Done, 0)), ("other", row("1", Step::Done, 0))];
+    let with = |silent: Row| faults(&[&others[..], &[("silent", silent)]].concat());
+    // Its record was written a moment ago: it may have come back just then.
+    assert_eq!(with(seen_at(silent.clone(), 1000)), Faults::default());
+    assert_eq!(with(seen_at(silent.clone(), 510)), of_block((1, 1), (2, 0)));
+    // It was seen before its silence alone: that may be an outage.
+    assert_eq!(with(seen_at(silent, 400)), Faults::default());
+}
+
+#[test]
+fn what_can_never_have_the_release_is_no_control() {
+    let mut other = row("1", Step::Done, 0);
+    other.report.as_mut().expect("a report").architecture = "arm64".to_owned();
+    let crashed = ("crashed", row("2", Step::Done, 600));
+    let rows = [crashed, ("waits", row("1", Step::Done, 0)), ("other", other)];
+    let found = counted_with(&view(), &rows, &[("crashed", 700)], &[]);
+    assert_eq!(found.counts.faults, of_block((1, 1), (1, 0)));
+}
+
+#[test]
+fn what_is_tolerated_follows_from_what_the_rollout_remembers() {
+    let mut view = view();
+    let past = Past { name: "a".to_owned(), began: Seconds(1), succeeded: 940, failed: 60 };
+    view.rollouts.get_mut("a").expect("it is there").rollout.earlier = vec![past];
+    let found = counted_with(&view, &[], &[], &[]);
+    assert!((found.counts.installs.tolerated - 62.0 / 1_100.0).abs() < 1e-9);
 }

@@ -4,6 +4,7 @@
 //! state that a rollout gets into.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use guest_fleet_core::gate::Failure;
 use guest_fleet_core::rollout::{
@@ -168,7 +169,7 @@ fn id(state: &str) -> String {
 fn drawing(found: &Found) -> String {
     let mut text = "\n```mermaid\nstateDiagram-v2\n    direction LR\n".to_owned();
     for state in found.allowed.keys().filter(|state| state.contains(' ')) {
-        text += &format!("    state \"{state}\" as {}\n", id(state));
+        writeln!(text, "    state \"{state}\" as {}", id(state)).expect("it is text");
     }
     text += "    [*] --> Draft\n";
     let mut lines: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
@@ -176,11 +177,12 @@ fn drawing(found: &Found) -> String {
         lines.entry((from, to)).or_default().push(what.trim_matches('`'));
     }
     for ((from, to), labels) in lines {
-        text += &format!("    {} --> {}: {}\n", id(from), id(to), labels.join(", "));
+        let labels = labels.join(", ");
+        writeln!(text, "    {} --> {}: {labels}", id(from), id(to)).expect("it is text");
     }
     let leads_on: BTreeSet<&str> = found.arrows.iter().map(|(from, _, _)| *from).collect();
     for state in found.allowed.keys().filter(|state| !leads_on.contains(*state)) {
-        text += &format!("    {} --> [*]\n", id(state));
+        writeln!(text, "    {} --> [*]", id(state)).expect("it is text");
     }
     text + "```\n\n"
 }
@@ -200,7 +202,7 @@ fn table(found: &Found) -> String {
             if all.is_empty() { "nothing".to_owned() } else { all.join(by) }
         };
         let (verbs, own) = (or_nothing(verbs, ", "), or_nothing(own, "; "));
-        text += &format!("| {state} | {verbs} | {own} |\n");
+        writeln!(text, "| {state} | {verbs} | {own} |").expect("it is text");
     }
     text + "\n"
 }

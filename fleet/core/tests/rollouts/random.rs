@@ -30,6 +30,11 @@ impl Random {
     }
 
     /// The seconds until the next of things that happen so many times an hour, by chance.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is at most 1e12 and not below zero"
+    )]
     pub(crate) fn pause(&mut self, an_hour: f64) -> u64 {
         let unit = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         (-(1.0 - unit).ln() * 3600.0 / an_hour).min(1e12) as u64

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use guest_fleet_core::desired::decide;
 use guest_fleet_core::fold::{Presence, Row};
-use guest_fleet_core::rollout::{Plan, Rollout, State, Verb as Asked};
+use guest_fleet_core::rollout::{Plan, Rollout, State, Verb as Asked, remembered};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::{Assignment, AssignmentRollout, ReleaseName, Target, View};
 use prost::Message;
@@ -168,6 +168,8 @@ pub(super) fn plan(
     let mut rollout = Rollout::new(from, to.clone(), plan);
     // A gateway may still act on what the former one granted.
     rollout.is_dry = former.is_none_or(|former| former.rollout.state == State::Done);
+    let of_plugin = view.rollouts.values().filter(|found| found.plugin == plugin);
+    rollout.earlier = remembered(of_plugin.map(|found| &found.rollout));
     Ok(Made {
         rollout: AssignmentRollout { name: options.name.clone(), plugin, rollout },
         before: before.clone(),

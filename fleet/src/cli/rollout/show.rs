@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use guest_fleet_core::progress::Stand;
-use guest_fleet_core::rollout::{Cause, Stage, State};
+use guest_fleet_core::rollout::{Cause, Past, Stage, State};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
 use jiff::Timestamp;
@@ -69,6 +69,8 @@ pub struct RolloutJson {
     pub cause: Option<String>,
     /// The former revision; null where the plugin was absent.
     pub from: Option<String>,
+    /// What installations of earlier rollouts of the plugin came to.
+    pub history: HistoryJson,
     /// Its name.
     pub name: String,
     /// Name of the plugin.
@@ -79,12 +81,25 @@ pub struct RolloutJson {
     pub state: String,
     /// The new revision; null where the plugin should be absent.
     pub to: Option<String>,
+    /// The share of installations that may fail before the gate of a large fleet halts it.
+    pub tolerated: f64,
     /// What a person can ask of it now.
     pub verbs: Vec<String>,
     /// The wave that it is in, from 1.
     pub wave: usize,
     /// The waves as they were written.
     pub waves: Vec<String>,
+}
+
+/// What installations of earlier rollouts of a plugin came to: of those that were done and never halted.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HistoryJson {
+    /// Installations that failed.
+    pub failed: u64,
+    /// How many rollouts are remembered.
+    pub rollouts: usize,
+    /// Installations that succeeded.
+    pub succeeded: u64,
 }
 
 /// How far a rollout is.
@@ -310,11 +325,13 @@ async fn read(
             _ => None,
         },
         from: rollout.from.revision().map(str::to_owned),
+        history: HistoryJson::of(&rollout.earlier),
         name: found.name.clone(),
         plugin: found.plugin.clone(),
         progress: progress.map(|progress| ProgressJson::of(progress, now)),
         state: rollout.state.name().to_owned(),
         to: rollout.to.revision().map(str::to_owned),
+        tolerated: rollout.tolerated(),
         verbs: rollout.state.verbs().iter().map(|verb| (*verb).to_owned()).collect(),
         wave: rollout.wave + 1,
         waves: rollout.plan.waves.iter().map(|wave| waves::words(&wave.size)).collect(),
@@ -357,6 +374,14 @@ fn lines(rollout: &RolloutJson) -> Vec<String> {
         rollout.waves.join(", "),
         rollout.budget
     ));
+    let HistoryJson { failed, rollouts, succeeded } = rollout.history;
+    if rollouts > 0 {
+        lines.push(format!(
+            "  history   {failed} of {} installations failed in {rollouts} earlier rollouts; {:.1} % may",
+            succeeded.saturating_add(failed),
+            rollout.tolerated * 100.0
+        ));
+    }
     match &rollout.progress {
         None => lines.push("  agents    nobody counted yet: `guest-fleet serve` does".to_owned()),
         Some(progress) => lines.extend(progress.lines()),
@@ -382,6 +407,19 @@ fn stand(stand: Stand) -> &'static str {
         Stand::Silent => "silent",
         Stand::Back => "back",
         Stand::BackFailed => "failed to go back",
+    }
+}
+
+// === impl HistoryJson ===
+
+impl HistoryJson {
+    fn of(earlier: &[Past]) -> Self {
+        let sum = |count: fn(&Past) -> u64| earlier.iter().map(count).fold(0, u64::saturating_add);
+        Self {
+            failed: sum(|past| past.failed),
+            rollouts: earlier.len(),
+            succeeded: sum(|past| past.succeeded),
+        }
     }
 }
 
