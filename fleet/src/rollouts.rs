@@ -21,7 +21,5 @@ pub(crate) mod told;
 
 #[cfg(test)]
 mod simulation;
-#[cfg(test)]
-mod tests;
 
 pub use controller::{Settings, run};
