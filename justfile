@@ -29,6 +29,10 @@ leak cycles="10000":
 fleet-nightly runs="10" seconds="600":
     for run in $(seq {{runs}}); do FLEET_SECONDS={{seconds}} cargo test --workspace --locked --test fleet -- --nocapture || exit 1; done
 
+# Rollouts with all their processes on a ledger that fails, seed after seed; a failure prints its seed.
+rollouts-nightly seeds="5000":
+    ROLLOUT_SEEDS={{seeds}} cargo test --workspace --locked --lib rollouts::simulation::a_rollout -- --nocapture
+
 # What small things cost, as multiples of reference workloads beside them; fails where a cost crept in.
 bench-micro *filter:
     cargo bench --package guest-agent --locked --bench micro -- {{filter}}

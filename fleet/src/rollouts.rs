@@ -23,8 +23,6 @@ pub(crate) mod told;
 
 #[cfg(test)]
 mod simulation;
-#[cfg(test)]
-mod tests;
 
 pub use controller::{Settings, run};
 pub use holder::{Holder, holder};
