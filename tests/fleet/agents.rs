@@ -51,8 +51,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use deeds::{Deed, Line, Outcome, read as read_deeds, read_lines};
 use machine::{PlayedMachine, WallClock};
-pub(crate) use plugins::{break_machine, mend_machine, running};
 use plugins::{Files, Launches, Processes};
+pub(crate) use plugins::{break_machine, mend_machine, running};
 use recorder::Recorder;
 
 /// Names the file with the [`Spec`] of such a process.

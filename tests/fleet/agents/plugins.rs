@@ -188,10 +188,8 @@ impl Processes {
             tokio::time::sleep(up_to(BROKEN_LIFE)).await;
             if processes.alive(&name).as_ref() == Some(&process) {
                 processes.crashed.lock().unwrap().insert(process.pid);
-                processes.gone(&name, |revision| Deed::Crashed {
-                    plugin: name.to_string(),
-                    revision,
-                });
+                processes
+                    .gone(&name, |revision| Deed::Crashed { plugin: name.to_string(), revision });
             }
         });
     }

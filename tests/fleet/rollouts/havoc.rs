@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rand::rngs::StdRng;
 use rand::Rng;
+use rand::rngs::StdRng;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -96,7 +96,8 @@ impl Havoc {
     }
 
     fn blow(&self, blow: Blow) {
-        say(format_args!("the controller is process {}: {blow:?}", blow.leader));
+        let Blow { leader, leader_damage, node_damage, .. } = blow;
+        say(format_args!("the controller, {leader}: {leader_damage:?}, a server: {node_damage:?}"));
         // It fails where nothing is left to damage.
         drop(self.blows.send(blow));
     }

@@ -36,9 +36,9 @@ fn of_revision<'a>(
     orders: &'a BTreeMap<String, Order>,
     revision: &'a str,
 ) -> impl Iterator<Item = (&'a String, &'a Order)> {
-    orders.iter().filter(
-        move |(_, order)| matches!(&order.target, Target::Revision(of) if of == revision),
-    )
+    orders
+        .iter()
+        .filter(move |(_, order)| matches!(&order.target, Target::Revision(of) if of == revision))
 }
 
 /// No more orders were in flight than the budget allows, there and back: as agents saw it, and as the
@@ -51,9 +51,13 @@ pub(super) fn within_budget(
     (since, until): (u64, u64),
     budget: usize,
 ) -> Vec<String> {
-    let taken = lives.iter().flat_map(|life| &life.orders).filter(|order| (since..until).contains(&order.taken));
+    let taken = lives
+        .iter()
+        .flat_map(|life| &life.orders)
+        .filter(|order| (since..until).contains(&order.taken));
     let seen = most_in_flight(taken.map(|order| (order.taken, order.settled)));
-    let recorded = orders.values().filter(|order| (since..until).contains(&(order.made.0 * SECOND)));
+    let recorded =
+        orders.values().filter(|order| (since..until).contains(&(order.made.0 * SECOND)));
     let recorded = most_in_flight(recorded.map(|order| {
         let until = order.state.is_settled().then_some(order.since.0 * SECOND);
         ((order.made.0 + 1) * SECOND, until)
@@ -130,8 +134,11 @@ pub(super) fn counted(
         .filter(|life| life.was_ordered(revision))
         .map(|life| life.id.as_str())
         .collect();
-    let failed: BTreeSet<&str> =
-        lives.iter().filter(|life| life.has_failed(revision)).map(|life| life.id.as_str()).collect();
+    let failed: BTreeSet<&str> = lives
+        .iter()
+        .filter(|life| life.has_failed(revision))
+        .map(|life| life.id.as_str())
+        .collect();
     // Orders that were recorded and went with their stream: a halted rollout sends none again.
     let lost = of_revision(orders, revision)
         .filter(|(id, order)| order.state == OrderState::Sent && !taken.contains(id.as_str()));
@@ -170,7 +177,11 @@ pub(super) fn counted(
 
 /// Each move is in the audit record once: every entry begins with what the one before ended with, those of
 /// the controller say on what they were decided, and what was seen of the record is there.
-pub(super) async fn audited(control: &Control, seen: &[Look], moves: &[(&str, usize)]) -> Vec<String> {
+pub(super) async fn audited(
+    control: &Control,
+    seen: &[Look],
+    moves: &[(&str, usize)],
+) -> Vec<String> {
     let mut problems = Vec::new();
     let listed = control.ask(&["audit", "list", "--limit", "10000"]).await.unwrap();
     let mut last: Option<String> = None;

@@ -75,7 +75,7 @@ pub(super) fn declarations(works: &Archive, crashes: &Archive) -> String {
 pub(super) async fn declare(control: &Control, declarations: &str) {
     let file = control.declarations();
     std::fs::write(&file, declarations).unwrap();
-    control.ask(&["apply", "-f", file.to_str().unwrap(), "--yes"]).await.unwrap();
+    control.ask(&["apply", "-f", file.to_str().unwrap()]).await.unwrap();
 }
 
 /// What `rollout show` prints.
@@ -154,7 +154,8 @@ fn words(look: &Look) -> String {
     }
     if let Some(it) = &look.progress {
         let (given, targets, in_flight, failed) = (it.given, it.targets, it.in_flight, it.failures);
-        write!(text, "; {given} of {targets} given, {in_flight} in flight, {failed} failed").unwrap();
+        write!(text, "; {given} of {targets} given, {in_flight} in flight, {failed} failed")
+            .unwrap();
     }
     text
 }
