@@ -40,8 +40,8 @@ pub(crate) struct Gateway {
     control: Arc<Control>,
     name: String,
     pub(crate) address: SocketAddr,
-    /// Where machines enrol, at the gateway that has this.
-    pub(crate) enrolment: Option<SocketAddr>,
+    /// Where machines enrol.
+    pub(crate) enrolment: SocketAddr,
     running: Option<Running>,
 }
 
@@ -154,8 +154,7 @@ impl Gateway {
             control: control.clone(),
             name: format!("gateway-{number}"),
             address: free_address(),
-            // One is enough: machines enrol before anything dies.
-            enrolment: (number == 0).then(free_address),
+            enrolment: free_address(),
             running: None,
         }
     }
@@ -173,9 +172,7 @@ impl Gateway {
                 let mut command = self.control.command();
                 command.arg("serve").arg("--ca").arg(self.control.ca());
                 command.arg("--listen").arg(self.address.to_string());
-                if let Some(address) = self.enrolment {
-                    command.arg("--enroll-listen").arg(address.to_string());
-                }
+                command.arg("--enroll-listen").arg(self.enrolment.to_string());
                 let log = self.control.directory.join(format!("{}.log", self.name));
                 Running::start(command, &log)
             });

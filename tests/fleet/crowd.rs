@@ -19,7 +19,7 @@ use crate::process::Running;
 use crate::wishes::SITES;
 
 /// How many machines enrol at a time.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 /// The pause before one of them tries again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -61,7 +61,7 @@ pub(crate) fn members(directory: &Path, group: usize, count: usize) -> Vec<Membe
 }
 
 /// Makes machines agents of the fleet, with the token of their site.
-pub(crate) async fn enrol(control: &Control, server: &str, members: &[Member]) {
+pub(crate) async fn enrol(control: &Control, servers: &[String], members: &[Member]) {
     let fingerprint = control.fingerprint().await.parse().unwrap();
     let mut tokens = BTreeMap::new();
     for site in SITES {
@@ -71,9 +71,9 @@ pub(crate) async fn enrol(control: &Control, server: &str, members: &[Member]) {
         let made = control.ask(&create).await.unwrap();
         tokens.insert(site, made["token"].as_str().unwrap().to_owned());
     }
-    let joining = members.iter().map(|member| {
+    let joining = members.iter().zip(servers.iter().cycle()).map(|(member, server)| {
         let wanted = Join {
-            server: server.to_owned(),
+            server: server.clone(),
             trust: Trust::Fingerprint(fingerprint),
             token: tokens[member.site].clone(),
             id: Some(member.id.clone()),

@@ -115,8 +115,10 @@ impl Fleet {
             })
             .collect();
         let all: Vec<Member> = members.iter().flatten().cloned().collect();
-        let server = format!("https://{}", gateways[0].enrolment.unwrap());
-        crowd::enrol(&control, &server, &all).await;
+        // Each lets in so many in a second.
+        let servers: Vec<String> =
+            gateways.iter().map(|it| format!("https://{}", it.enrolment)).collect();
+        crowd::enrol(&control, &servers, &all).await;
         say(format_args!("{} machines are enrolled", all.len()));
         let mut agents: Vec<Agents> = members
             .into_iter()

@@ -31,8 +31,7 @@ pub struct GatewayJson {
     pub host: String,
     /// Its id, which is another one after each start.
     pub id: String,
-    /// It holds the lease under which rollouts are moved. Where it is silent, another takes over within
-    /// ten seconds.
+    /// It holds the lease under which rollouts are moved.
     pub moves_rollouts: bool,
     /// Process id on that host.
     pub pid: u32,

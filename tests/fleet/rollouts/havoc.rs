@@ -20,10 +20,10 @@ use crate::say;
 
 /// How the gateways are damaged.
 const GATEWAYS: Pace =
-    Pace { pause: (9.0, 20.0), away: (0.2, 3.0), frozen: (1.0, 7.0), kills: 0.5 };
+    Pace { pause: (15.0, 35.0), away: (0.2, 3.0), frozen: (1.0, 7.0), kills: 0.5 };
 
 /// How the servers of the ledger are damaged, one at a time.
-const NODES: Pace = Pace { pause: (6.0, 14.0), away: (0.5, 4.0), frozen: (1.0, 5.0), kills: 0.5 };
+const NODES: Pace = Pace { pause: (12.0, 25.0), away: (0.5, 4.0), frozen: (1.0, 5.0), kills: 0.5 };
 
 /// How the controller is damaged at a chosen moment. Frozen for longer than its lease, it has been
 /// replaced when it goes on.
@@ -96,7 +96,8 @@ impl Havoc {
     }
 
     fn blow(&self, blow: Blow) {
-        say(format_args!("the controller is process {}: {blow:?}", blow.leader));
+        let Blow { leader, leader_damage, node_damage, .. } = blow;
+        say(format_args!("the controller, {leader}: {leader_damage:?}, a server: {node_damage:?}"));
         // It fails where nothing is left to damage.
         drop(self.blows.send(blow));
     }

@@ -75,7 +75,7 @@ pub(super) fn declarations(works: &Archive, crashes: &Archive) -> String {
 pub(super) async fn declare(control: &Control, declarations: &str) {
     let file = control.declarations();
     std::fs::write(&file, declarations).unwrap();
-    control.ask(&["apply", "-f", file.to_str().unwrap(), "--yes"]).await.unwrap();
+    control.ask(&["apply", "-f", file.to_str().unwrap()]).await.unwrap();
 }
 
 /// What `rollout show` prints.
