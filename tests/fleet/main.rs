@@ -27,6 +27,7 @@ mod chaos;
 mod checker;
 mod control;
 mod crowd;
+mod dev;
 mod process;
 mod proxy;
 mod run;
