@@ -31,6 +31,7 @@ mod chaos;
 mod checker;
 mod control;
 mod crowd;
+mod dev;
 mod fleet;
 mod process;
 mod proxy;

@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// The pause between two looks.
 const BEAT: Duration = Duration::from_millis(200);
 
+/// Longest folder, in bytes: below it lie the agents' runtime directories, which may have 61.
+const DIR_MAX: usize = 50;
+
 /// How many lines of each log are shown with a failure.
 const LAST_WORDS: usize = 12;
 
@@ -31,7 +34,7 @@ pub(super) struct World {
     dir: PathBuf,
     is_temporary: bool,
     parts: Vec<Part>,
-    /// Kept open: a server that cannot print would say so in its log.
+    /// Kept open as long as the server prints.
     served: Option<Lines<BufReader<ChildStdout>>>,
     /// Last, so that processes end before what they live in.
     keeper: Keeper,
@@ -114,6 +117,12 @@ impl World {
                 folder.join(format!("guest-fleet-{}", &new_secret()[..8]))
             }
         };
+        ensure!(
+            dir.as_os_str().len() <= DIR_MAX,
+            "{} is too long for the addresses of the agents' sockets: name a directory of at most {DIR_MAX} bytes \
+             with --dir",
+            dir.display()
+        );
         let keeper = Keeper::start(&programs.fleet, &dir, is_temporary).await?;
         Ok(Self { programs, dir, is_temporary, parts: Vec::new(), served: None, keeper })
     }
