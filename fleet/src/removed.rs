@@ -23,10 +23,6 @@ pub(crate) enum Guard {
     LeaseOfRollouts,
     /// A change of a rollout is written over the record that was counted, and over no other.
     RevisionOfRollout,
-    /// Agents are counted on journals that are newer than the record of the rollout.
-    Barrier,
-    /// Nothing is granted while gateways may still act on the former record.
-    AgeOfRollout,
     /// Agents that do not take up a grant are passed over for a while.
     PassingOver,
     /// Generations go on above the highest that an agent reports.

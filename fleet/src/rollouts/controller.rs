@@ -249,7 +249,6 @@ impl<'a> Controller<'a> {
             rows.forget_events();
             self.plugins = plugins;
         }
-        let barrier = if removed::is(Guard::Barrier) { Revision::ABSENT } else { barrier };
         Ok(rows.catch_up(self.ledger, barrier, &self.plugins).await?)
     }
 
@@ -287,9 +286,6 @@ impl<'a> Controller<'a> {
         let age =
             self.seen.get(assignment).map(|(_, since)| begun.saturating_duration_since(*since));
         progress.counts.age_of_record = age.unwrap_or_default().as_secs();
-        if removed::is(Guard::AgeOfRollout) {
-            progress.counts.age_of_record = u64::MAX;
-        }
         let decision = step(&found.rollout, &progress.counts, now);
         if let Step::Change(change) = &decision {
             self.change(assignment, &found, change, &progress, now).await?;

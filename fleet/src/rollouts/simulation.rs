@@ -42,7 +42,7 @@ use crate::gateway::orders::simulation::trace;
 use crate::ledger::Faults;
 
 /// Seeds of a run of the suite; `just rollouts-nightly` runs more.
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 800;
 
 const NASTY: Faults =
     Faults { stale: 0.1, ambiguous: 0.05, unavailable: 0.05, latency: Duration::from_millis(200) };

@@ -55,10 +55,10 @@ impl Case {
     pub(super) fn of(seed: u64) -> Self {
         let mut chance = StdRng::seed_from_u64(seed ^ 0x5eed);
         let mut below = |bound: u32| chance.random_range(0..bound);
-        let release = match below(20) {
-            0..=10 => Release::Good,
-            11..=14 => Release::FailsToInstall,
-            15..=18 => Release::IsTakenBack,
+        let release = match below(10) {
+            0..=4 => Release::Good,
+            5 | 6 => Release::FailsToInstall,
+            7 | 8 => Release::IsTakenBack,
             _ => Release::NeverAnswers,
         };
         let agents = 8 + below(5);

@@ -1,10 +1,12 @@
-//! Every guard is needed: without it a law does not hold any more.
+//! Guards of the controller are needed: without one a law does not hold any more. That a view is new
+//! enough when an order leaves is tried where orders are simulated, and that nothing is granted too
+//! early in `core::rollout::model`.
 
 use super::run_seed;
 use crate::removed::{self, Guard};
 
 /// Seeds within which a missing guard is noticed.
-const SEEDS: u64 = 1500;
+const SEEDS: u64 = 500;
 
 #[track_caller]
 fn notices(guard: Guard, law: &str) {
@@ -29,21 +31,6 @@ fn a_change_that_overwrites_another_one_is_noticed() {
 }
 
 #[test]
-fn counts_on_old_journals_are_noticed() {
-    notices(Guard::Barrier, "");
-}
-
-#[test]
-fn a_grant_while_gateways_act_on_the_former_one_is_noticed() {
-    notices(Guard::AgeOfRollout, "are in flight");
-}
-
-#[test]
 fn an_agent_that_is_never_passed_over_is_noticed() {
     notices(Guard::PassingOver, "it does not end");
-}
-
-#[test]
-fn an_order_of_a_rollout_that_leaves_on_an_old_view_is_noticed() {
-    notices(Guard::ViewAgeAtHandOver, "was sent, and no view");
 }
