@@ -58,8 +58,8 @@ const BUDGET: usize = 150;
 /// have enough of them before the last.
 const CAREFUL: [&str; 4] = ["5%", "20%", "45%", "100%"];
 
-/// Fewest machines that are broken of the large fleet.
-const MACHINES: usize = 25;
+/// Fewest broken machines of the large fleet.
+const BROKEN: usize = 25;
 
 /// The waves of the release that works.
 const QUICK: [&str; 3] = ["10%", "50%", "100%"];
@@ -309,7 +309,7 @@ fn break_some(fleet: &Fleet, dice: &mut Dice) {
     };
     let (real, played) = (members(real), members(played));
     let mut dice = dice.next();
-    let broken = played.choose_multiple(&mut dice, (played.len() * 3 / 100).max(MACHINES));
+    let broken = played.choose_multiple(&mut dice, (played.len() * 3 / 100).max(BROKEN));
     for member in broken.chain(real.choose(&mut dice)) {
         break_machine(&member.directory, BAD);
     }
