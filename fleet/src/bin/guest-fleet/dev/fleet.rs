@@ -19,8 +19,8 @@ pub(super) const ASSIGNMENT: &str = "web";
 /// The waves of a rollout, one for each ring.
 pub(super) const RING_WAVES: &str = "--wave ring=canary --wave ring=early --wave 100%";
 
-/// How long a wave is watched here.
-const SOAK: &str = "1s";
+/// How long a wave is watched here: the bad release crashes a moment after its installation.
+const SOAK: &str = "3s";
 
 /// A rollout.
 #[derive(Debug, Deserialize)]
