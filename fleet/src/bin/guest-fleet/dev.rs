@@ -77,8 +77,8 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
         },
         () = signals.come() => Ended::Interrupted,
     };
-    if let Ended::Failed(error) = &ended {
-        world.explain(error);
+    if matches!(ended, Ended::Failed(_)) {
+        world.explain();
     }
     let step = Step::begin("end");
     let left = world.end().await;

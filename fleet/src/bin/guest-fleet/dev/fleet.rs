@@ -19,8 +19,8 @@ pub(super) const ASSIGNMENT: &str = "web";
 /// The waves of a rollout, one for each ring.
 pub(super) const RING_WAVES: &str = "--wave ring=canary --wave ring=early --wave 100%";
 
-/// How long a wave is watched here.
-const SOAK: &str = "1s";
+/// How long a wave is watched here: the bad release crashes a moment after its installation.
+const SOAK: &str = "3s";
 
 /// A rollout.
 #[derive(Debug, Deserialize)]
@@ -108,8 +108,8 @@ struct Agents {
 
 #[derive(Deserialize)]
 struct Agent {
-    agent_id: String,
-    version: Option<String>,
+    id: String,
+    agent_version: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -192,8 +192,8 @@ impl World {
     /// The ids of the agents that have connected and said what they are.
     pub(super) async fn reported(&self) -> anyhow::Result<Vec<String>> {
         let Agents { agents } = World::ask(self, &["agents", "--scan"]).await?;
-        let reported = agents.into_iter().filter(|agent| agent.version.is_some());
-        Ok(reported.map(|agent| agent.agent_id).collect())
+        let reported = agents.into_iter().filter(|agent| agent.agent_version.is_some());
+        Ok(reported.map(|agent| agent.id).collect())
     }
 
     /// Begins a rollout to a revision, ring by ring.

@@ -218,7 +218,7 @@ fn kind(environment: &[u8], arguments: &[u8], dir: &Path) -> Option<Kind> {
 // === impl Keeper ===
 
 impl Keeper {
-    /// Starts it. A temporary folder is made by it, so that there is none without it.
+    /// Starts it. It makes a temporary folder itself, so that no folder is without a keeper.
     pub(super) async fn start(program: &Path, dir: &Path, temporary: bool) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.arg(VERB).arg("--dir").arg(dir);

@@ -19,7 +19,7 @@ pub(super) struct Unseen {
     seen: String,
 }
 
-/// Prints to stdout. Whoever reads may be gone; that ends nothing.
+/// Prints to stdout. A reader that is gone ends nothing.
 pub(super) fn say(text: Arguments<'_>) {
     let mut stdout = std::io::stdout().lock();
     drop(writeln!(stdout, "{text}").and_then(|()| stdout.flush()));

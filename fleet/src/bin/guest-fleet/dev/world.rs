@@ -328,9 +328,8 @@ impl World {
         }
     }
 
-    /// Shows the ends of the logs beside an error.
-    pub(super) fn explain(&self, error: &anyhow::Error) {
-        eprintln!("\nfailed: {error:#}");
+    /// Shows the ends of the logs before an error.
+    pub(super) fn explain(&self) {
         for part in &self.parts {
             let log = self.dir.join(format!("{}.log", part.name));
             let lines = last_words(&log);
