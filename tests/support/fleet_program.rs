@@ -5,6 +5,16 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+/// What it is made of, from the root of the repository.
+const SOURCES: [&str; 6] = [
+    "Cargo.lock",
+    "fleet/Cargo.toml",
+    "fleet/core/src",
+    "fleet/src",
+    "observe-kit/src",
+    "proto/src",
+];
+
 /// Where it is. `cargo test --workspace` has built it; other commands may not, or may have left an old one.
 pub(crate) fn path() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
@@ -27,11 +37,22 @@ fn found_or_built() -> PathBuf {
     program
 }
 
-/// Whether it is newer than all sources that cargo lists beside it.
+/// Whether it is newer than all that it is made of. Cargo lists that in a file beside the program only
+/// for `cargo build`.
 fn is_current(program: &Path) -> bool {
-    let changed = |path: &Path| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
     let Some(built) = changed(program) else { return false };
-    let list = std::fs::read_to_string(program.with_extension("d")).unwrap_or_default();
-    let Some((_, sources)) = list.split_once(": ") else { return false };
-    sources.split_whitespace().all(|path| changed(Path::new(path)).is_some_and(|at| at <= built))
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    SOURCES.iter().all(|source| newest(&root.join(source)).is_some_and(|at| at <= built))
+}
+
+/// When a file changed, or the newest one below a folder.
+fn newest(path: &Path) -> Option<SystemTime> {
+    let own = changed(path)?;
+    let Ok(entries) = std::fs::read_dir(path) else { return Some(own) };
+    let below = entries.filter_map(|entry| newest(&entry.ok()?.path()));
+    Some(below.fold(own, SystemTime::max))
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    path.metadata().ok()?.modified().ok()
 }

@@ -147,7 +147,7 @@ impl MemoryLedger {
         records.get(key, records.revision()).map(|record| record.value)
     }
 
-    /// From now on this is told of every batch at the moment in which it happens.
+    /// From now on this sees every batch at the moment in which it happens.
     #[cfg(test)]
     pub(crate) fn witnessed_by(&self, witness: witness::Witness) {
         self.shared.witness.set(witness);

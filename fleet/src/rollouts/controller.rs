@@ -430,7 +430,7 @@ impl<'a> Controller<'a> {
     ) -> Result<(), Lost> {
         let told = self.told.get(assignment).copied();
         let is_due = told.is_none_or(|(at, _)| at.elapsed() >= TELL);
-        let Some(rows) = self.rows.as_ref().filter(|_| is_due || is_end(decision)) else {
+        let Some(rows) = self.rows.as_ref().filter(|_| is_due || is_shown(decision)) else {
             return Ok(());
         };
         let record = told::record(&found.name, progress, decision, rows.all(), times);
@@ -465,9 +465,10 @@ impl<'a> Controller<'a> {
     }
 }
 
-/// Whether nobody looks at the rollout any more after this.
-fn is_end(decision: &Step) -> bool {
-    matches!(decision, Step::Change(Change::Finish | Change::EndRollback))
+/// Whether people look at what this was decided on: nobody counts after an end, and a halt is explained by
+/// its counts.
+fn is_shown(decision: &Step) -> bool {
+    matches!(decision, Step::Change(Change::Finish | Change::EndRollback | Change::Halt(_)))
 }
 
 /// Whether a rollout was started and has not ended.

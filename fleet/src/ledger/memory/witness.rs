@@ -1,4 +1,4 @@
-//! What watches a ledger from outside: it is told of each batch at the moment in which it happens, also
+//! What watches a ledger from outside: it sees each batch at the moment in which it happens, also
 //! of one that lands late.
 
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use crate::ledger::{Bucket, Revision, Write};
 use crate::lock::lock;
 
-/// Is told of a batch. It must not ask the ledger, which waits for it.
+/// Sees a batch. It must not ask the ledger, which waits for it.
 pub(crate) type Witness = Box<dyn Fn(Bucket, &[Write], Revision) + Send>;
 
 /// Where there is room for one.

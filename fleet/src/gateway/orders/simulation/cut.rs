@@ -33,7 +33,7 @@ pub(crate) struct CutLedger {
     wrote: Wrote,
 }
 
-/// Is told of each write before it is sent.
+/// Sees each write before it is sent.
 pub(crate) type Wrote = Box<dyn Fn(Bucket, &[Write]) + Send + Sync>;
 
 /// What a gateway does not reach.
