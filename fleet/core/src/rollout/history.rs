@@ -12,7 +12,7 @@ use crate::time::Seconds;
 pub const REMEMBERED: usize = 10;
 
 /// What installations of an earlier rollout came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past {
     /// Its name.
     pub name: String,

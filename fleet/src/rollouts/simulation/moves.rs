@@ -1,6 +1,7 @@
 //! Which records of a rollout may follow each other.
 
-use guest_fleet_core::rollout::{Cause, Change, Grant, Rollout, State, Verb};
+use guest_fleet_core::gate::Installs;
+use guest_fleet_core::rollout::{Cause, Change, Grant, Past, Rollout, State, Verb};
 use guest_fleet_core::time::Seconds;
 
 /// One arrow of `core::rollout`.
@@ -29,6 +30,9 @@ pub(super) fn between(before: &Rollout, after: &Rollout) -> Option<Move> {
             let leads = |now: &Seconds| {
                 let mut next = before.clone();
                 next.change(change.clone(), *now);
+                // What its installations came to was counted; the truth at the end is held against it.
+                let Past { name, succeeded, failed, .. } = after.past.clone().unwrap_or_default();
+                next.remember(&name, &Installs { succeeded, failed, tolerated: 0.0 });
                 next == *after
             };
             times.iter().any(leads).then_some(Move::Changed(change))

@@ -1,19 +1,24 @@
 //! A way to the ledger that can be cut, and that the laws watch.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::laws::Laws;
 use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
     Write, WriteError,
 };
+use crate::lock::lock;
 use crate::removed::{self, Guard};
+
+/// Key of the lease under which rollouts are moved. Rollouts are above gateways, which do not know it.
+const LEASE: &str = "controller/lease";
 
 /// The ledger of one gateway. It reports no changes, so that gateways poll: a watch wakes its
 /// receivers in an order that no seed decides.
@@ -31,6 +36,7 @@ pub(crate) struct CutLedger {
     is_still: AtomicBool,
     goes_on: Notify,
     wrote: Wrote,
+    leased: Mutex<Option<Instant>>,
 }
 
 /// Sees each write before it is sent.
@@ -58,7 +64,8 @@ impl CutLedger {
         let (cut, quiet) = (AtomicU8::new(Cut::Nothing as u8), watch::Sender::new(0));
         let (slow, appended) = (AtomicU64::new(0), AtomicU64::new(0));
         let (is_still, goes_on) = (AtomicBool::new(false), Notify::new());
-        Self { inner, laws, cut, slow, appended, quiet, is_still, goes_on, wrote }
+        let leased = Mutex::default();
+        Self { inner, laws, cut, slow, appended, quiet, is_still, goes_on, wrote, leased }
     }
 
     /// How long the answers to writes of journals take from now on, beyond the ledger's own time.
@@ -81,15 +88,22 @@ impl CutLedger {
         self.goes_on.notify_waiters();
     }
 
-    /// Waits until the process does not stand still.
-    pub(crate) async fn awake(&self) {
+    /// When it last wrote the lease under which rollouts are moved.
+    pub(crate) fn leased(&self) -> Option<Instant> {
+        *lock(&self.leased)
+    }
+
+    /// Waits until the process does not stand still; whether it did.
+    pub(crate) async fn awake(&self) -> bool {
+        let mut stood_still = false;
         loop {
             let goes_on = self.goes_on.notified();
             tokio::pin!(goes_on);
             goes_on.as_mut().enable();
             if !self.is_still.load(Ordering::Relaxed) {
-                return;
+                return stood_still;
             }
+            stood_still = true;
             goes_on.await;
         }
     }
@@ -137,6 +151,9 @@ impl Ledger for CutLedger {
             self.laws.recording(&write.key, write.value.as_deref().unwrap_or_default());
         }
         (self.wrote)(bucket, &batch);
+        if batch.iter().any(|write| write.key == LEASE) {
+            *lock(&self.leased) = Some(Instant::now());
+        }
         self.writable(Some(bucket)).await?;
         let written = self.inner.write(bucket, batch).await;
         self.awake().await;

@@ -106,9 +106,12 @@ impl Served {
         let mut waiting: VecDeque<Guarded> = VecDeque::new();
         let (mut room_at, mut last) = (Instant::now(), Instant::now());
         while handle.next_raw().is_ok() {
-            gateway.ledger.awake().await;
+            let stood_still = gateway.ledger.awake().await;
             while let Some(guarded) = handle.next_guarded() {
-                world.laws.queued(&session.resource, &guarded.frame);
+                // Where the process stood still it was queued before that, on a view that was new then.
+                if !stood_still {
+                    world.laws.queued(&session.resource, &guarded.frame);
+                }
                 waiting.push_back(guarded);
             }
             while Instant::now() >= room_at

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::cut::Cut;
 use super::world::World;
+use crate::fold::lease::Lease;
 use crate::ledger::{Bucket, Ledger, Write};
 
 /// How far clocks are set back where the journals are lost: further than a run is long.
@@ -16,6 +17,9 @@ const SLOW: Duration = Duration::from_secs(6);
 
 /// Longest that a process stands still: others take its leases over meanwhile.
 const STANDS: Duration = Duration::from_secs(24);
+
+/// Longest from when a lease can be taken over until whoever took it has moved a rollout.
+const TAKEN_OVER: Duration = Duration::from_secs(5);
 
 /// Lets things go wrong until it is calm.
 pub(super) async fn happens(world: Arc<World>) {
@@ -59,10 +63,15 @@ pub(crate) async fn stands(world: &Arc<World>) {
         if world.is_calm() {
             return;
         }
-        let (at, gateway) = world.any_gateway();
+        let is_holder = world.below(2) == 0;
+        let (at, gateway) =
+            world.holder().filter(|_| is_holder).unwrap_or_else(|| world.any_gateway());
         world.trace(|| format!("process {at} stands still"));
         gateway.ledger.stand_still();
-        world.pause(world.time(STANDS)).await;
+        // Another process has just taken the lease over, or any time.
+        let lasts =
+            if is_holder { Lease::TTL + world.time(TAKEN_OVER) } else { world.time(STANDS) };
+        world.pause(lasts).await;
         world.trace(|| format!("process {at} goes on"));
         gateway.ledger.go_on();
     }

@@ -212,6 +212,16 @@ impl World {
         (at, lock(&self.gateways)[at].clone())
     }
 
+    /// The process that moves rollouts, as far as its own writes say.
+    pub(crate) fn holder(&self) -> Option<(usize, Gateway)> {
+        let gateways = lock(&self.gateways);
+        let leased = gateways
+            .iter()
+            .enumerate()
+            .filter_map(|(at, it)| Some((it.ledger.leased()?, at, it.clone())));
+        leased.max_by_key(|(leased, at, _)| (*leased, *at)).map(|(_, at, it)| (at, it))
+    }
+
     pub(crate) fn below(&self, bound: u64) -> u64 {
         lock(&self.chance).random_range(0..bound.max(1))
     }
