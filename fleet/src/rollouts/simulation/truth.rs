@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use guest_fleet_core::fold::silent_after;
-use guest_fleet_core::journal::Order;
+use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::progress::Stand;
 use guest_fleet_core::rollout::{Cause, Change as Moved, State, Verb};
 use guest_fleet_core::target::Target;
@@ -64,7 +64,8 @@ struct End {
     given: u32,
     /// Agents whose newest order was for the new release, as they have it.
     took: u32,
-    /// Those on which it is bad.
+    /// Those that have not said that they did it, or said that they could not: a bad release may still look
+    /// good where a wave was watched for less time than it takes to fail.
     bad: u32,
 }
 
@@ -254,15 +255,14 @@ impl Truth {
 
     fn end(&self, world: &World, seen: &Seen) -> End {
         let is_new = |order: &Order| order.target == revision(NEW);
-        let given = seen.orders.iter().filter(|(_, order)| is_new(order));
-        let given: BTreeSet<&String> = given.map(|(id, _)| id).collect();
+        let given: Vec<&Order> = seen.orders.values().filter(|order| is_new(order)).collect();
+        let is_done = |order: &&&Order| matches!(order.state, OrderState::Done { .. });
         let ids = self.case.ids();
         let took = ids.iter().filter(|id| world.laws.took(id, PLUGIN) == Some(revision(NEW)));
-        let bad = (0..self.case.agents).filter(|number| self.case.is_bad_on(*number));
         End {
             is_quiet: world.is_calm(),
             took: number(took.count()),
-            bad: number(bad.filter(|it| given.contains(&format!("m-{it}"))).count()),
+            bad: number(given.len() - given.iter().filter(is_done).count()),
             given: number(given.len()),
         }
     }
