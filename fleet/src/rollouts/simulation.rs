@@ -20,7 +20,7 @@
 //!   order for the new release leaves later than that after a halt;
 //! * a good release is not halted by the gate;
 //! * the rollout ends, every agent has what it should, one that was never reached was never touched;
-//! * what was told at the end is a recount.
+//! * the last record of how far the rollout was is a recount.
 //!
 //! `ROLLOUT_SEEDS=5000` runs more seeds, `ROLLOUT_SEED=n` runs one and shows its trace.
 

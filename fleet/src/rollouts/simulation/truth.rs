@@ -138,7 +138,7 @@ impl Truth {
             && (told.given, told.in_flight) == (end.given, 0)
             && told.waiting.is_empty()
             && (!is_done || (end.given == end.took && of(Stand::Done) == end.given - end.bad));
-        (!is_right).then(|| format!("it was told at the end that {told:?}, and was {end:?}"))
+        (!is_right).then(|| format!("the last record says {told:?}, and it was {end:?}"))
     }
 
     fn rollout_state(&self, seen: &Seen) -> Option<State> {

@@ -18,7 +18,7 @@ const SLOW: Duration = Duration::from_secs(6);
 /// Longest that a process stands still: others take its leases over meanwhile.
 const STANDS: Duration = Duration::from_secs(24);
 
-/// Longest from when a lease can be taken over until whoever took it has moved a rollout.
+/// Longest from when a lease can be taken over until the process that took it has moved a rollout.
 const TAKEN_OVER: Duration = Duration::from_secs(5);
 
 /// Lets things go wrong until it is calm.
