@@ -285,6 +285,7 @@ pub(crate) async fn environ(pid: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command};
+    use std::time::Instant;
 
     use super::*;
 
@@ -295,7 +296,15 @@ mod tests {
         fn new(name: &str) -> Self {
             let mut command = Command::new("sleep");
             command.arg("100").env(PLUGIN_VARIABLE, name).env(STATE_DIR_VARIABLE, DIR);
-            Self(command.spawn().unwrap())
+            let marked = Self(command.spawn().unwrap());
+            // `spawn` returns when the exec has closed the descriptors of before, and the kernel shows
+            // the environment a moment later.
+            let late = Instant::now() + Duration::from_secs(60);
+            while procfs::environ(marked.pid()).is_none_or(|found| found.is_empty()) {
+                assert!(Instant::now() < late, "it shows no environment");
+                std::thread::yield_now();
+            }
+            marked
         }
 
         fn pid(&self) -> u32 {
