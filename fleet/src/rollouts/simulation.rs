@@ -37,8 +37,7 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use crate::chance;
-use crate::gateway::orders::simulation::seeds::{failed, number};
-use crate::gateway::orders::simulation::trace;
+use crate::gateway::orders::simulation::seeds::{Seeds, hold, repeat};
 use crate::ledger::Faults;
 
 /// Seeds of a run of the suite; `just rollouts-nightly` runs more.
@@ -61,28 +60,16 @@ fn run_seed(seed: u64) -> Result<(), String> {
 
 #[test]
 fn a_rollout_does_what_it_should_through_all_faults() {
-    let seeds = match number("ROLLOUT_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("ROLLOUT_SEEDS").unwrap_or(SEEDS),
+    let seeds = Seeds {
+        one: "ROLLOUT_SEED",
+        many: "ROLLOUT_SEEDS",
+        usual: SEEDS,
+        test: "rollouts::simulation::a_rollout",
     };
-    let failed = failed(seeds, run_seed);
-    let Some((seed, _)) = failed.first() else { return };
-    let trace = trace::traced(|| run_seed(*seed));
-    println!("the trace of seed {seed}:\n{}", trace.join("\n"));
-    for (seed, broken) in &failed {
-        println!("seed {seed}: {broken}");
-    }
-    panic!(
-        "run one with ROLLOUT_SEED={seed} cargo test -p guest-fleet --lib rollouts::simulation::a_rollout"
-    );
+    hold(&seeds, run_seed);
 }
 
 #[test]
 fn a_seed_gives_the_same_run_twice() {
-    for seed in 0..8 {
-        let outcome = |_| trace::traced(|| run_seed(seed));
-        let [first, second] = [0, 1].map(outcome);
-        assert!(first.len() > 100, "{}", first.len());
-        assert_eq!(first, second, "seed {seed}");
-    }
+    repeat(0..8, 100, run_seed);
 }

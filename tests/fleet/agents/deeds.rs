@@ -25,7 +25,7 @@ pub(crate) enum Deed {
     Launched { plugin: String, revision: String },
     /// The process of a plugin ended by itself.
     Crashed { plugin: String, revision: String },
-    /// An event is durable, and is told until it is acknowledged.
+    /// An event is durable. The agent sends it until the gateway acknowledges it.
     Told { plugin: String, revision: String, event: Outcome },
     /// It ended the process of a plugin.
     Stopped { plugin: String },

@@ -95,7 +95,7 @@ pub(super) async fn leader(ledger: &dyn Ledger) -> Option<u32> {
     rollouts::holder(ledger).await.ok().flatten().map(|holder| holder.pid)
 }
 
-/// What is recorded now; `None` where the ledger does not answer, or there is none.
+/// The records of the rollout and of its progress; `None` where the ledger does not answer, or has no rollout.
 async fn look(ledger: &dyn Ledger) -> Option<Look> {
     let (key, of_progress) = (rollout_key(PLUGIN), progress_key(PLUGIN));
     let record = ledger.get(Bucket::Configuration, &key).await.ok()??;

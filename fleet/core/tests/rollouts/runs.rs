@@ -1,4 +1,4 @@
-//! Many rollouts, each from its own seed. Every set is run once, whoever asks for it.
+//! Many rollouts, each from its own seed. Every set is run once, and the tests that need it share the outcome.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};

@@ -211,7 +211,7 @@ impl World {
             }
             _ => {}
         }
-        // What an agent without a connection does is told when it is back.
+        // An agent without a connection reports what it did when the connection is back.
         let is_told = matches!(event, Event::Settles { .. } | Event::Crashes);
         if is_told && self.agents[who].gone.is_some() {
             if let Some((_, ends)) = self.away {

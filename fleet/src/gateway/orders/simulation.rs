@@ -42,7 +42,7 @@ use tokio::task::LocalSet;
 
 use crate::ledger::Faults;
 use run::{Broken, live};
-use seeds::{failed, number};
+use seeds::{Seeds, hold, repeat};
 
 /// Seeds of a run of the suite; `FLEET_SEEDS` runs more.
 const SEEDS: u64 = 5000;
@@ -61,28 +61,16 @@ fn run(seed: u64) -> Result<(), Broken> {
 
 #[test]
 fn what_is_wanted_comes_about_through_all_faults() {
-    let seeds = match number("FLEET_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("FLEET_SEEDS").unwrap_or(SEEDS),
+    let seeds = Seeds {
+        one: "FLEET_SEED",
+        many: "FLEET_SEEDS",
+        usual: SEEDS,
+        test: "orders::simulation::what",
     };
-    let failed = failed(seeds, run);
-    let Some((seed, _)) = failed.first() else { return };
-    let trace = trace::traced(|| run(*seed));
-    println!("the trace of seed {seed}:\n{}", trace.join("\n"));
-    for (seed, broken) in &failed {
-        println!("seed {seed}: {broken}");
-    }
-    panic!(
-        "run one with FLEET_SEED={seed} cargo test -p guest-fleet --lib orders::simulation::what"
-    );
+    hold(&seeds, run);
 }
 
 #[test]
 fn a_seed_gives_the_same_run_twice() {
-    for seed in 0..6 {
-        let outcome = |_| trace::traced(|| run(seed));
-        let [first, second] = [0, 1].map(outcome);
-        assert!(first.len() > 30, "{}", first.len());
-        assert_eq!(first, second, "seed {seed}");
-    }
+    repeat(0..6, 30, run);
 }

@@ -3,21 +3,15 @@
 //! early in `core::rollout::model`.
 
 use super::run_seed;
-use crate::removed::{self, Guard};
+use crate::gateway::orders::simulation::seeds::notice;
+use crate::removed::Guard;
 
 /// Seeds within which a missing guard is noticed.
 const SEEDS: u64 = 500;
 
 #[track_caller]
 fn notices(guard: Guard, law: &str) {
-    removed::remove(Some(guard));
-    let broken = (0..SEEDS).find_map(|seed| {
-        let broken = run_seed(seed).err()?;
-        println!("without {guard:?}, seed {seed}: {broken}");
-        broken.contains(law).then_some(())
-    });
-    removed::remove(None);
-    assert!(broken.is_some(), "no law says `{law}` without {guard:?}");
+    notice(guard, law, SEEDS, run_seed);
 }
 
 #[test]

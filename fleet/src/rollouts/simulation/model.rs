@@ -10,7 +10,7 @@ use guest_agent_proto::agent_communication::{
 };
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::agent_controlplane::{
-    AgentInfo, ConfigurePluginStates, CurrentPluginStates, PluginEventMessage,
+    ConfigurePluginStates, CurrentPluginStates, PluginEventMessage,
 };
 use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::case::{NEW, PLUGIN, Release};
 use crate::gateway::messages;
 use crate::gateway::orders::GENERATION;
-use crate::gateway::orders::simulation::google::send;
+use crate::gateway::orders::simulation::google::{reply, send};
 use crate::gateway::orders::simulation::line::{self, Down, Line, Up};
 use crate::gateway::orders::simulation::world::World;
 use crate::lock::lock;
@@ -253,28 +253,15 @@ async fn arrived(world: &World, agent: &Model, line: &Line, frame: StreamAgentMe
     let Some(stream_agent_messages_response::Type::MessageBody(body)) = frame.r#type else {
         return;
     };
-    let mut reply = match messages::message_type(&body) {
-        messages::CONFIGURE_PLUGIN_STATES => {
-            agent.ordered(world, &frame.message_id, &body);
-            if !world.one_in(10) {
-                // A gateway that is gone reads nothing any more.
-                drop(line.up.send(Up::Answer { id: frame.message_id, status: None }));
-            }
-            return;
+    if messages::message_type(&body) == messages::CONFIGURE_PLUGIN_STATES {
+        agent.ordered(world, &frame.message_id, &body);
+        if !world.one_in(10) {
+            // A gateway that is gone reads nothing any more.
+            drop(line.up.send(Up::Answer { id: frame.message_id, status: None }));
         }
-        messages::LIST_PLUGIN_STATES => {
-            let list = CurrentPluginStates::default();
-            messages::pack(messages::CURRENT_PLUGIN_STATES, &list)
-        }
-        messages::GET_AGENT_INFO => {
-            let info = AgentInfo { architecture: "amd64".to_owned(), ..AgentInfo::default() };
-            messages::pack(messages::AGENT_INFO, &info)
-        }
-        other => panic!("agents are not sent {other}"),
-    };
-    for (label, value) in body.labels {
-        reply.labels.entry(label).or_insert(value);
+        return;
     }
+    let reply = reply(body, CurrentPluginStates::default);
     // The gateway asks again.
     let _is_taken = send(line, &world.id(), reply).await;
 }

@@ -163,17 +163,23 @@ async fn arrived(
     let Some(stream_agent_messages_response::Type::MessageBody(body)) = frame.r#type else {
         return true;
     };
+    if messages::message_type(&body) == messages::CONFIGURE_PLUGIN_STATES {
+        if !world.one_in(10) {
+            drop(line.up.send(Up::Answer { id: frame.message_id, status: None }));
+        }
+        lock(agent).ordered(world, &body);
+        return true;
+    }
+    let reply = reply(body, || lock(agent).list());
+    // The gateway asks again.
+    let _is_taken = send(line, &world.id(), reply).await;
+    true
+}
+
+/// What an agent answers to the questions of a gateway, with the labels of the question.
+pub(crate) fn reply(body: MessageBody, list: impl FnOnce() -> CurrentPluginStates) -> MessageBody {
     let mut reply = match messages::message_type(&body) {
-        messages::CONFIGURE_PLUGIN_STATES => {
-            if !world.one_in(10) {
-                drop(line.up.send(Up::Answer { id: frame.message_id, status: None }));
-            }
-            lock(agent).ordered(world, &body);
-            return true;
-        }
-        messages::LIST_PLUGIN_STATES => {
-            messages::pack(messages::CURRENT_PLUGIN_STATES, &lock(agent).list())
-        }
+        messages::LIST_PLUGIN_STATES => messages::pack(messages::CURRENT_PLUGIN_STATES, &list()),
         messages::GET_AGENT_INFO => {
             let info = AgentInfo { architecture: "amd64".to_owned(), ..AgentInfo::default() };
             messages::pack(messages::AGENT_INFO, &info)
@@ -183,9 +189,7 @@ async fn arrived(
     for (label, value) in body.labels {
         reply.labels.entry(label).or_insert(value);
     }
-    // The gateway asks again.
-    let _is_taken = send(line, &world.id(), reply).await;
-    true
+    reply
 }
 
 /// Sends what waits; false when the stream is of no use.

@@ -1,21 +1,15 @@
 //! Every guard is needed: without it a law does not hold any more.
 
 use super::run;
-use crate::removed::{self, Guard};
+use super::seeds::notice;
+use crate::removed::Guard;
 
 /// Seeds within which a missing guard is noticed.
 const SEEDS: u64 = 1500;
 
 #[track_caller]
 fn notices(guard: Guard, law: &str) {
-    removed::remove(Some(guard));
-    let broken = (0..SEEDS).find_map(|seed| {
-        let broken = run(seed).err()?.to_string();
-        println!("without {guard:?}, seed {seed}: {broken}");
-        broken.contains(law).then_some(())
-    });
-    removed::remove(None);
-    assert!(broken.is_some(), "no law says `{law}` without {guard:?}");
+    notice(guard, law, SEEDS, run);
 }
 
 #[test]
