@@ -1,20 +1,23 @@
 //! Chance where no caller hands it in. In a test it follows from a seed, where one was set.
 
+use std::time::Duration;
+
 use rand::Rng;
 
-/// A random share between a half and all.
-pub(crate) fn share() -> f64 {
+/// A random time between half of the longest and the longest, so that processes do not act together.
+pub(crate) fn jittered(longest: Duration) -> Duration {
     #[cfg(test)]
-    if let Some(share) = seeded::share() {
-        return share;
+    if let Some(time) = seeded::jittered(longest) {
+        return time;
     }
-    rand::rng().random_range(0.5..=1.0)
+    rand::rng().random_range(longest / 2..=longest)
 }
 
 /// Chance of this thread that follows from a seed.
 #[cfg(test)]
 pub(crate) mod seeded {
     use std::cell::RefCell;
+    use std::time::Duration;
 
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
@@ -28,7 +31,7 @@ pub(crate) mod seeded {
         CHANCE.set(seed.map(StdRng::seed_from_u64));
     }
 
-    pub(super) fn share() -> Option<f64> {
-        CHANCE.with_borrow_mut(|chance| Some(chance.as_mut()?.random_range(0.5..=1.0)))
+    pub(super) fn jittered(longest: Duration) -> Option<Duration> {
+        CHANCE.with_borrow_mut(|chance| Some(chance.as_mut()?.random_range(longest / 2..=longest)))
     }
 }

@@ -199,7 +199,7 @@ struct Head {
 /// Waits before another try: longer each time, and not in step with others.
 async fn pause(attempt: u32) {
     let longest = PAUSE.saturating_mul(1 << attempt.min(6));
-    tokio::time::sleep(longest.mul_f64(chance::share())).await;
+    tokio::time::sleep(chance::jittered(longest)).await;
 }
 
 /// The head first: what happens between the two reads moves it, so the write then fails.

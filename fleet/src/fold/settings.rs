@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guest_fleet_core::time::Seconds;
-use rand::Rng;
+
+use crate::chance;
 
 /// Most shards of an index.
 pub const SHARDS_MAX: u32 = 64;
@@ -46,5 +47,5 @@ pub fn by_clock() -> Wall {
 /// Random times.
 #[must_use]
 pub fn by_chance() -> Jitter {
-    Arc::new(|longest: Duration| rand::rng().random_range(longest / 2..=longest))
+    Arc::new(chance::jittered)
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use rand::Rng;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +18,7 @@ use super::shared::Webhooks;
 use super::sign::Secret;
 use crate::backoff;
 use crate::chain::Chain;
+use crate::chance;
 use crate::ledger::{Entry, Log, ReadError, bounds};
 use crate::outbound::{self, Message};
 use crate::records::time;
@@ -123,7 +123,7 @@ impl Deliverer {
                 Ok(Some(read)) => read,
                 Ok(None) => {
                     self.caught_up();
-                    let poll = jittered(self.shared.timings.poll);
+                    let poll = chance::jittered(self.shared.timings.poll);
                     self.keeper.during(tokio::time::sleep(poll)).await?;
                     continue;
                 }
@@ -133,7 +133,7 @@ impl Deliverer {
                         error = %Chain(&error),
                         "events were not read"
                     );
-                    let pause = jittered(self.shared.timings.poll * 2);
+                    let pause = chance::jittered(self.shared.timings.poll * 2);
                     self.keeper.during(tokio::time::sleep(pause)).await?;
                     continue;
                 }
@@ -280,10 +280,6 @@ async fn post(shared: &Webhooks, webhook: &Webhook, body: &Bytes) -> Result<(), 
         body: body.clone(),
     };
     outbound::post(message).await.map_err(|error| Chain(&error).to_string())
-}
-
-fn jittered(longest: Duration) -> Duration {
-    rand::rng().random_range(longest / 2..=longest)
 }
 
 // === impl Keeper ===

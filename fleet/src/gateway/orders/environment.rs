@@ -3,8 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guest_fleet_core::time::Seconds;
-use rand::Rng;
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::chance;
 
 /// The machine as the gateway sees it. A test brings its own, so that a run follows from a seed.
 pub trait Environment: Send + Sync + 'static {
@@ -38,7 +39,7 @@ impl Environment for Machine {
     }
 
     fn jittered(&self, longest: Duration) -> Duration {
-        rand::rng().random_range(longest / 2..=longest)
+        chance::jittered(longest)
     }
 
     fn id(&self) -> String {
