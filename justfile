@@ -20,14 +20,22 @@ docs:
 test:
     cargo test --workspace --locked
 
+# Explores, for minutes or hours: `just soak`, `just soak fleets`; see docs/development.md.
+soak *parts:
+    tests/run soak {{parts}}
+
+# Builds the programs that ship and their packages, and tries them: `just ship`, `just ship deb`; see docs/development.md.
+ship *parts:
+    tests/run ship {{parts}}
+
 # Ten thousand plugins that come, crash and go, and what the agent keeps of them; takes many minutes.
 leak cycles="10000":
-    LEAK_CYCLES={{cycles}} cargo test --workspace --locked --test agent leak:: -- --nocapture
+    LEAK_CYCLES={{cycles}} tests/run soak leak
 
 # A whole fleet through long damage, and rollouts through damage, on SQLite and on NATS, with one seed after the other; takes hours. A
 # failure prints its seed.
 fleet-nightly runs="10" seconds="600":
-    for run in $(seq {{runs}}); do FLEET_SECONDS={{seconds}} cargo test --workspace --locked --test fleet -- --nocapture || exit 1; done
+    for run in $(seq {{runs}}); do FLEET_SECONDS={{seconds}} tests/run soak fleets || exit 1; done
 
 # Rollouts with all their processes on a ledger that fails, seed after seed; a failure prints its seed.
 rollouts-nightly seeds="5000":
@@ -40,11 +48,6 @@ bench-micro *filter:
 # Stores what they cost now as what they may cost.
 bench-micro-renew:
     UPDATE_REFERENCE=1 cargo bench --package guest-agent --locked --bench micro
-
-# Tests of limits in a virtual machine with control groups of version 2; see tests/vm/README.md.
-vm:
-    tests/vm/get-kernel "${CARGO_TARGET_DIR:-target}"
-    cargo test --workspace --locked vm::limits -- --include-ignored --nocapture
 
 # The package on a whole Debian with systemd, in a virtual machine or a container; see tests/vm/README.md.
 vm-test:

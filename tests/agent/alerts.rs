@@ -25,6 +25,7 @@ fn promtool_accepts_the_alerts() {
 
 // Recorders scrape on threads of their own, whatever the incidents are busy with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: `tests/run soak alerts`"]
 async fn every_alert_fires_in_its_incident_and_every_panel_has_data() {
     if !promtool::is_here("alerts and dashboard are not tried out") {
         return;

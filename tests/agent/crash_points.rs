@@ -9,8 +9,8 @@
 //! `run` plays one scenario, `checks` has what must hold. One play by hand, with the agent's log:
 //!
 //! ```text
-//! CRASH_AT='begin launch (p) #2' cargo test --test agent crash_points -- --nocapture
-//! CRASH_AT='begin launch (p) #2, 7' …       dies again at the 7th point of the second life
+//! CRASH_AT='begin launch (p) #2' tests/run soak crash-points
+//! CRASH_AT='begin launch (p) #2, 7' …    dies again at the 7th point of the second life
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -116,6 +116,7 @@ struct Plan {
 }
 
 #[test]
+#[ignore = "takes minutes: `tests/run soak crash-points`"]
 fn crash_points_lose_nothing_and_leave_nothing() {
     let began = Instant::now();
     if let Ok(wanted) = std::env::var("CRASH_AT") {

@@ -2,12 +2,12 @@
 //! nothing of them. Each has a name that was never heard before, so whatever is kept by name is
 //! found.
 //!
-//! The test of every day goes through some dozens of such cycles, enough for what is left behind by
+//! `tests/run soak leak` goes through some dozens of such cycles, enough for what is left behind by
 //! each of them: a descriptor, a thread, a process, a group, a file, 100 KiB. `just leak` goes
 //! through ten thousand, where 300 bytes are enough:
 //!
 //! ```text
-//! LEAK_CYCLES=10000 cargo test --workspace --test agent leak:: -- --nocapture
+//! LEAK_CYCLES=10000 tests/run soak leak
 //! ```
 //!
 //! Beside those that live there are plugins that cannot: one whose program is not in its archive,
@@ -66,6 +66,7 @@ struct World {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: `tests/run soak leak`"]
 async fn plugins_that_come_and_go_leave_nothing() {
     let cycles = from_environment("LEAK_CYCLES").unwrap_or(CYCLES);
     let world = World::new().await;

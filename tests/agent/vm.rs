@@ -6,7 +6,7 @@
 //! guest: init ─► mounts, control groups ─► this program `limits::…` ─► results ─► off
 //! ```
 //!
-//! Run by `just vm`, not with the other tests: without hardware help a virtual machine is some ten
+//! Run by `tests/run ship vm`, not with the other tests: without hardware help a virtual machine is some ten
 //! times slower. What it needs, and how to get it, is in `tests/vm/README.md`; where that is not
 //! there, one line says what is skipped.
 
@@ -34,7 +34,7 @@ const INSIDE: [&str; 3] = [
 const WITH_HARDWARE_HELP: [&str; 1] = ["limits::a_cpu_hog_gets_its_share"];
 
 #[test]
-#[ignore = "boots a virtual machine, which takes minutes: `just vm`"]
+#[ignore = "boots a virtual machine, which takes minutes: `tests/run ship vm`"]
 fn limits_hold_under_version_2_of_control_groups() {
     let tools = match Tools::find() {
         Ok(tools) => tools,

@@ -72,6 +72,7 @@ fn a_fleet_runs_on_one_machine_as_it_is_written() {
 }
 
 #[test]
+#[ignore = "takes minutes: `tests/run soak pages`"]
 fn a_fleet_runs_on_nats_as_it_is_written() {
     let Some(nats) = nats_server::program() else { return };
     let [agent, fleet] = programs();

@@ -52,6 +52,7 @@ fn run(command: &mut Command) {
 }
 
 #[test]
+#[ignore = "takes minutes: `tests/run soak pages`"]
 fn the_recipe_for_a_check_of_doctor_applies_and_builds() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in SOURCES {

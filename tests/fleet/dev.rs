@@ -109,6 +109,7 @@ fn signal(dev: &Child, signal: Signal) {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: `tests/run soak fleets`"]
 async fn dev_shows_waves_a_halt_and_the_way_back_and_leaves_nothing() {
     let (tools, place) = (tempfile::tempdir().unwrap(), Place::new());
     let agent = agent(tools.path());
@@ -142,6 +143,7 @@ async fn dev_shows_waves_a_halt_and_the_way_back_and_leaves_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: `tests/run soak fleets`"]
 async fn dev_takes_everything_with_it_whatever_ends_it() {
     let tools = tempfile::tempdir().unwrap();
     let agent = agent(tools.path());

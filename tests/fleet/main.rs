@@ -18,7 +18,7 @@
 //! the machine. By hand:
 //!
 //! ```text
-//! FLEET_SEED=7 FLEET_SECONDS=600 cargo test --workspace --test fleet
+//! FLEET_SEED=7 FLEET_SECONDS=600 tests/run soak fleets
 //! ```
 //!
 //! `fleet` makes it, `chaos` does the damage, `wishes` is the model of what has to come of what is declared, `checker` looks

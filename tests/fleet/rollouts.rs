@@ -79,6 +79,7 @@ fn crashes_on_broken_machines() -> ArchiveSpec {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: `tests/run soak fleets`"]
 async fn on_sqlite_ten_agents_halt_in_the_first_wave_where_one_machine_is_broken() {
     let _machine = MACHINE.lock().await;
     let places = Places::new();
@@ -131,6 +132,7 @@ async fn on_sqlite_ten_agents_halt_in_the_first_wave_where_one_machine_is_broken
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: `tests/run soak fleets`"]
 async fn on_nats_a_release_that_crashes_halts_and_a_good_one_finishes_whatever_dies() {
     let _machine = MACHINE.lock().await;
     let places = Places::new();

@@ -30,6 +30,7 @@ struct Plan {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: `tests/run soak fleets`"]
 async fn on_sqlite_a_fleet_comes_to_rest_after_kills_of_its_one_server() {
     let _machine = MACHINE.lock().await;
     let places = Places::new();
@@ -44,6 +45,7 @@ async fn on_sqlite_a_fleet_comes_to_rest_after_kills_of_its_one_server() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: `tests/run soak fleets`"]
 async fn on_nats_a_fleet_comes_to_rest_after_kills_of_gateways_and_servers() {
     let _machine = MACHINE.lock().await;
     let places = Places::new();

@@ -40,8 +40,8 @@ use crate::chance;
 use crate::gateway::orders::simulation::seeds::{Seeds, hold, repeat};
 use crate::ledger::Faults;
 
-/// Seeds of a run of the suite; `just rollouts-nightly` runs more.
-const SEEDS: u64 = 800;
+/// Seeds that every change runs; `tests/run soak simulations` and `just rollouts-nightly` run more.
+const SEEDS: u64 = 100;
 
 const NASTY: Faults =
     Faults { stale: 0.1, ambiguous: 0.05, unavailable: 0.05, latency: Duration::from_millis(200) };

@@ -44,8 +44,8 @@ use crate::ledger::Faults;
 use run::{Broken, live};
 use seeds::{Seeds, hold, repeat};
 
-/// Seeds of a run of the suite; `FLEET_SEEDS` runs more.
-const SEEDS: u64 = 5000;
+/// Seeds that every change runs; `tests/run soak simulations` runs thousands.
+const SEEDS: u64 = 300;
 
 const NASTY: Faults =
     Faults { stale: 0.1, ambiguous: 0.05, unavailable: 0.05, latency: Duration::from_millis(400) };
