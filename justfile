@@ -18,7 +18,7 @@ docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 test:
-    cargo test --workspace --locked
+    tests/run
 
 # Explores, for minutes or hours: `just soak`, `just soak fleets`; see docs/development.md.
 soak *parts:
@@ -59,7 +59,8 @@ vm-test:
 gen:
     UPDATE_GENERATED=1 cargo test -p guest-agent-proto --test generated
     UPDATE_GENERATED=1 cargo test --test documentation
-    UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test lifecycle_diagram
+    UPDATE_GENERATED=1 cargo test --workspace --lib schemas::published
+    UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test machine lifecycle_diagram
 
 # The Debian package, in the target folder's debian/; `just package-test` installs and purges it in a chroot. `just deb guest-fleet`
 # makes that of the control plane.

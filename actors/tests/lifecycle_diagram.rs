@@ -14,10 +14,9 @@ use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::plugin::event::{ApplyFailure, Boot, Event, HealthVerdict, Order};
 use guest_agent_actors::plugin::state::{Next, Phase, State, Then, Wait};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{Answer, World, one_shot, show, spec, spec_with, text, tight, where_web};
+use crate::support::world::{
+    self, Answer, World, one_shot, show, spec, spec_with, text, tight, where_web,
+};
 
 /// One of the drawings on the page.
 struct Drawing {

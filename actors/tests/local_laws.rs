@@ -17,16 +17,9 @@ use guest_agent_actors::plugin::state::{Next, PROBATION_SLICES, Phase, Policy, S
 use guest_agent_actors::ports::Cleanup;
 use proptest::prelude::*;
 
-#[path = "support/carried.rs"]
-mod carried;
-#[path = "support/ends.rs"]
-mod ends;
-#[path = "support/world.rs"]
-mod world;
-
-use carried::{Carried, carried, stays};
-use ends::Ends;
-use world::{Answer, Job, Step, World, local_spec, show, spec, text};
+use crate::support::carried::{Carried, carried, stays};
+use crate::support::ends::Ends;
+use crate::support::world::{self, Answer, Job, Step, World, local_spec, show, spec, text};
 
 #[derive(Clone, Debug)]
 enum Act {

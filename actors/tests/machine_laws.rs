@@ -22,17 +22,11 @@ use guest_agent_actors::plugin::state::{
 use guest_agent_actors::scheduler::rules::{RuleVerdict as Ruling, evaluate};
 use proptest::prelude::*;
 
-#[path = "support/carried.rs"]
-mod carried;
-#[path = "support/ends.rs"]
-mod ends;
-#[path = "support/world.rs"]
-mod world;
-
-use carried::{Carried, carried, stays};
-use ends::Ends;
-use world::{
-    Answer, Job, Step, World, endpoint, one_shot, process, spec, spec_with, text, tight, where_web,
+use crate::support::carried::{Carried, carried, stays};
+use crate::support::ends::Ends;
+use crate::support::world::{
+    self, Answer, Job, Step, World, endpoint, one_shot, process, spec, spec_with, text, tight,
+    where_web,
 };
 
 /// What may come from outside.

@@ -14,10 +14,9 @@ use guest_agent_actors::model::spec::PluginSpec;
 use guest_agent_actors::plugin::event::{Boot, HealthVerdict, Order};
 use guest_agent_actors::plugin::state::{EXECUTION_SLICES, PROBATION_SLICES, Wait};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{Answer, World, one_shot, show, spec, spec_with, text, tight, where_web};
+use crate::support::world::{
+    self, Answer, World, one_shot, show, spec, spec_with, text, tight, where_web,
+};
 
 /// What happens in a row.
 enum Do {

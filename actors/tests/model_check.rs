@@ -23,13 +23,8 @@ use guest_agent_actors::plugin::state::{
 use guest_agent_actors::ports::Stopped;
 use stateright::{Checker, Model, Property};
 
-#[path = "support/ends.rs"]
-mod ends;
-#[path = "support/world.rs"]
-mod world;
-
-use ends::Ends;
-use world::{endpoint, one_shot, process, spec, tight};
+use crate::support::ends::Ends;
+use crate::support::world::{self, endpoint, one_shot, process, spec, tight};
 
 /// What may go wrong and be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -988,6 +983,7 @@ fn every_order_survives_crashes_of_the_agent_at_any_point() {
 }
 
 #[test]
+#[ignore = "takes minutes: `tests/run soak models`"]
 fn every_harm_ends_where_the_newest_order_or_the_last_good_revision_is() {
     let budget = Budget {
         orders: 3,
@@ -1001,6 +997,7 @@ fn every_harm_ends_where_the_newest_order_or_the_last_good_revision_is() {
 }
 
 #[test]
+#[ignore = "takes minutes: `tests/run soak models`"]
 fn three_revisions_do_not_get_into_each_others_way() {
     let budget = Budget {
         orders: 4,
@@ -1016,6 +1013,7 @@ fn three_revisions_do_not_get_into_each_others_way() {
 const TIGHT: &[Kind] = &[Kind::InstallFirst, Kind::InstallTight, Kind::InstallSecond];
 
 #[test]
+#[ignore = "takes minutes: `tests/run soak models`"]
 fn the_limits_of_the_newest_order_hold_in_the_end() {
     let budget = Budget {
         orders: 3,
@@ -1045,6 +1043,7 @@ const ONCE: &[Kind] = &[Kind::InstallOnce, Kind::InstallOnceMore, Kind::Remove, 
 const BOTH: &[Kind] = &[Kind::InstallFirst, Kind::InstallOnce, Kind::InstallSecond];
 
 #[test]
+#[ignore = "takes minutes: `tests/run soak models`"]
 fn no_crash_makes_a_plugin_run_twice_for_one_reason() {
     let budget = Budget {
         orders: 3,
@@ -1084,6 +1083,7 @@ fn a_plugin_may_become_one_of_the_other_kind() {
 }
 
 #[test]
+#[ignore = "takes minutes: `tests/run soak models`"]
 fn what_people_ask_for_survives_crashes_of_the_agent_and_of_the_plugin() {
     let budget = Budget {
         orders: 4,
@@ -1110,6 +1110,7 @@ fn a_run_that_a_person_stops_has_one_end() {
 }
 
 #[test]
+#[ignore = "takes minutes: `tests/run soak models`"]
 fn what_a_hold_makes_wait_is_carried_out_when_it_ends_whatever_crashes() {
     let budget = Budget {
         orders: 4,

@@ -7,7 +7,7 @@
 //! trouble ends, and the world has to come to what was ordered. What has to hold stands in `checks`
 //! and `story`; what really happened is kept by `fate`, which the fakes tell.
 //!
-//! `SIMULATION_SEEDS=2000` tries so many seeds, `SIMULATION_BASE=7` begins with another one, and
+//! `SIMULATION_SEEDS=2000` tries so many seeds, `SOAK_BASE=7` begins with another one, and
 //! `SIMULATION_SEED=0x2a` replays one and prints its trace.
 
 #![expect(clippy::disallowed_methods, reason = "a test reads its environment and measures itself")]
@@ -16,17 +16,15 @@ use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
-mod simulation {
-    pub(crate) mod chance;
-    mod checks;
-    mod fate;
-    mod orders;
-    pub(crate) mod run;
-    mod server;
-    mod story;
-}
+mod chance;
+mod checks;
+mod fate;
+mod orders;
+mod run;
+mod server;
+mod story;
 
-use simulation::run::{Outcome, live};
+use run::{Outcome, live};
 
 /// Seeds that every change runs; `tests/run soak simulations` runs thousands.
 const SEEDS: u64 = 200;
@@ -39,7 +37,7 @@ fn every_world_comes_to_what_was_ordered() {
         assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
         return;
     }
-    let base = number("SIMULATION_BASE").unwrap_or(1);
+    let base = number("SOAK_BASE").unwrap_or(1);
     let count = number("SIMULATION_SEEDS").unwrap_or(SEEDS);
     let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
@@ -69,7 +67,7 @@ fn every_world_comes_to_what_was_ordered() {
         println!("the end of the trace of seed {seed:#x}:\n{}", outcome.tail.join("\n"));
         panic!(
             "{} of {tried} seeds failed; replay one with SIMULATION_SEED={seed:#x} cargo test -p \
-             guest-agent-actors --test simulation -- --nocapture",
+             guest-agent-actors --test actors simulation:: -- --nocapture",
             failed.len()
         );
     }
@@ -79,7 +77,7 @@ fn every_world_comes_to_what_was_ordered() {
 #[test]
 fn the_same_seed_is_the_same_life() {
     hush();
-    let base = number("SIMULATION_BASE").unwrap_or(1);
+    let base = number("SOAK_BASE").unwrap_or(1);
     for seed in base..base + 20 {
         let (first, second) = (simulate(seed, false), simulate(seed, false));
         assert_eq!(first.hash, second.hash, "seed {seed:#x} took two ways");

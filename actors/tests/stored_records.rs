@@ -4,7 +4,7 @@
 //! A fixture is written once and never changed. New ones are added to [`samples`], and written by
 //!
 //! ```text
-//! WRITE_NEW_FIXTURES=1 cargo test -p guest-agent-actors --test stored_records
+//! WRITE_NEW_FIXTURES=1 cargo test -p guest-agent-actors --test machine stored_records
 //! ```
 //!
 //! which leaves the ones that are there alone. A text that does not fit any more means that records

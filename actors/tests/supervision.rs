@@ -2,28 +2,26 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod supervision {
-    pub(crate) mod support;
+mod support;
 
-    mod admission;
-    mod agent_crashes;
-    mod audit;
-    mod conversation;
-    mod counts;
-    mod first_list;
-    mod generations;
-    mod health;
-    mod installs;
-    mod limits;
-    mod local;
-    mod one_shot;
-    mod overflow;
-    mod recovery;
-    mod registry;
-    mod reports;
-    mod rules;
-    mod store;
-    mod sweep;
-    mod tracing;
-    mod vm_events;
-}
+mod admission;
+mod agent_crashes;
+mod audit;
+mod conversation;
+mod counts;
+mod first_list;
+mod generations;
+mod health;
+mod installs;
+mod limits;
+mod local;
+mod one_shot;
+mod overflow;
+mod recovery;
+mod registry;
+mod reports;
+mod rules;
+mod store;
+mod sweep;
+mod tracing;
+mod vm_events;

@@ -28,6 +28,7 @@ mod enrolment;
 mod escape;
 mod examples;
 mod fleet;
+mod fleet_dev;
 mod forwarding;
 mod generations;
 mod harness;
@@ -75,3 +76,6 @@ mod vm;
 mod vm_events;
 mod waiting;
 mod who;
+
+#[path = "../support/fleet_program.rs"]
+mod fleet_program;

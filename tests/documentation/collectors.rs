@@ -5,8 +5,6 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use guest_agent::config::Config;
-
 use crate::pages;
 
 const VECTOR: &str = "config/examples/vector.toml";
@@ -14,9 +12,10 @@ const ALLOY: &str = "config/examples/config.alloy";
 
 /// What both have to name: where the logs are, and what forwarded lines are called.
 fn places() -> [String; 2] {
-    let config = Config::default();
-    let logs = config.agent.log_dir.join("plugins/*.log");
-    [logs.display().to_string(), "guest_agent.plugin".to_owned()]
+    // The file shows the defaults, which a test of the configuration holds it to.
+    let defaults: toml::Table = pages::text("config/guest-agent.toml").parse().expect("TOML");
+    let logs = defaults["agent"]["log_dir"].as_str().expect("a folder");
+    [format!("{logs}/plugins/*.log"), "guest_agent.plugin".to_owned()]
 }
 
 /// Whether a tool is installed, and no other program of its name.

@@ -6,7 +6,6 @@
 
 mod alerts;
 mod collectors;
-mod contract;
 mod fleet_tutorials;
 mod getting_started;
 mod invariants;
@@ -15,7 +14,7 @@ mod operations;
 mod pages;
 mod recipes;
 mod reference;
-mod schemas;
+mod seed;
 mod shown;
 mod structure;
 mod walkthrough;

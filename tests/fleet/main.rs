@@ -31,7 +31,6 @@ mod chaos;
 mod checker;
 mod control;
 mod crowd;
-mod dev;
 mod fleet;
 mod process;
 mod proxy;

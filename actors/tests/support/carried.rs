@@ -1,13 +1,13 @@
 //! Which orders were carried out, and when, in a life in which a person may make orders wait.
 //!
-//! Shared by the laws. The file that includes it has the module `world`.
+//! Shared by the laws.
 
 use guest_agent_actors::model::act::{Act, HeldOrder};
 use guest_agent_actors::model::spec::PluginSpec;
 use guest_agent_actors::plugin::event::{Event, Order};
 use guest_agent_actors::plugin::state::{Phase, Then};
 
-use crate::world::Step;
+use super::world::Step;
 
 /// What a step carries out.
 #[derive(Debug)]

@@ -3,8 +3,6 @@
 //! Shared by the tables, the laws and the diagram. It has no opinion about what is right; that is
 //! for the tests that read its log.
 
-#![expect(dead_code, reason = "each test that includes this file uses a part of it")]
-
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 

@@ -11,9 +11,9 @@ use guest_fleet::artifacts::store::{
     ArtifactStore, BucketStore, Claim, Deletion, Fetch, Part, PutError,
 };
 
-use crate::LONG;
-use crate::harness::{BOUNDS, PLUGIN, bytes, chunks, client, collect, options, put};
-use crate::s3::{PREFIX, S3};
+use crate::artifacts::LONG;
+use crate::artifacts::harness::{BOUNDS, PLUGIN, bytes, chunks, client, collect, options, put};
+use crate::artifacts::s3::{PREFIX, S3};
 
 async fn start() -> (S3, BucketStore) {
     let s3 = S3::start().await;
@@ -173,7 +173,10 @@ async fn agents_are_sent_to_an_address_that_is_signed_for_a_while() {
     assert_eq!(head.headers()["content-length"], "200000");
     let missing = artifact_path(PLUGIN, &Digest::of(b"missing"));
     let missing = follows.get(format!("{}{missing}", listener.endpoint())).send().await.unwrap();
-    assert_eq!(crate::harness::code(missing).await, (404, "artifact_missing".to_owned()));
+    assert_eq!(
+        crate::artifacts::harness::code(missing).await,
+        (404, "artifact_missing".to_owned())
+    );
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use guest_fleet::artifacts::listener::{ArtifactListener, ListenerError};
 use guest_fleet::tls::files::PairFiles;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-use crate::LONG;
-use crate::harness::{Rig, bytes, code, options, put};
+use crate::artifacts::LONG;
+use crate::artifacts::harness::{Rig, bytes, code, options, put};
 
 pub(crate) fn files(folder: &Path) -> PairFiles {
     PairFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") }
@@ -95,7 +95,7 @@ async fn clients_that_do_not_agree_on_tls_are_not_waited_for() {
 #[tokio::test]
 async fn a_pair_that_cannot_be_used_at_the_start_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let store = crate::harness::directory(&folder.path().join("store"));
+    let store = crate::artifacts::harness::directory(&folder.path().join("store"));
     let mut options = options(std::sync::Arc::new(store));
     options.tls = Some(files(folder.path()));
     let error = ArtifactListener::start(options).await.unwrap_err();

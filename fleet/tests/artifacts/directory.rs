@@ -11,8 +11,8 @@ use guest_fleet::artifacts::store::{
     ArtifactStore, Bounds, Claim, Deletion, DirectoryStore, Part, PutError,
 };
 
-use crate::LONG;
-use crate::harness::{BOUNDS, bytes, chunks, collect, directory, put, temporary};
+use crate::artifacts::LONG;
+use crate::artifacts::harness::{BOUNDS, bytes, chunks, collect, directory, put, temporary};
 
 #[tokio::test]
 async fn what_was_put_is_read_back_whole_and_in_parts() {
@@ -98,7 +98,8 @@ async fn an_aborted_put_leaves_nothing() {
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     let root = folder.path().to_owned();
-    let gone = move || crate::harness::until("it is removed", || temporary(&root).is_empty());
+    let gone =
+        move || crate::artifacts::harness::until("it is removed", || temporary(&root).is_empty());
     tokio::task::spawn_blocking(gone).await.unwrap();
 }
 

@@ -10,7 +10,7 @@ use guest_fleet::artifacts::{Digest, store::ArtifactStore};
 use guest_fleet_core::view::ReleaseName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::harness::{PLUGIN, Rig, bytes, client, code, directory, options, put};
+use crate::artifacts::harness::{PLUGIN, Rig, bytes, client, code, directory, options, put};
 
 #[tokio::test]
 async fn an_artifact_comes_with_a_strong_tag_and_may_be_kept_for_ever() {

@@ -5,14 +5,18 @@ use std::sync::Arc;
 use guest_fleet::artifacts::Digest;
 use guest_fleet::artifacts::store::{ArtifactStore, Bounds, Claim, DirectoryStore, PutError};
 
-use crate::LONG;
-use crate::harness::{BOUNDS, Rig, TOKEN, bytes, chunks, client, code, directory, put, temporary};
+use crate::artifacts::LONG;
+use crate::artifacts::harness::{
+    BOUNDS, Rig, TOKEN, bytes, chunks, client, code, directory, put, temporary, until,
+};
 use crate::small_disk::SmallDisk;
 
 #[tokio::test]
 async fn an_artifact_without_room_is_refused_and_leaves_nothing() {
     let Some(disk) = SmallDisk::mount(8) else { return };
     let store = directory(disk.path());
+    let free = || rustix::fs::statvfs(disk.path()).unwrap().f_bfree;
+    let before = free();
     let large = bytes(20 << 20);
     let claim = Claim { digest: None, length: Some(20 << 20) };
     let error = store.put(claim, futures_util::StreamExt::boxed(futures_util::stream::pending()));
@@ -22,6 +26,8 @@ async fn an_artifact_without_room_is_refused_and_leaves_nothing() {
     assert!(matches!(error, PutError::NoRoom { .. }), "refused on the way: {error}");
     assert!(error.to_string().contains("guest-fleet artifact gc"), "{error}");
     assert!(temporary(disk.path()).is_empty());
+    // A process that another test has just forked holds the removed file open until it executes its program.
+    until("the removed file gives its room back", || free() == before);
     let small = bytes(1 << 20);
     assert_eq!(put(&store, &small).await.unwrap().digest, Digest::of(&small), "it goes on");
 }

@@ -18,7 +18,7 @@ use guest_fleet::artifacts::store::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::LONG;
+use crate::artifacts::LONG;
 
 pub(crate) const PLUGIN: &str = "echo";
 pub(crate) const TOKEN: &str = "upload-token-0123456789";

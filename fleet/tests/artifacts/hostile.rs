@@ -5,8 +5,8 @@ use std::time::Duration;
 use guest_fleet::artifacts::Digest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::LONG;
-use crate::harness::{PLUGIN, Rig, bytes, client, put, read_all};
+use crate::artifacts::LONG;
+use crate::artifacts::harness::{PLUGIN, Rig, bytes, client, put, read_all};
 
 #[tokio::test]
 async fn paths_lead_nowhere_but_to_artifacts() {

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use futures_util::{StreamExt, stream};
 use guest_fleet::artifacts::store::{ArtifactStore, Claim};
 
-use crate::harness::{bytes, chunks, directory, put, temporary, until};
+use crate::artifacts::harness::{bytes, chunks, directory, put, temporary, until};
 
 /// Where the process that is killed writes to.
 const STORE: &str = "GUEST_FLEET_TEST_STORE";
@@ -37,7 +37,12 @@ async fn what_a_killed_process_wrote_is_removed_by_the_next_start_and_not_before
     drop(directory(&root));
     let mut writer = Killed(
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "killed::a_writer_that_never_ends", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "artifacts::killed::a_writer_that_never_ends",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(STORE, &root)
             .spawn()
             .unwrap(),

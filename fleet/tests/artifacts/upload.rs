@@ -11,7 +11,7 @@ use guest_fleet::artifacts::store::{ArtifactStore, Bounds};
 use reqwest::{Body, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::harness::{BOUNDS, Rig, TOKEN, bytes, client, code, read_all};
+use crate::artifacts::harness::{BOUNDS, Rig, TOKEN, bytes, client, code, read_all};
 
 async fn put(rig: &Rig, digest: &Digest, token: Option<&str>, body: impl Into<Body>) -> Response {
     let mut request = client().put(rig.url(digest)).body(body);

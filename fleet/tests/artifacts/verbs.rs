@@ -11,8 +11,8 @@ use guest_fleet::artifacts::store::ArtifactStore;
 use guest_fleet::cli::artifact::{ArtifactArgs, ArtifactError, run};
 use guest_fleet_core::view::ReleaseName;
 
-use crate::certificates;
-use crate::harness::{Rig, TOKEN, bytes, directory};
+use crate::artifacts::certificates;
+use crate::artifacts::harness::{Rig, TOKEN, bytes, directory};
 
 #[derive(Parser)]
 struct Cli {

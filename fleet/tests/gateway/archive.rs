@@ -10,8 +10,8 @@ use guest_fleet::ledger::{Bucket, Ledger, MemoryLedger, Revision, Write};
 use guest_fleet::records::agent::AgentRecord;
 use prost::Message;
 
-use crate::client::Agent;
-use crate::{AGENT, LONG};
+use crate::gateway::client::Agent;
+use crate::gateway::{AGENT, LONG};
 
 const MONTH: Duration = Duration::from_secs(31 * 24 * 3600);
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
-use crate::LONG;
+use crate::gateway::LONG;
 
 const TEXT: &[u8] = b"0123456789abcdefghij";
 

@@ -13,8 +13,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tonic::transport::Endpoint;
 
-use crate::client::{Agent, identity, registration, reply};
-use crate::{AGENT, CHANNEL, LONG};
+use crate::gateway::client::{Agent, identity, registration, reply};
+use crate::gateway::{AGENT, CHANNEL, LONG};
 
 pub(crate) const RELEASE: &str = r#"
 [[release]]
@@ -162,7 +162,9 @@ impl Machine {
         loop {
             let frame = self.agent.next().await.unwrap().expect("the stream is open");
             // What it sent itself is acknowledged meanwhile.
-            let Some(crate::client::Down::MessageBody(body)) = frame.r#type else { continue };
+            let Some(crate::gateway::client::Down::MessageBody(body)) = frame.r#type else {
+                continue;
+            };
             let id = frame.message_id;
             let answer = match messages::message_type(&body) {
                 messages::GET_AGENT_INFO => {
@@ -214,8 +216,12 @@ impl Machine {
         loop {
             let frame = self.agent.next().await.unwrap().expect("the stream is open");
             match frame.r#type {
-                Some(crate::client::Down::MessageResponse(_)) if frame.message_id == id => return,
-                Some(crate::client::Down::MessageBody(_)) => {
+                Some(crate::gateway::client::Down::MessageResponse(_))
+                    if frame.message_id == id =>
+                {
+                    return;
+                }
+                Some(crate::gateway::client::Down::MessageBody(_)) => {
                     self.agent.answer(&frame.message_id, None).await;
                 }
                 _ => {}

@@ -19,7 +19,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
-use crate::{AGENT, CHANNEL, LONG};
+use crate::gateway::{AGENT, CHANNEL, LONG};
 
 pub(crate) use stream_agent_messages_request::Type as Up;
 pub(crate) use stream_agent_messages_response::Type as Down;

@@ -17,8 +17,8 @@ use guest_fleet::{
 };
 use tonic::Code;
 
-use crate::client::{Agent, Down, install, reply};
-use crate::{AGENT, LONG};
+use crate::gateway::client::{Agent, Down, install, reply};
+use crate::gateway::{AGENT, LONG};
 
 const SOON: Duration = Duration::from_millis(100);
 

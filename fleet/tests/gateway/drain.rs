@@ -19,8 +19,8 @@ use prost::Message;
 use tonic::Status;
 use tonic::transport::Endpoint;
 
-use crate::client::{Agent, Down, channel, event, registration, reply};
-use crate::{CHANNEL, LONG};
+use crate::gateway::client::{Agent, Down, channel, event, registration, reply};
+use crate::gateway::{CHANNEL, LONG};
 
 const OTHERS: Drain =
     Drain { per_second: 200, deadline: LONG, retry_after: None, others: Others::Present };

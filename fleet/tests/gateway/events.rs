@@ -14,8 +14,8 @@ use guest_fleet::ledger::{Faults, Ledger, Log, MemoryLedger};
 use guest_fleet::{ControlPlane, WaitError, messages};
 use tonic::Code;
 
-use crate::client::{Agent, Down, channel, event, identity, with_metadata};
-use crate::{AGENT, CHANNEL, LONG};
+use crate::gateway::client::{Agent, Down, channel, event, identity, with_metadata};
+use crate::gateway::{AGENT, CHANNEL, LONG};
 
 async fn start() -> ControlPlane {
     ControlPlane::builder().listen_tcp((Ipv4Addr::LOCALHOST, 0).into()).start().await.unwrap()

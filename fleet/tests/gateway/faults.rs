@@ -7,8 +7,8 @@ use guest_fleet::{ControlPlane, EndStream, Faults, RefusalForm, RefuseRegistrati
 use tokio::time::Instant;
 use tonic::Code;
 
-use crate::client::{Agent, channel, event, identity, registration};
-use crate::{AGENT, CHANNEL, LONG};
+use crate::gateway::client::{Agent, channel, event, identity, registration};
+use crate::gateway::{AGENT, CHANNEL, LONG};
 
 async fn start(faults: Faults) -> ControlPlane {
     let control_plane =

@@ -20,10 +20,10 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::binary::{Machine, Served, ask, declare};
-use crate::client::{Agent, registration, with_metadata};
+use crate::gateway::binary::{Machine, Served, ask, declare};
+use crate::gateway::client::{Agent, registration, with_metadata};
+use crate::gateway::{AGENT, CHANNEL, LONG};
 use crate::small_disk::SmallDisk;
-use crate::{AGENT, CHANNEL, LONG};
 
 const FOE: &str = "projects/1/zones/z/instances/foe";
 
@@ -77,7 +77,7 @@ async fn tell(agent: &mut Agent, id: &str, event: &PluginEventMessage) -> Result
     agent.send_body(id, messages::pack(messages::PLUGIN_EVENT, event)).await;
     loop {
         let frame = agent.next().await?.ok_or_else(|| Status::aborted("it ended"))?;
-        if let (true, Some(crate::client::Down::MessageResponse(response))) =
+        if let (true, Some(crate::gateway::client::Down::MessageResponse(response))) =
             (frame.message_id == id, frame.r#type)
         {
             return Ok(response.status.map_or(0, |status| status.code));

@@ -18,10 +18,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::CHANNEL;
-use crate::binary::{Served, ask, program};
-use crate::client::{Agent, registration};
-use crate::tls;
+use crate::gateway::CHANNEL;
+use crate::gateway::binary::{Served, ask, program};
+use crate::gateway::client::{Agent, registration};
+use crate::gateway::tls;
 
 const AUDIENCE: &str = "https://fleet.example";
 
@@ -178,7 +178,7 @@ async fn agents_are_admitted_by_signed_tokens_and_taken_in_until_they_are_revoke
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
-    tokio::time::timeout(crate::LONG, revoked).await.expect("it is revoked");
+    tokio::time::timeout(crate::gateway::LONG, revoked).await.expect("it is revoked");
     served.stop().await;
 }
 
@@ -278,7 +278,8 @@ async fn options_that_do_not_fit_together_are_refused_with_what_to_do() {
         let mut arguments = vec!["serve", "--listen", "127.0.0.1:0"];
         arguments.extend(options);
         let ran = program(path).args(&arguments).output();
-        let output = tokio::time::timeout(crate::LONG, ran).await.expect("it ends").unwrap();
+        let output =
+            tokio::time::timeout(crate::gateway::LONG, ran).await.expect("it ends").unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(exit), "{options:?}: {text}");
         for word in words {
@@ -339,7 +340,7 @@ async fn a_certificate_that_ends_within_days_is_an_error_in_the_log() {
         }
         panic!("it ended");
     };
-    let line = tokio::time::timeout(crate::LONG, told).await.expect("it is in the log");
+    let line = tokio::time::timeout(crate::gateway::LONG, told).await.expect("it is in the log");
     assert!(line.contains("ERROR") && line.contains("gateway") && line.contains("file"), "{line}");
     child.kill().await.unwrap();
 }

@@ -9,9 +9,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tonic::transport::Endpoint;
 
-use crate::binary::Served;
-use crate::client::{Agent, Down, event, identity, registration};
-use crate::{AGENT, CHANNEL, LONG};
+use crate::gateway::binary::Served;
+use crate::gateway::client::{Agent, Down, event, identity, registration};
+use crate::gateway::{AGENT, CHANNEL, LONG};
 
 pub(crate) async fn get(at: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(at).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_webhook_that_is_not_allowed_stops_the_start_and_says_why() {
 async fn a_torn_certificate_of_the_gateway_is_a_metric_and_the_former_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path();
-    let (certificate, key) = crate::tls::Authority::new().issue("localhost");
+    let (certificate, key) = crate::gateway::tls::Authority::new().issue("localhost");
     let paths = [directory.join("tls.crt"), directory.join("tls.key")];
     fs::write(&paths[0], certificate).unwrap();
     fs::write(&paths[1], key).unwrap();

@@ -12,8 +12,8 @@ use guest_fleet::{Code, ControlPlane, Limits, RateLimits};
 use tokio::sync::{Notify, Semaphore};
 use tonic::Status;
 
-use crate::client::{Agent, channel, event, registration};
-use crate::{CHANNEL, LONG};
+use crate::gateway::client::{Agent, channel, event, registration};
+use crate::gateway::{CHANNEL, LONG};
 
 /// A ledger that takes as many messages as a test lets it.
 struct Slow {

@@ -20,9 +20,9 @@ use guest_fleet::messages;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 
-use crate::binary::{Served, ask};
-use crate::client::{Agent, Down, registration, reply};
-use crate::{CHANNEL, LONG};
+use crate::gateway::binary::{Served, ask};
+use crate::gateway::client::{Agent, Down, registration, reply};
+use crate::gateway::{CHANNEL, LONG};
 
 /// How often an order is given at most: once, and three times more to an agent that forgets.
 const GIVEN: usize = 4;
@@ -248,7 +248,7 @@ async fn declare(directory: &Path, wanted: &str) {
     let declared = directory.join("declared");
     fs::create_dir_all(&declared).unwrap();
     for revision in ["1", "2"] {
-        let release = crate::binary::RELEASE.replace("REVISION", revision);
+        let release = crate::gateway::binary::RELEASE.replace("REVISION", revision);
         fs::write(declared.join(format!("monitor-{revision}.toml")), release).unwrap();
     }
     fs::write(declared.join("assignments.toml"), DECLARED.replace("WANTED", wanted)).unwrap();

@@ -8,8 +8,8 @@ use guest_agent_proto::agent_communication::StreamAgentMessagesRequest;
 use guest_fleet::{ControlPlane, Limits, RateLimits, StartError, Timings};
 use tonic::Code;
 
-use crate::client::{Agent, Up, channel, event, identity, registration};
-use crate::{AGENT, CHANNEL, LONG};
+use crate::gateway::client::{Agent, Up, channel, event, identity, registration};
+use crate::gateway::{AGENT, CHANNEL, LONG};
 
 async fn on_tcp() -> ControlPlane {
     ControlPlane::builder().listen_tcp((Ipv4Addr::LOCALHOST, 0).into()).start().await.unwrap()
@@ -324,5 +324,9 @@ async fn streams_of_one_connection_beyond_the_bound_wait_until_one_ends() {
     }
     assert!(!further.is_finished(), "it did not wait");
     open.pop();
-    tokio::time::timeout(crate::LONG, further).await.expect("there is room").unwrap().unwrap();
+    tokio::time::timeout(crate::gateway::LONG, further)
+        .await
+        .expect("there is room")
+        .unwrap()
+        .unwrap();
 }

@@ -9,9 +9,9 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Co
 use prost::Message;
 use prost_types::value::Kind;
 
-use crate::binary::{Machine, RELEASE, Served, ask, program};
-use crate::observe::get;
-use crate::{AGENT, LONG};
+use crate::gateway::binary::{Machine, RELEASE, Served, ask, program};
+use crate::gateway::observe::get;
+use crate::gateway::{AGENT, LONG};
 
 /// Long and strange enough to be nowhere by accident.
 const SECRET: &str = "correct-horse-battery-staple-0123456789";

@@ -12,8 +12,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::client::{Agent, identity, registration};
-use crate::{AGENT, CHANNEL, LONG};
+use crate::gateway::client::{Agent, identity, registration};
+use crate::gateway::{AGENT, CHANNEL, LONG};
 
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 

@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
-use crate::binary::{Machine, Served, ask, declare};
-use crate::{AGENT, LONG};
+use crate::gateway::binary::{Machine, Served, ask, declare};
+use crate::gateway::{AGENT, LONG};
 
 struct Collector(mpsc::UnboundedSender<Span>);
 

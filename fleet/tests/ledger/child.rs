@@ -40,7 +40,7 @@ impl Writing {
         let mut child = Command::new("sh")
             .arg("-c")
             .arg(format!(
-                "{shell} exec \"$0\" child::writes_until_it_is_killed --exact --ignored --nocapture"
+                "{shell} exec \"$0\" ledger::child::writes_until_it_is_killed --exact --ignored --nocapture"
             ))
             .arg(own)
             .env(FILE, file)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use guest_fleet::ledger::{Ledger, Log, SqliteLedger, bounds};
 
-use crate::child::{BUCKET, WRITERS, Writing, count_of};
+use crate::ledger::child::{BUCKET, WRITERS, Writing, count_of};
 
 /// What was acknowledged, by writer.
 #[derive(Debug, Default)]

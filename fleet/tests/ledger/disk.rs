@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::child::Writing;
-use crate::crash::{Acknowledged, check};
+use crate::ledger::child::Writing;
+use crate::ledger::crash::{Acknowledged, check};
 use crate::small_disk::SmallDisk;
 
 /// Reads lines until writes are refused, or until they are acknowledged again.

@@ -2,7 +2,7 @@
 
 use guest_fleet::ledger::{MemoryLedger, SharedLedger};
 
-use crate::shared::{self, Streams};
+use crate::nats::shared::{self, Streams};
 
 async fn make() -> (SharedLedger, Option<Streams>) {
     match shared::ledger().await {

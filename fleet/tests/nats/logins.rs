@@ -7,10 +7,10 @@ use guest_fleet::ledger::{JetstreamLedger, NatsAddress, SharedLedger, laws};
 use nkeys::KeyPair as Nkey;
 use tempfile::TempDir;
 
-use crate::identities::{Authority, Operator, tls, write};
+use crate::nats::identities::{Authority, Operator, tls, write};
+use crate::nats::program;
+use crate::nats::refusals::{refusal, says};
 use crate::nats_cluster::{self, NatsCluster, Shape};
-use crate::program;
-use crate::refusals::{refusal, says};
 
 /// Servers on which a login was set up.
 struct Servers {
@@ -213,7 +213,7 @@ async fn a_certificate_that_is_the_login() {
 
 #[tokio::test]
 async fn servers_without_tls_are_refused_where_it_is_demanded() {
-    let Some(cluster) = crate::shared::cluster() else { return };
+    let Some(cluster) = crate::nats::shared::cluster() else { return };
     let address = cluster.address("p").replace("nats://", "tls://");
     says(&refusal(&address).await, &["have no TLS", "`nats://`"]);
 }

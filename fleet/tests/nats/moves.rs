@@ -9,7 +9,7 @@ use guest_fleet::ledger::{
 };
 use tempfile::TempDir;
 
-use crate::shared;
+use crate::nats::shared;
 
 const ABSENT: Revision = Revision::ABSENT;
 

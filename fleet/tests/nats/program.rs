@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::shared;
+use crate::nats::shared;
 
 /// Longer than anything takes; only a failing test waits for all of it.
 const LONG: Duration = Duration::from_secs(60);

@@ -7,8 +7,8 @@ use guest_fleet::ledger::{Bucket, JetstreamLedger, Ledger, NatsAddress, Revision
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::nats::shared;
 use crate::nats_cluster::{self, NatsCluster, Shape};
-use crate::shared;
 
 /// All that the error of an opening says.
 pub(crate) async fn refusal(address: &str) -> String {

@@ -3,6 +3,9 @@
 use super::super::schemas::{DOCUMENTS, Form};
 use super::*;
 
+mod contract;
+mod published;
+
 /// Verbs that print no JSON: one is the service, one a walk for people, one a script of a shell.
 const WITHOUT: [&str; 2] = ["dev", "completions"];
 

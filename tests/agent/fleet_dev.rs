@@ -12,7 +12,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
-use crate::{PATIENCE, fleet_program};
+use crate::fleet_program;
+
+/// Longer than anything takes; only a failing test waits for all of it.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The pause between two looks.
 const BEAT: Duration = Duration::from_millis(50);
@@ -208,7 +211,7 @@ async fn dev_says_where_it_looked_for_the_agent() {
     }
 
     let (output, _, err) =
-        crate::dev::output(place.command(&program, Some(Path::new("/nowhere/agent")))).await;
+        crate::fleet_dev::output(place.command(&program, Some(Path::new("/nowhere/agent")))).await;
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("/nowhere/agent is no program"), "{err}");
     place.is_left_empty();

@@ -1,8 +1,6 @@
 //! The control plane as agents see it: a raw client of the generated service, real sockets on
 //! loopback.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod archive;
 mod artifacts;
 mod binary;
@@ -20,9 +18,6 @@ mod registration;
 mod secrets;
 mod tls;
 mod traces;
-
-#[path = "../support/small_disk.rs"]
-mod small_disk;
 
 use std::time::Duration;
 

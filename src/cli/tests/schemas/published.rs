@@ -3,17 +3,19 @@
 //! held to.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use guest_agent::cli::schemas::{DOCUMENTS, Document, Form};
 use serde_json::Value;
 
-use crate::contract::{Direction, breaks};
-use crate::pages;
-use crate::reference::{is_up_to_date, row};
+use super::contract::{Direction, breaks};
+use crate::cli::schemas::{DOCUMENTS, Document, Form};
 
 /// Where the schemas of this version are.
 const SCHEMAS: &str = "docs/schemas";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
 
 fn path_of(document: &Document) -> String {
     format!("{SCHEMAS}/{}.json", document.name)
@@ -25,7 +27,7 @@ fn direction_of(document: &Document) -> Direction {
 
 /// The folders with the schemas of released versions.
 fn baselines() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(pages::root().join(SCHEMAS).join("baseline"));
+    let entries = std::fs::read_dir(root().join(SCHEMAS).join("baseline"));
     entries.into_iter().flatten().map(|entry| entry.expect("an entry").path()).collect()
 }
 
@@ -52,7 +54,8 @@ fn page() -> String {
         };
         let name = format!("[{0}](../schemas/{0}.json)", document.name);
         let commands = commands.collect::<Vec<_>>().join(", ");
-        page.push_str(&row(&[&name, &commands, how, document.about]));
+        let row = [&*name, &*commands, how, document.about].map(|cell| cell.replace('|', "\\|"));
+        page.push_str(&["| ", &row.join(" | "), " |\n"].concat());
     }
     page.push_str(
         "\n## What is promised\n\n\
@@ -80,6 +83,17 @@ fn page() -> String {
     page
 }
 
+#[track_caller]
+fn is_up_to_date(path: &str, fresh: &str) {
+    let file = root().join(path);
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::write(&file, fresh).expect("it is written");
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    let hint = "UPDATE_GENERATED=1 cargo test --workspace --lib schemas::published writes it";
+    assert!(committed == fresh, "{path} is not what the code says; {hint}");
+}
+
 #[test]
 fn the_schemas_and_their_page_are_up_to_date() {
     for document in DOCUMENTS {
@@ -93,9 +107,9 @@ fn the_schemas_and_their_page_are_up_to_date() {
 fn each_schema_has_a_document_and_each_property_a_meaning() {
     let known: BTreeSet<_> = DOCUMENTS.iter().map(path_of).collect();
     assert_eq!(known.len(), DOCUMENTS.len(), "each name is there once");
-    for entry in std::fs::read_dir(pages::root().join(SCHEMAS)).expect("it is there") {
+    for entry in std::fs::read_dir(root().join(SCHEMAS)).expect("it is there") {
         let path = entry.expect("an entry").path();
-        let relative = path.strip_prefix(pages::root()).expect("below the root").display();
+        let relative = path.strip_prefix(root()).expect("below the root").display();
         assert!(path.is_dir() || known.contains(&relative.to_string()), "{relative} has no type");
     }
     for document in DOCUMENTS {
@@ -132,7 +146,7 @@ fn no_promise_of_a_released_version_is_broken() {
     if std::env::var_os("WRITE_BASELINE").is_some() {
         for document in DOCUMENTS {
             let text = serde_json::to_string_pretty(&document.schema()).expect("plain values");
-            let folder = pages::root().join(SCHEMAS).join("baseline").join(release());
+            let folder = root().join(SCHEMAS).join("baseline").join(release());
             std::fs::create_dir_all(&folder).expect("the folder is made");
             std::fs::write(folder.join(format!("{}.json", document.name)), text + "\n")
                 .expect("the schema is written");

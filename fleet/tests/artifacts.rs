@@ -1,8 +1,6 @@
 //! Artifacts as operators and agents see them: real files, real sockets on loopback, a stand-in
 //! for a bucket.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod bucket;
 mod certificates;
 mod directory;
@@ -14,9 +12,6 @@ mod killed;
 mod s3;
 mod upload;
 mod verbs;
-
-#[path = "../support/small_disk.rs"]
-mod small_disk;
 
 use std::time::Duration;
 

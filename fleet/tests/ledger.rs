@@ -3,6 +3,3 @@
 mod child;
 mod crash;
 mod disk;
-
-#[path = "../support/small_disk.rs"]
-mod small_disk;
