@@ -3,11 +3,11 @@
 //! every kind meanwhile. Then it is calm, and everything has to be as it was ordered last, told
 //! exactly once and in order, with nothing left over.
 //!
-//! What is done when is drawn from a seed that is printed; how it falls between what the agent does
-//! is up to the machine. By hand:
+//! What is done when is drawn from a seed; how it falls between what the agent does is up to the machine.
+//! `tests/run soak chaos` draws another seed each time and lasts a minute, or as long as it is told to:
 //!
 //! ```text
-//! CHAOS_SEED=7 CHAOS_SECONDS=600 cargo test --test agent chaos
+//! CHAOS_SEED=7 CHAOS_SECONDS=600 tests/run soak chaos
 //! ```
 //!
 //! `world` does the damage and gives the orders, `subjects` is the model of what has to come of
@@ -21,12 +21,13 @@ use std::time::Duration;
 
 use world::World;
 
-/// Longest random damage without a wish from the environment.
-const SECONDS: u64 = 60;
+/// What every change goes through.
+const SEED: u64 = 1;
+const SECONDS: u64 = 10;
 
 #[tokio::test]
 async fn whatever_dies_and_whenever_all_is_as_ordered_once_it_is_calm() {
-    let seed = from_environment("CHAOS_SEED").unwrap_or_else(rand::random);
+    let seed = from_environment("CHAOS_SEED").unwrap_or(SEED);
     let seconds = from_environment("CHAOS_SECONDS").unwrap_or(SECONDS);
     eprintln!("CHAOS_SEED={seed} CHAOS_SECONDS={seconds}");
     let mut world = World::new(seed).await;

@@ -241,11 +241,12 @@ async fn plugins_of_a_lost_store_are_adopted_and_the_others_are_offered_to_be_fo
 /// Whatever of the agent's own files is damaged together: it starts, and either knows the plugin or
 /// reports to the control plane that it lost something. It ends the process of a plugin only where
 /// the record of that plugin alone is lost, and says so in an event of the plugin. `DAMAGE_FROM` is the
-/// first of the seeds, 0 without it.
+/// first of the seeds, 0 without it; `DAMAGE_ROUNDS` is how many there are.
 #[tokio::test]
 async fn damage_of_any_of_its_files_costs_no_plugin_its_process_and_no_loss_is_silent() {
-    const ROUNDS: u64 = 100;
-    let first: u64 = std::env::var("DAMAGE_FROM").map_or(0, |it| it.parse().unwrap());
+    let number = |name: &str| std::env::var(name).ok().map(|it| it.parse::<u64>().unwrap());
+    let first = number("DAMAGE_FROM").unwrap_or(0);
+    let rounds = number("DAMAGE_ROUNDS").unwrap_or(20);
     let mut bed = Bed::new().await;
     let echo = bed.echo().await;
     bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
@@ -253,7 +254,7 @@ async fn damage_of_any_of_its_files_costs_no_plugin_its_process_and_no_loss_is_s
     bed.expect_events("echo", &[1, 4, 3]).await;
     let (root, kept) = (bed.state_root(), bed.dir().join("kept"));
     let mut pid = None;
-    for round in first..first + ROUNDS {
+    for round in first..first + rounds {
         let before = match pid {
             Some(pid) => pid,
             None => {

@@ -104,6 +104,7 @@ fn listeners(port: u16) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: `tests/run soak pages`"]
 async fn the_example_in_go_is_built_packed_installed_and_lives() {
     let example = example("go-plugin");
     let version = Command::new("go").arg("version").current_dir(&example).output();
@@ -132,6 +133,7 @@ async fn the_example_in_go_is_built_packed_installed_and_lives() {
 }
 
 #[tokio::test]
+#[ignore = "takes minutes: `tests/run soak pages`"]
 async fn the_example_in_python_is_built_packed_installed_and_lives() {
     let Some(interpreter) = std::env::var_os("GUEST_AGENT_PYTHON") else {
         eprintln!(

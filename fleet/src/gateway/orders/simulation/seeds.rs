@@ -54,13 +54,19 @@ pub(crate) struct Seeds {
     pub(crate) test: &'static str,
 }
 
+/// The variable that says where the seeds begin; every change begins at 0.
+const BASE: &str = "SOAK_BASE";
+
 /// Runs the seeds of a test. Where some fail it shows the trace of the first one.
 #[track_caller]
 pub(crate) fn hold<E: Display + Send>(seeds: &Seeds, run: impl Fn(u64) -> Result<(), E> + Sync) {
     let Seeds { one, many, usual, test } = seeds;
     let range = match number(one) {
         Some(seed) => seed..seed + 1,
-        None => 0..number(many).unwrap_or(*usual),
+        None => {
+            let base = number(BASE).unwrap_or(0);
+            base..base + number(many).unwrap_or(*usual)
+        }
     };
     let failed = failed(range, &run);
     let Some((seed, _)) = failed.first() else { return };
