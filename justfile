@@ -52,11 +52,19 @@ vm-test:
     tests/package/build-deb "${CARGO_TARGET_DIR:-target}/debian"
     cargo test --workspace --locked vm::debian -- --include-ignored --nocapture
 
-# Writes what is generated: protobuf code, reference pages and the lifecycle diagram.
+# Writes what is generated: protobuf code, reference pages and the lifecycle diagram. `just gen-sdks` writes the messages of the SDKs.
 gen:
     UPDATE_GENERATED=1 cargo test -p guest-agent-proto --test generated
     UPDATE_GENERATED=1 cargo test --test documentation
     UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test lifecycle_diagram
+
+# The messages of the SDKs for Go and Python; gets protoc and its plugins.
+gen-sdks:
+    sdk/generate "${CARGO_TARGET_DIR:-target}/sdk"
+
+# The SDKs for Go and Python: format, lints, types and tests.
+check-sdks:
+    sdk/check "${CARGO_TARGET_DIR:-target}"
 
 # The Debian package, in the target folder's debian/; `just package-test` installs and purges it in a chroot. `just deb guest-fleet`
 # makes that of the control plane.
@@ -78,10 +86,12 @@ musl package="guest-agent":
 bench *args:
     cargo bench -p guest-agent --bench whole -- {{args}}
 
-# Pictures of what people see, in the target folder's screenshots/.
+# Pictures of what people see, in the target folder's screenshots/; those of a fleet's console go to docs/images/, which the book shows.
 screenshots:
     tests/console/get-chromium
     cargo test --workspace --test agent console::screenshots -- --ignored --nocapture
+    cargo test --workspace --test fleet screenshots:: -- --ignored --nocapture
+    cp "${CARGO_TARGET_DIR:-target}"/screenshots/fleet-*.png docs/images/
     tests/screenshots/top
 
 run *args:

@@ -66,6 +66,7 @@ pub mod shutdown;
 mod signals;
 pub mod systemd;
 mod tasks;
+mod windows;
 
 use adapters::Adapters;
 pub use args::{ConfiguredError, RunArgs, configured};

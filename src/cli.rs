@@ -15,7 +15,6 @@ use std::ffi::OsString;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::Environment;
-use crate::dev::DevArgs;
 use crate::process::logs::keeper::{self, KeeperArgs};
 
 mod act;
@@ -23,6 +22,7 @@ mod apply;
 mod audit;
 mod awaited;
 mod brief;
+mod check;
 mod client;
 mod comeback;
 mod completions;
@@ -47,6 +47,7 @@ mod keygen;
 mod logs;
 mod man;
 mod moment;
+mod new;
 mod order;
 pub mod pack;
 mod plan;
@@ -92,7 +93,7 @@ enum Verb {
     /// Run the service, or a one-shot plugin now
     Run(run::Flags),
     /// Run everything on this machine, without root and without a network
-    Dev(DevArgs),
+    Dev(dev::Flags),
     /// Show what runs, what is pending and why not
     Status(status::Flags),
     /// Watch all plugins: states, load, memory, events
@@ -135,8 +136,12 @@ enum Verb {
     VmEvent(vm_event::Flags),
     /// Show what plugins offer each other
     Registry(registry::Flags),
+    /// Make the sources of a plugin, to begin with
+    New(new::Flags),
     /// Make an archive of a plugin's directory, and the order that installs it
     Pack(pack::Flags),
+    /// Try whether a plugin keeps to the contract, also while things around it fail
+    Check(check::Flags),
     /// Make a pair of keys to sign archives with
     Keygen(keygen::Flags),
     /// Make this machine an agent of a fleet, with a certificate of its own
@@ -231,7 +236,12 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
             Some(name) => wait_for(act::run(name, flags.waiting, context)),
             None => run::run(flags, context),
         },
-        Verb::Dev(args) => dev::run(args, context),
+        Verb::Dev(mut flags) => match flags.plugin.take() {
+            Some(folder) => wait_for(dev::work(folder, flags, context)),
+            None => dev::run(flags, context),
+        },
+        Verb::New(flags) => new::run(flags, context),
+        Verb::Check(flags) => wait_for(check::run(flags, context)),
         Verb::Pack(flags) => pack::run(flags, context),
         Verb::Keygen(flags) => keygen::run(flags, context),
         Verb::Enroll(flags) => wait_for(enroll::run(flags, context)),

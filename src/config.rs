@@ -30,6 +30,7 @@ mod error;
 pub mod http_tokens;
 mod layers;
 pub mod log_filter;
+pub mod maintenance;
 mod mode;
 pub mod policy;
 mod schema;
@@ -44,6 +45,7 @@ pub use duration::{DurationError, format_duration, parse_duration};
 pub use environment::{DEFAULT_FILE, Environment, MapEnvironment, ProcessEnvironment};
 pub use error::{ConfigError, Problem};
 pub use layers::{Sources, load};
+pub use maintenance::{MaintenanceConfig, MaintenanceWindows, WindowConfig};
 pub use mode::SocketMode;
 pub use policy::{Policies, Policy};
 pub use schema::schema;
@@ -68,6 +70,8 @@ pub struct Config {
     pub control_plane: ControlPlaneConfig,
     /// How plugins are started and watched.
     pub plugins: PluginsConfig,
+    /// When changes of plugins may begin.
+    pub maintenance: MaintenanceConfig,
     /// Limits of installations.
     pub install: InstallConfig,
     /// The keys that may sign archives.

@@ -7,24 +7,22 @@
 
 use guest_agent_actors::ports::Cause;
 use tokio::process::Command;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod args;
+pub mod private;
 pub mod sample_plugin;
+pub mod signals;
 mod walk;
 mod world;
 
 pub use args::{DevArgs, SamplePluginArgs};
+use signals::Signals;
 use world::World;
 
 /// A step of the walk failed.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted; the agent and its plugins were stopped")]
 struct Interrupted;
-
-/// The signals that end this process from outside: Ctrl-C, a service manager, a terminal that is
-/// closed.
-struct Signals([Signal; 3]);
 
 /// Runs until interrupted, or, with `--once`, from the installation of a plugin to its removal.
 ///
@@ -88,25 +86,4 @@ async fn stay(world: &mut World, plugins: usize) -> Result<(), Cause> {
     view.wait().await?;
     // It shares the terminal, so Ctrl-C may end it first; it also ends after the agent has ended.
     std::future::pending().await
-}
-
-// === impl Signals ===
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn come(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
 }

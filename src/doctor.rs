@@ -27,6 +27,7 @@ mod plugins;
 mod policies;
 mod security;
 mod store;
+mod windows;
 
 use check::is_denied;
 pub(crate) use check::not_looked_at;
@@ -50,6 +51,7 @@ pub const CHECKS: &[Check] = &[
     Check { about: "clock", run: clock::check },
     Check { about: "security", run: security::check },
     Check { about: "leftovers", run: leftovers::check },
+    Check { about: "windows", run: windows::check },
     Check { about: "limits", run: limits::check },
 ];
 

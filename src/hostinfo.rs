@@ -19,6 +19,7 @@ pub mod facts;
 mod identity;
 pub mod machine;
 pub mod metadata;
+pub mod pauses;
 pub mod preflight;
 
 pub(crate) use identity::is_plain;

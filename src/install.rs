@@ -42,6 +42,7 @@ mod window_budget;
 #[cfg(test)]
 mod tests;
 
+pub use download::fetch::file_of;
 pub use download::redirect::RedirectRules;
 pub use dry_run::dry_run;
 pub use limits::Limits;

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod api;
+pub mod check;
 pub mod cli;
 pub mod config;
 pub mod dev;
@@ -13,9 +14,11 @@ pub mod forward;
 pub mod hostinfo;
 pub mod install;
 pub mod link;
+pub mod manifest;
 pub mod net;
 pub mod observe;
 pub mod os;
 pub mod process;
+pub mod scaffold;
 pub mod store;
 pub mod sweep;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use guest_agent::cli::{self, Console, Services};
 use guest_agent::config::ProcessEnvironment;
 use guest_agent::dev::sample_plugin;
-use guest_agent::install::pack::pack;
+use guest_agent::install::pack::pack_chosen;
 use guest_agent::observe::log;
 use guest_agent::os::heap;
 use guest_agent::process::logs::keeper;
@@ -30,6 +30,8 @@ fn services() -> Services<'static> {
         dev: Box::new(dev::run),
         sample_plugin: Box::new(sample_plugin::run),
         keep_logs: Box::new(keeper::run),
-        pack: Box::new(|dir, out, compression| Ok(pack(dir, out, compression)?)),
+        pack: Box::new(|dir, out, compression, choice| {
+            Ok(pack_chosen(dir, out, compression, choice)?)
+        }),
     }
 }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::ports::Cause;
 
@@ -27,11 +27,13 @@ mod link;
 mod local;
 mod machine;
 mod meter;
+mod pauses;
 mod prober;
 mod rpc;
 mod storage;
 mod sweeper;
 mod view;
+mod windows;
 
 pub use admission::{AdmissionHandle, Answers, FakeAdmission, admission};
 pub use answers::{Answer, Delivery, Reply};
@@ -45,16 +47,19 @@ pub use link::{FakeLink, Heard, LinkHandle, link};
 pub use local::{FakeLocal, LocalHandle, local};
 pub use machine::{ClockHandle, CountedIds, FakeClock, FakeMachine, MachineHandle, clock, machine};
 pub use meter::{FakeMeter, MeterHandle, meter};
+pub use pauses::{FakePauses, PausesHandle, pauses};
 pub use prober::{FakeProber, ProberHandle, prober};
 pub use rpc::{FakeRpc, RpcHandle, rpc};
 pub use storage::{CrashPoint, FakeStorage, StorageHandle, storage};
 pub use sweeper::{FakeSweeper, SweeperHandle, sweeper};
 pub use view::sample_view;
+pub use windows::{FakeWindows, WindowsHandle, windows};
 
-/// A value that fakes and handles share, and that can be waited on.
+/// A value that fakes and handles share, and that can be waited on. Who waits is woken in the order in which the
+/// waits began: a simulated life has to follow from its seed.
 pub(crate) struct Shared<T> {
     value: Arc<Mutex<T>>,
-    moved: watch::Sender<u64>,
+    moved: Arc<Notify>,
 }
 
 /// Answers to come, per operation and plugin; [`Answer::Succeed`] when the script has no answer.
@@ -76,26 +81,26 @@ impl<T> Clone for Shared<T> {
 
 impl<T> Shared<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value: Arc::new(Mutex::new(value)), moved: watch::Sender::new(0) }
+        Self { value: Arc::new(Mutex::new(value)), moved: Arc::default() }
     }
 
     /// Reads or changes the value.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
         let seen = look(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner));
-        self.moved.send_modify(|moved| *moved = moved.wrapping_add(1));
+        self.moved.notify_waiters();
         seen
     }
 
     /// Waits until `look` sees what it looks for.
     pub(crate) async fn until<R>(&self, mut look: impl FnMut(&mut T) -> Option<R>) -> R {
-        let mut moved = self.moved.subscribe();
         loop {
+            // It sees what moves from now on, also before it is awaited.
+            let moved = self.moved.notified();
             let seen = look(&mut self.value.lock().unwrap_or_else(PoisonError::into_inner));
             if let Some(seen) = seen {
                 return seen;
             }
-            // The sender lives as long as `self`.
-            drop(moved.changed().await);
+            moved.await;
         }
     }
 }

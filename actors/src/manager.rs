@@ -17,8 +17,8 @@ use tracing::{error, warn};
 use crate::keys::number_key;
 use crate::messages::{
     AskedOfAll, Begin, Changed, Configure, Deliver, Died, Dismiss, FactsMoved, Fire, Happened,
-    Leave, Listed, LoadSnapshot, MetricsDelivered, NumberedOrder, Point, Reading, Retired, Sampled,
-    Save, Seen, ShutdownBegins, Taken, Unseen, UsePolicy,
+    Leave, Listed, LoadSnapshot, NumberedOrder, Point, Reading, Retired, Save, Seen,
+    ShutdownBegins, Taken, Unseen, UsePolicy,
 };
 use crate::metrics::history::History;
 use crate::model::act::Hold;
@@ -26,10 +26,11 @@ use crate::model::event;
 use crate::model::id::{Generation, PluginName};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
+use crate::model::window::Closed;
 use crate::plugin::event::Event;
 use crate::plugin::state::Policy;
 use crate::plugin::{Beginning, PluginActor, PluginHandles, machine};
-use crate::ports::{Count, Known, Ports, Table, Write};
+use crate::ports::{Count, Known, Ports, Table, Windows, Write};
 use crate::records::{self, InboxContent};
 use crate::trace::Trace;
 use crate::wire::{DecodedOrder, NamedOrder};
@@ -42,6 +43,9 @@ pub mod local_plan;
 pub mod plan;
 pub mod readiness;
 pub mod recovery;
+mod samples;
+mod window_watch;
+mod windows;
 
 use plan::{Assignment, assign};
 use readiness::{Gate, Heard, Readiness};
@@ -88,6 +92,7 @@ pub struct ManagerActor {
     machine: local_plan::LocalManifests,
     /// The hold that plugins begin under that come later.
     hold: Option<Hold>,
+    watch: window_watch::WindowWatch,
     version: watch::Sender<u64>,
     /// The same, for the report to a fleet alone: a watch wakes its receivers in no fixed order, and a
     /// simulated life has to follow from its seed.
@@ -114,6 +119,8 @@ struct Entry {
     newest: Option<Reading>,
     /// The local version that the plugin knows.
     local: Option<Arc<PluginSpec>>,
+    /// What the plugin knows of its maintenance windows.
+    closed: Option<Closed>,
 }
 
 /// How often a plugin's actor died lately.
@@ -139,14 +146,14 @@ const HELD_MAX: usize = 1024;
 // === impl ManagerActor ===
 
 impl ManagerActor {
-    /// A manager under this hold of all plugins, that moves `version` on whenever its roster moves, and says in `readiness` when
+    /// A manager under this hold of all plugins and with these maintenance windows, that moves `version` on whenever its roster moves, and says in `readiness` when
     /// the plugins that count for it are up.
     #[must_use]
     pub fn new(
         ports: Ports,
         policy: Arc<Policy>,
         handles: ManagerHandles,
-        hold: Option<Hold>,
+        (hold, windows): (Option<Hold>, Arc<dyn Windows>),
         version: watch::Sender<u64>,
         readiness: watch::Sender<Readiness>,
     ) -> Self {
@@ -166,6 +173,7 @@ impl ManagerActor {
             lives: 0,
             machine: local_plan::LocalManifests::default(),
             hold,
+            watch: window_watch::WindowWatch::new(windows),
             version,
             version_for_report: watch::Sender::new(0),
             there: watch::Sender::new(None),
@@ -214,11 +222,13 @@ impl ManagerActor {
         match assignment {
             Assignment::Begin { generation, spec, trace } => {
                 let name = spec.name.clone();
-                let first = Box::new(machine::begin_under(self.hold_of_all(), generation, spec));
+                let held = self.held_at_first(&name, ctx);
+                let first = Box::new(machine::begin_under(held, generation, spec));
                 self.start(name, generation, Beginning::Ordered(first, trace), ctx);
                 None
             }
             Assignment::Deliver(NumberedOrder { generation, name, order, trace, .. }) => {
+                self.tell_window(&name, ctx);
                 if let Some(entry) = self.roster.get_mut(&name) {
                     entry.delivered = entry.delivered.max(generation);
                     entry.retired = entry.retired.filter(|known| generation <= *known);
@@ -248,7 +258,7 @@ impl ManagerActor {
         let (guard, gone) = oneshot::channel();
         let (policy, ports) = (self.policy.clone(), self.ports.clone());
         let handles = self.handles.plugins.clone();
-        let local = beginning.local().cloned();
+        let (local, closed) = (beginning.local().cloned(), beginning.closed());
         let plugin = PluginActor::new(beginning, policy, ports, handles, guard);
         let view = Arc::new(plugin.view());
         let plugin = plugin.start();
@@ -279,6 +289,7 @@ impl ManagerActor {
                 sampled,
                 newest,
                 local,
+                closed,
             },
         );
     }
@@ -544,43 +555,6 @@ impl Handler<Died> for ManagerActor {
             "the actor of a plugin panicked; builds it again from its snapshot"
         );
         ctx.run_later(pause, move |this, ctx| this.rebuild(name, ctx));
-    }
-}
-
-impl Handler<Sampled> for ManagerActor {
-    type Result = ();
-
-    fn handle(&mut self, Sampled { readings, points }: Sampled, _: &mut Self::Context) {
-        for (name, reading) in readings {
-            if let Some(entry) = self.roster.get_mut(&name) {
-                entry.newest = Some(reading);
-            }
-        }
-        for (name, point) in points {
-            let Some(entry) = self.roster.get_mut(&name) else { continue };
-            let kept = entry.view.metrics.points.max(1);
-            while entry.points.len() >= kept {
-                entry.points.pop_front();
-            }
-            entry.points.push_back(point);
-            entry.sampled = entry.sampled.saturating_add(1);
-            self.history.add(&name, point);
-        }
-    }
-}
-
-impl Handler<MetricsDelivered> for ManagerActor {
-    type Result = ();
-
-    fn handle(&mut self, MetricsDelivered(until): MetricsDelivered, _: &mut Self::Context) {
-        for (name, delivered) in until {
-            let Some(entry) = self.roster.get_mut(&name) else { continue };
-            // Fewer are another plugin of this name, which was ordered after the report.
-            let Some(newer) = entry.sampled.checked_sub(delivered) else { continue };
-            while u64::try_from(entry.points.len()).is_ok_and(|left| left > newer) {
-                entry.points.pop_front();
-            }
-        }
     }
 }
 

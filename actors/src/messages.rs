@@ -26,7 +26,8 @@ use crate::plugin::event::{Boot, Event, Order};
 use crate::plugin::explain::Explanation;
 use crate::plugin::state::{Policy, State};
 use crate::ports::{
-    Health, InboundMessage, MemoryUse, References, ServerKind, SweepManner, SweepReport, Write,
+    Health, InboundMessage, MemoryUse, References, ServerKind, SweepManner, SweepReport, Windows,
+    Write,
 };
 use crate::registry::catalogue::Refusal;
 use crate::registry::entry::{Entry, Key, Offer, Registrant};
@@ -469,6 +470,11 @@ pub enum NotSwept {
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct UsePolicy(pub Arc<Policy>);
+
+/// From the agent, when it was configured anew: changes begin in these maintenance windows from now on.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct UseWindows(pub Arc<dyn Windows>);
 
 // === To the monitor ===
 

@@ -7,7 +7,8 @@
 //!
 //! One more check comes at once, so that people and control planes see the health of a process
 //! without waiting for its turn. It is shown and never judged: a plugin that was just started may
-//! still be warming up. Nor is any judgement made within the first interval.
+//! still be warming up. Nor is any judgement made within the first interval, nor of a check that fails
+//! while the machine stands still.
 //!
 //! Each wait is in a task of its own. An actor polls every future of its context whenever one of
 //! them wakes it, so with two of them for each plugin every check would cost time in proportion to
@@ -26,7 +27,7 @@ use crate::model::exit::ExitCause;
 use crate::model::health::HealthPolicy;
 use crate::model::id::{Endpoint, PluginName, Process};
 use crate::plugin::event::{Event, HealthVerdict};
-use crate::ports::{Health, Launcher, PluginRpc, RpcError};
+use crate::ports::{Health, Launcher, Pauses, PluginRpc, Ports, RpcError};
 use crate::task::{Panicked, Task};
 use crate::text::shortened;
 
@@ -49,6 +50,7 @@ pub struct MonitorActor {
     policy: HealthPolicy,
     launcher: Arc<dyn Launcher>,
     rpc: Arc<dyn PluginRpc>,
+    pauses: Arc<dyn Pauses>,
     watched: BTreeMap<PluginName, Watched>,
     /// Moments are counted from here.
     began: Instant,
@@ -86,6 +88,8 @@ struct Answered {
     process: Process,
     moment: Moment,
     answer: Result<Health, RpcError>,
+    /// Whether the machine stood still meanwhile.
+    paused: bool,
 }
 
 /// When a check began, counted from the start of the process.
@@ -173,8 +177,9 @@ fn count(seen: &mut u32, moment: Moment, failures: u32) -> bool {
 impl MonitorActor {
     /// A monitor that watches nothing yet.
     #[must_use]
-    pub fn new(policy: HealthPolicy, launcher: Arc<dyn Launcher>, rpc: Arc<dyn PluginRpc>) -> Self {
-        Self { policy, launcher, rpc, watched: BTreeMap::new(), began: Instant::now() }
+    pub fn new(policy: HealthPolicy, ports: &Ports) -> Self {
+        let Ports { launcher, rpc, pauses, .. } = ports.clone();
+        Self { policy, launcher, rpc, pauses, watched: BTreeMap::new(), began: Instant::now() }
     }
 
     /// Asks a process for its health, once per interval, beginning at its own moment; where that is
@@ -190,14 +195,17 @@ impl MonitorActor {
         let HealthPolicy { interval, timeout, .. } = self.policy;
         let (name, process, endpoint) = (name.clone(), process.clone(), endpoint?.clone());
         let (rpc, monitor) = (self.rpc.clone(), ctx.address().downgrade());
+        let pauses = self.pauses.clone();
         let own = Instant::now() + moment_of(&name, interval);
         let mut next = next_after(self.began, interval / MOMENTS, own);
         Some(Task::spawn(&ctx.address(), async move {
             let ask = async |moment: Moment| {
+                let lost = pauses.lost();
                 let asked = tokio::time::timeout(timeout + SLACK, rpc.health(&endpoint, timeout));
                 let answer = asked.await.unwrap_or(Err(RpcError::TimedOut(timeout)));
+                let paused = pauses.lost() > lost;
                 let (name, process) = (name.clone(), process.clone());
-                monitor.upgrade()?.do_send(Answered { name, process, moment, answer });
+                monitor.upgrade()?.do_send(Answered { name, process, moment, answer, paused });
                 Some(())
             };
             if first == First::AtOnce {
@@ -271,7 +279,7 @@ impl Handler<Answered> for MonitorActor {
     type Result = ();
 
     fn handle(&mut self, answered: Answered, _: &mut Self::Context) {
-        let Answered { name, process, moment, answer } = answered;
+        let Answered { name, process, moment, answer, paused } = answered;
         let Some(watched) = self.watched.get_mut(&name) else { return };
         // It is about an earlier process.
         if watched.process != process {
@@ -283,6 +291,10 @@ impl Handler<Answered> for MonitorActor {
                 watched.heard.do_send(HealthHeard { process: process.clone(), health });
             }
             Err(error) => debug!(plugin = %name, %error, "health check failed"),
+        }
+        // The plugin could not answer while nothing went on.
+        if paused && answer.is_err() {
+            return;
         }
         let failures = self.policy.failures.max(1);
         if let Some(verdict) = watched.record.judge(&answer, moment, failures) {

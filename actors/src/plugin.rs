@@ -23,7 +23,6 @@ use crate::messages::{
 use crate::model::event::NewEvent;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Process};
-use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
 use crate::ports::{LAST_OUTPUT, Ports};
 use crate::records;
@@ -31,6 +30,7 @@ use crate::trace::{self, Outcome, Trace};
 use crate::wire;
 
 mod adoption;
+mod beginning;
 mod crash_count;
 mod deadlines;
 pub mod describe;
@@ -58,6 +58,7 @@ pub mod transition_log;
 
 use crate::model::event::PluginEventKind;
 use adoption::RecordBeside;
+pub use beginning::Beginning;
 use event::{Boot, Effect, Event, Found, Transition};
 use explain::{Explanation, Waiting};
 pub use handles::PluginHandles;
@@ -73,30 +74,6 @@ const FIND_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest wait for a crashed plugin's last lines.
 const OUTPUT_WAIT: Duration = Duration::from_secs(1);
-
-/// The origin of a plugin's actor.
-pub enum Beginning {
-    /// An order has just made it; this is the order's trace.
-    Ordered(Box<Transition>, Option<Arc<Trace>>),
-    /// An earlier actor left it.
-    Recovered {
-        /// Its durable state.
-        snapshot: Box<Snapshot>,
-        /// Whether the machine restarted since.
-        boot: Boot,
-    },
-}
-
-impl Beginning {
-    /// The local version that the plugin begins with.
-    #[must_use]
-    pub fn local(&self) -> Option<&Arc<PluginSpec>> {
-        match self {
-            Self::Ordered(transition, _) => transition.next.local.as_ref(),
-            Self::Recovered { snapshot, .. } => snapshot.state.local.as_ref(),
-        }
-    }
-}
 
 /// The actor of one plugin.
 pub struct PluginActor {
@@ -180,6 +157,7 @@ impl PluginActor {
             unhealthy_since: None,
             progress: None,
             story,
+            remark: None,
         };
         let followed = match &beginning {
             Beginning::Ordered(..) => None,
@@ -229,12 +207,19 @@ impl PluginActor {
         let transition = machine::transition_on(&facts, &self.state, event.clone());
         // A trigger or a fact that changes nothing publishes no view: the scheduler acts on views,
         // and would send the next trigger.
-        let is_idle_talk = matches!(event, Event::Triggered(_) | Event::FactsChanged);
+        let is_idle_talk =
+            matches!(event, Event::Triggered(_) | Event::FactsChanged | Event::WindowMoved(_));
         if is_idle_talk && transition.next == self.state && transition.effects.is_empty() {
             return;
         }
         self.count_crash(&event, &transition);
-        self.carry_out(transition, &describe::event(&event), taken, ctx);
+        let mut why = describe::event(&event);
+        if let (Event::Installed { result: Ok(()), .. }, Some(remark)) =
+            (&event, &self.shown.remark)
+        {
+            why = format!("{why}; {remark}");
+        }
+        self.carry_out(transition, &why, taken, ctx);
     }
 
     /// The process ended, or hangs: the event that says so carries what it wrote last.
@@ -286,6 +271,9 @@ impl PluginActor {
                         details.push_str(&self.output);
                     }
                     if told.kind == PluginEventKind::Installed {
+                        if let Some(remark) = self.shown.remark.take() {
+                            add(&mut details, &remark);
+                        }
                         self.tell_unenforced(&mut details);
                     }
                     if told.kind.is_trouble() {
@@ -309,7 +297,7 @@ impl PluginActor {
                 "the plugin crashed again"
             );
         }
-        let unchanged = next == self.state;
+        let unchanged = next == self.state || is_still_gone(&self.state, &next);
         let (before, after) = (self.state.phase.clone(), next.phase.clone());
         let in_words = describe::state(&self.state);
         self.shown.note_crashes(&self.state, &next, now);
@@ -400,10 +388,7 @@ impl PluginActor {
     /// Adds to the details of `Installed` which of its limits this machine does not enforce.
     fn tell_unenforced(&self, details: &mut String) {
         for shortfall in &self.shown.story.unenforced {
-            if !details.is_empty() {
-                details.push_str("; ");
-            }
-            details.push_str(&shortfall.to_string());
+            add(details, &shortfall.to_string());
         }
     }
 
@@ -595,6 +580,21 @@ impl Handler<Inspect> for PluginActor {
     fn handle(&mut self, _: Inspect, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.state.clone())
     }
+}
+
+/// Whether a plugin was gone before and is, and took no order. The manager may have forgotten it by now, with its
+/// record, which nobody would delete once more.
+fn is_still_gone(before: &State, after: &State) -> bool {
+    let is_gone = |state: &State| state.phase == Phase::Gone;
+    is_gone(before) && is_gone(after) && before.generation == after.generation
+}
+
+/// Adds another part to details.
+fn add(details: &mut String, part: &str) {
+    if !details.is_empty() {
+        details.push_str("; ");
+    }
+    details.push_str(part);
 }
 
 /// The span around the current work of a plugin.

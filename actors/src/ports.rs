@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 mod admission;
+mod arrival;
 mod control_link;
 mod counters;
 mod installer;
@@ -14,16 +15,19 @@ mod launcher;
 mod local;
 mod machine;
 mod meter;
+mod pauses;
 mod plugin_rpc;
 mod prober;
 mod storage;
 mod sweeper;
 mod unenforced;
+mod windows;
 
 pub use admission::{
     AdmissionCommand, AdmissionHost, Describe, HungUp, ListCalled, ListRefused, QueueRecipients,
     ResolveCalled,
 };
+pub use arrival::{Arrival, ContentCoding, Unused};
 pub use control_link::{
     ControlLink, DeliveryError, InboundMessage, OutboundMessage, Receipt, ServerKind,
 };
@@ -36,6 +40,7 @@ pub use launcher::{
 pub use local::{LocalPlugins, LocalScan, ScanError};
 pub use machine::{Clock, Facts, Ids, Machine, OsFacts, RandomIds};
 pub use meter::{MemoryBasis, MemoryUse, Meter, Usage};
+pub use pauses::Pauses;
 pub use plugin_rpc::{Health, PluginRpc, RpcError};
 pub use prober::{ProbeError, Prober};
 pub use storage::{
@@ -46,6 +51,7 @@ pub use sweeper::{
     SweepReport, Sweeper,
 };
 pub use unenforced::{Shortfall, ShortfallKind, UNENFORCED_MAX, Unenforced};
+pub use windows::{AlwaysOpen, Windows};
 
 /// What adapters report as the cause of a failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -81,6 +87,8 @@ pub struct Ports {
     pub counters: Arc<dyn Counters>,
     /// Wall-clock time, for texts and records; never for waiting.
     pub clock: Arc<dyn Clock>,
+    /// When the machine stood still.
+    pub pauses: Arc<dyn Pauses>,
     /// Ids of messages to the control plane.
     pub ids: Arc<dyn Ids>,
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   link ── a stream of a fleet ──►┐
 //!   ManagerActor ── roster moved ──┤► ReportActor ── one report, when it changed ──► ControlLink
-//!   ControlPlaneActor ── numbers ──┘
+//!   ControlPlaneActor ── numbers ──┤
+//!   Pauses (port) ── stood still ──┘
 //! ```
 //!
 //! A report is sent on each new stream of a server that announced itself as a fleet, and again when
@@ -21,6 +22,7 @@ use tracing::{debug, warn};
 
 use crate::control_plane::fleet::FleetGenerations;
 use crate::messages::{LinkChanged, ListViews};
+use crate::model::pause::Pause;
 use crate::ports::{DeliveryError, OutboundMessage, Ports, ServerKind};
 use crate::wire::{self, AgentFacts, HostFacts};
 
@@ -43,6 +45,8 @@ pub struct ReportSources {
     pub roster: watch::Receiver<u64>,
     /// The numbers of the fleet's newest orders.
     pub generations: watch::Receiver<FleetGenerations>,
+    /// When the machine stood still.
+    pub pauses: watch::Receiver<Option<Pause>>,
 }
 
 /// The report actor.
@@ -143,6 +147,7 @@ impl Reporter {
             moved = self.stream.changed() => moved,
             moved = self.sources.roster.changed() => moved,
             moved = self.sources.generations.changed() => moved,
+            moved = self.sources.pauses.changed() => moved,
         }
     }
 
@@ -152,6 +157,7 @@ impl Reporter {
         // Whatever moves from now on is another reason to look.
         self.sources.roster.mark_unchanged();
         self.sources.generations.mark_unchanged();
+        self.sources.pauses.mark_unchanged();
         let message = self.newest().await?;
         let before = self.sent.take().filter(|sent| sent.stream == stream);
         let attempts = match before {
@@ -206,6 +212,7 @@ impl Reporter {
             host_name: machine.host_name(),
             kernel,
             boot: machine.boot_id(),
+            pause: *self.sources.pauses.borrow_and_update(),
         };
         let views = self.sources.views.send(ListViews).await.ok().flatten()?;
         let generations = self.sources.generations.borrow_and_update();

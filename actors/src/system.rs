@@ -29,7 +29,7 @@ use crate::keys::key_number;
 use crate::manager::readiness::Readiness;
 use crate::manager::recovery::decode_inbox;
 use crate::manager::{ManagerActor, ManagerHandles};
-use crate::messages::{LinkChanged, UseHealthPolicy, UsePolicy};
+use crate::messages::{LinkChanged, UseHealthPolicy, UsePolicy, UseWindows};
 use crate::metrics::MetricsActor;
 use crate::model::act::Hold;
 use crate::model::audit::AuditEntry;
@@ -43,7 +43,7 @@ use crate::outbox::{
 use crate::plugin::PluginHandles;
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
-use crate::ports::{Ports, Storage, Table};
+use crate::ports::{Ports, Storage, Table, Windows};
 use crate::records::{HOLD_OF_ALL, InboxEntry, hold_of_all, read_generation};
 use crate::registry::catalogue::Catalogue;
 use crate::registry::record::{self, Record};
@@ -78,6 +78,8 @@ pub struct Settings {
     pub refusing: Option<Arc<str>>,
     /// The machine's own labels, for the reports to a fleet.
     pub labels: Arc<BTreeMap<String, String>>,
+    /// When changes of plugins may begin.
+    pub windows: Arc<dyn Windows>,
 }
 
 /// The actors that the rest of the agent talks to. They stop when the arbiter does.
@@ -154,7 +156,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     let left = Left::load(&*ports.storage).await;
     crash_point::reach("end", "load", "system");
     let Settings { policy, health, agent, destination, outbox, gate, service_url, .. } = settings;
-    let Settings { refusing, labels, .. } = settings;
+    let Settings { refusing, labels, windows, .. } = settings;
 
     let (outbox, events) = OutboxActor::new(
         (ports.link.clone(), ports.ids.clone()),
@@ -177,7 +179,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
     });
     let mut pulses = vec![("outbox", pulse(&outbox)), ("store", pulse(&store))];
 
-    let monitor = MonitorActor::new(health, ports.launcher.clone(), ports.rpc.clone()).start();
+    let monitor = MonitorActor::new(health, &ports).start();
     pulses.push(("monitor", pulse(&monitor)));
     let health_policy = monitor.clone().recipient();
     let admission = AdmissionActor::new(
@@ -222,9 +224,8 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
             plugins: Arc::new(plugins),
         };
         scheduling = Some(scheduler);
-        let policy = Arc::new(policy);
-        let manager =
-            ManagerActor::new(ports.clone(), policy, handles, left.hold, roster_moved, ready);
+        let (policy, held) = (Arc::new(policy), (left.hold, windows));
+        let manager = ManagerActor::new(ports.clone(), policy, handles, held, roster_moved, ready);
         there = Some(manager.there());
         moves = Some(manager.moves_for_report());
         manager
@@ -247,6 +248,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         views: manager.clone().recipient(),
         roster: moves,
         generations: fleet.watch(),
+        pauses: ports.pauses.watch(),
     };
     let report = ReportActor::new(ports.clone(), sources).start();
     pulses.push(("report", pulse(&report)));
@@ -278,9 +280,9 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         list: manager.clone().recipient(),
         shutdown: manager.clone().recipient(),
         roster: roster.clone(),
+        offers: offers.clone(),
     };
-    let vm_events =
-        VmEventActor::new(ports.machine, ports.storage, ports.rpc, ports.clock, handles).start();
+    let vm_events = VmEventActor::new(ports, handles).start();
     pulses.push(("VM-event", pulse(&vm_events)));
     let pulses = pulses.into();
     System {
@@ -317,6 +319,11 @@ impl System {
         self.admission.do_send(UseGate(gate));
         self.manager.do_send(UsePolicy(Arc::new(policy)));
         self.monitor.do_send(UseHealthPolicy(health));
+    }
+
+    /// Changes of plugins begin in these windows from now on.
+    pub fn use_windows(&self, windows: Arc<dyn Windows>) {
+        self.manager.do_send(UseWindows(windows));
     }
 
     /// The admission actor, which answers whether a package may be deployed.

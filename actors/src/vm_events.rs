@@ -1,4 +1,4 @@
-//! Sends the events of the machine (startup, shutdown, specialize) to the plugins.
+//! Sends the events of the machine (startup, shutdown, specialize, resume) to the plugins.
 //!
 //! ```text
 //!   Machine (which boot) ─► VmEventActor ── Begin ──────────► manager
@@ -12,8 +12,12 @@
 //! the local API and the command socket ask it to send `shutdown` and `specialize`. It records
 //! nothing of what a plugin does with an event, only that `startup` is no longer owed. The plugins'
 //! actors learn of a `shutdown` before it is sent, and who took it: an exit is no crash then.
+//!
+//! `resume` is sent after a pause of the machine, and only to plugins that ask for it: one that knows the
+//! other events alone may take it for an error. A plugin asks with an entry in the registry, of the type
+//! `vm-event` and with the name of the event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,11 +32,14 @@ use crate::crash_point;
 use crate::error::Chain;
 use crate::messages::{Begin, ListPlugins, Listed, NotifyVm, Save, ShutdownAnswer, ShutdownBegins};
 use crate::model::id::PluginName;
+use crate::model::pause::PauseKind;
 use crate::model::spec::Config;
 use crate::model::view::{Activity, PluginView, Reported};
 use crate::model::vm_event::{Notification, Notified, NotifyError, VmEvent};
 use crate::plugin::event::Boot;
-use crate::ports::{Clock, Machine, PluginRpc, RpcError, Storage, Table, Write};
+use crate::ports::{Clock, Machine, Pauses, PluginRpc, Ports, RpcError, Storage, Table, Write};
+use crate::registry::catalogue::Filter;
+use crate::registry::view::RegistryView;
 use crate::trace::{self, Trace};
 
 /// Key of the boot that the agent last ran in, among the facts.
@@ -48,12 +55,16 @@ pub const STARTUP_WAIT: Duration = Duration::from_secs(60);
 /// Default for the longest time of a notification of all plugins: that of one Apply call.
 pub const NOTIFY_WAIT: Duration = Duration::from_secs(5);
 
+/// The type of an entry with which a plugin asks for an event that not all plugins get.
+const ASKS: &str = "vm-event";
+
 /// The VM-event actor.
 pub struct VmEventActor {
     machine: Arc<dyn Machine>,
     storage: Arc<dyn Storage>,
     rpc: Arc<dyn PluginRpc>,
     clock: Arc<dyn Clock>,
+    pauses: Arc<dyn Pauses>,
     handles: VmEventHandles,
     /// The wait before `startup` is sent.
     startup: Option<SpawnHandle>,
@@ -72,6 +83,8 @@ pub struct VmEventHandles {
     pub shutdown: Recipient<ShutdownBegins>,
     /// Moves whenever the roster changes.
     pub roster: watch::Receiver<u64>,
+    /// Who asks for events.
+    pub offers: RegistryView,
 }
 
 /// To be written when the agent ends and its plugins with it: the next agent process finds none of
@@ -97,14 +110,9 @@ impl NotifyVm {
 impl VmEventActor {
     /// An actor that looks at the machine when it is started.
     #[must_use]
-    pub fn new(
-        machine: Arc<dyn Machine>,
-        storage: Arc<dyn Storage>,
-        rpc: Arc<dyn PluginRpc>,
-        clock: Arc<dyn Clock>,
-        handles: VmEventHandles,
-    ) -> Self {
-        Self { machine, storage, rpc, clock, handles, startup: None }
+    pub fn new(ports: Ports, handles: VmEventHandles) -> Self {
+        let Ports { machine, storage, rpc, clock, pauses, .. } = ports;
+        Self { machine, storage, rpc, clock, pauses, handles, startup: None }
     }
 
     fn compared(&mut self, last: Option<&[u8]>, owed: Option<&[u8]>, ctx: &mut Context<Self>) {
@@ -167,6 +175,7 @@ impl VmEventActor {
     ) -> impl Future<Output = Result<Vec<Notified>, NotifyError>> + use<> {
         let (list, rpc) = (self.handles.list.clone(), self.rpc.clone());
         let answers = Answers::default();
+        let asking = (event == VmEvent::Resume).then(|| self.who_asks_for(event));
         if event == VmEvent::Shutdown {
             // The manager passes this on before it answers with its list, so every plugin that gets
             // a call has it before the call is made.
@@ -178,6 +187,9 @@ impl VmEventActor {
             let listed = timeout_at(deadline, list.send(ListPlugins)).await;
             let listed = listed.map_err(|_| NotifyError::NotReady)?;
             let mut plugins = listed.map_err(|_| NotifyError::Stopping)?;
+            if let Some(asking) = asking {
+                plugins.retain(|listed| asking.contains(&listed.view.name));
+            }
             plugins.sort_by(|a, b| a.view.name.cmp(&b.view.name));
             let calls = plugins.iter().map(|Listed { view, .. }| {
                 let (rpc, config) = (rpc.clone(), Config::Text(request.clone()));
@@ -197,6 +209,30 @@ impl VmEventActor {
         trace::within(span, told)
     }
 
+    /// The plugins that ask for an event.
+    fn who_asks_for(&self, event: VmEvent) -> BTreeSet<PluginName> {
+        let filter = Filter { kind: ASKS.parse().ok(), name: event.name().parse().ok() };
+        self.handles.offers.look(|catalogue| {
+            catalogue.entries(&filter).map(|entry| entry.registrant.plugin.clone()).collect()
+        })
+    }
+
+    /// Sends `resume` after each pause.
+    fn follow_pauses(&self, ctx: &mut Context<Self>) {
+        let (mut pauses, this) = (self.pauses.watch(), ctx.address().downgrade());
+        let follow = async move {
+            while pauses.changed().await.is_ok() {
+                let kind = pauses.borrow_and_update().map(|pause| pause.kind);
+                if !kind.is_some_and(PauseKind::resumes) {
+                    continue;
+                }
+                let Some(this) = this.upgrade() else { return };
+                this.do_send(Resumed);
+            }
+        };
+        ctx.spawn(follow.into_actor(self));
+    }
+
     fn save(&self, writes: Vec<Write>, complaint: &'static str, ctx: &mut Context<Self>) {
         let saving = self.handles.store.send(Save { writes, ..Save::default() });
         ctx.spawn(saving.into_actor(self).map(move |result, _, _| {
@@ -211,6 +247,7 @@ impl Actor for VmEventActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        self.follow_pauses(ctx);
         let storage = self.storage.clone();
         let load = async move { storage.load(Table::Facts).await };
         ctx.wait(load.into_actor(self).map(|facts, this, ctx| {
@@ -223,6 +260,20 @@ impl Actor for VmEventActor {
             };
             this.compared(fact(BOOT), fact(STARTUP_OWED), ctx);
         }));
+    }
+}
+
+/// Sent to itself: the machine stood still, and goes on.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Resumed;
+
+impl Handler<Resumed> for VmEventActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Resumed, ctx: &mut Self::Context) {
+        let told = self.tell_all(NotifyVm::of(VmEvent::Resume));
+        ctx.spawn(told.into_actor(self).map(|_, _, _| ()));
     }
 }
 

@@ -150,7 +150,10 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
             Wait::Shutdown => "machine runs on",
             Wait::Hold => return None,
         },
-        Event::Ordered { .. } | Event::LocalChanged(_) | Event::Recovered(_) => return None,
+        Event::Ordered { .. }
+        | Event::LocalChanged(_)
+        | Event::WindowMoved(_)
+        | Event::Recovered(_) => return None,
     })
 }
 
@@ -177,6 +180,7 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         | Event::Exited { .. }
         | Event::HealthReported { .. }
         | Event::LocalChanged(_)
+        | Event::WindowMoved(_)
         | Event::Triggered(_)
         | Event::ShutdownTaken { .. }
         | Event::FactsChanged

@@ -37,6 +37,8 @@ enum Act {
     /// Orders wait; whether until a time.
     Hold(bool),
     Release,
+    /// A maintenance window opens, or all close.
+    Window(bool),
     /// The manifest says this revision, with this configuration, and its files are these.
     Manifest(u8, u8, u8),
     NoManifest,
@@ -59,6 +61,8 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Restart),
         1 => any::<bool>().prop_map(Act::Hold),
         2 => Just(Act::Release),
+        1 => Just(Act::Window(false)),
+        2 => Just(Act::Window(true)),
         3 => (1u8..4, 0u8..3, 0u8..2).prop_map(|(r, config, files)| Act::Manifest(r, config, files)),
         1 => Just(Act::NoManifest),
         12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),
@@ -97,6 +101,7 @@ fn take(world: &mut World, act: &Act) {
         Act::Restart => world.order(Order::Restart),
         Act::Hold(ends) => world.order(world::hold(*ends)),
         Act::Release => world.order(Order::Asked(Asked::Release)),
+        Act::Window(is_open) => world.window(*is_open),
         Act::Manifest(revision, config, files) => {
             world.happen(manifest(*revision, *config, *files));
         }
@@ -352,6 +357,7 @@ proptest! {
     ) {
         let mut world = live(local, &acts);
         take(&mut world, &Act::Release);
+        take(&mut world, &Act::Window(true));
         world.calm().map_err(TestCaseError::fail)?;
         let mut wanted = wanted(&world.log);
         if wanted.is_none() && !local && world.log.iter().all(|step| !is_order(step)) {
@@ -375,6 +381,7 @@ proptest! {
     ) {
         let mut world = live(local, &acts);
         take(&mut world, &Act::Release);
+        take(&mut world, &Act::Window(true));
         // One that no life has seen, and that has not failed yet.
         take(&mut world, &Act::Manifest(2, 9, 0));
         take(&mut world, &Act::Remove);
@@ -440,6 +447,56 @@ fn a_manifest_that_changed_while_a_remove_waited_is_announced_after_it() {
     assert_eq!(numbers(&mut world), ["8(r3)", "5(r3)", "1(r2)"]);
     prosper(&mut world);
     assert_eq!(numbers(&mut world), ["6(r1)", "4(r2)", "3(r2)"]);
+}
+
+#[test]
+fn a_manifest_that_changes_back_under_a_hold_ends_what_a_restart_tries() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Manifest(1, 0, 1));
+    world.answer_only(Answer::Bad);
+    take(&mut world, &Act::Hold(false));
+    take(&mut world, &Act::Restart);
+    assert_eq!(show(&world.state), "Running r1, next: Preparing r1, held");
+    numbers(&mut world);
+    take(&mut world, &Act::Manifest(1, 0, 0));
+    assert_eq!(numbers(&mut world), ["8(r1)"]);
+    take(&mut world, &Act::Release);
+    prosper(&mut world);
+    assert_eq!(show(&world.state), "Running r1");
+    assert_eq!(Some(&world.state.spec), world.state.local.as_ref());
+}
+
+#[test]
+fn a_manifest_that_changes_back_while_its_files_take_over_is_followed_when_the_hold_ends() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::Manifest(2, 0, 0));
+    // The files of r2 are there, and r1 is being stopped for them.
+    world.answer(0, Answer::Good);
+    take(&mut world, &Act::Hold(false));
+    take(&mut world, &Act::Manifest(1, 0, 0));
+    take(&mut world, &Act::Release);
+    prosper(&mut world);
+    assert_eq!(show(&world.state), "Running r1");
+    assert_eq!(Some(&world.state.spec), world.state.local.as_ref());
+}
+
+#[test]
+fn a_manifest_that_comes_back_while_its_plugin_is_gone_and_held_waits_for_the_release() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::NoManifest);
+    take(&mut world, &Act::Hold(false));
+    prosper(&mut world);
+    assert_eq!(show(&world.state), "Gone r1, held");
+    numbers(&mut world);
+    take(&mut world, &Act::Manifest(1, 0, 0));
+    assert_eq!(numbers(&mut world), ["1(r1)"]);
+    take(&mut world, &Act::Release);
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["4(r1)", "3(r1)"]);
+    assert_eq!(show(&world.state), "Running r1");
 }
 
 fn numbers(world: &mut World) -> Vec<String> {

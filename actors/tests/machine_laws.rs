@@ -48,6 +48,8 @@ enum Act {
     /// Orders wait; whether until a time.
     Hold(bool),
     Release,
+    /// A maintenance window opens, or all close.
+    Window(bool),
     /// An order whose number is not higher than the newest.
     Repeat(u8),
     Answer(usize, Answer),
@@ -147,6 +149,8 @@ fn order() -> impl Strategy<Value = Act> {
         2 => Just(Act::Rollback),
         1 => any::<bool>().prop_map(Act::Hold),
         2 => Just(Act::Release),
+        1 => Just(Act::Window(false)),
+        2 => Just(Act::Window(true)),
         1 => (0u8..4).prop_map(Act::Repeat),
     ]
 }
@@ -206,6 +210,7 @@ fn take(world: &mut World, act: &Act) {
         Act::Rollback => world.order(Order::Asked(Asked::Rollback("root: it is slow".into()))),
         Act::Hold(ends) => world.order(world::hold(*ends)),
         Act::Release => world.order(Order::Asked(Asked::Release)),
+        Act::Window(is_open) => world.window(*is_open),
         Act::Repeat(n) => {
             let order = match n {
                 0 => Order::Install(Arc::new(spec("r9"))),
@@ -297,7 +302,7 @@ fn announcements(step: &Step) -> impl Iterator<Item = (PluginEventKind, &Revisio
 /// that waited was announced before.
 fn is_refused(step: &Step) -> bool {
     let told: Vec<_> = announcements(step).collect();
-    let waited = step.before.person.held_order.is_some() && step.after.next.person.hold.is_none();
+    let waited = step.before.person.held_order.is_some() && !step.after.next.is_held();
     match told.as_slice() {
         [
             (PluginEventKind::InstallRequested, ordered),
@@ -471,6 +476,7 @@ fn law_an_end_with_the_machine_is_no_crash(step: &Step) -> Verdicts {
             | Event::FactsChanged
             | Event::LocalChanged(_)
             | Event::Installed { .. }
+            | Event::WindowMoved(None)
             | Event::DeadlinePassed(Wait::Shutdown | Wait::Hold) => true,
             Event::Recovered(found) => found.boot == Boot::New,
             _other => false,
@@ -521,9 +527,13 @@ fn law_files_in_use_are_never_discarded(step: &Step) -> Verdicts {
         // Files of another archive make way for the ones that are installed next.
         let begins = |effect: &Effect| matches!(effect, Effect::Install { spec, .. } if spec.revision == *revision);
         if effects.any(begins) {
-            // The end of a hold carries an order out.
-            let is_order =
-                matches!(step.event, Event::Ordered { .. } | Event::DeadlinePassed(Wait::Hold));
+            // The end of a hold and an opening window carry an order out.
+            let is_order = matches!(
+                step.event,
+                Event::Ordered { .. }
+                    | Event::WindowMoved(None)
+                    | Event::DeadlinePassed(Wait::Hold)
+            );
             prop_assert!(is_order, "{:?}", step);
             continue;
         }
@@ -676,7 +686,7 @@ fn law_a_stop_lasts(step: &Step) -> Verdicts {
             Event::Ordered { order: Order::Asked(Asked::Start) | Order::Remove, .. }
         ) || matches!(step.event, Event::LocalChanged(_))
             || matches!(before.person.held_order, Some(HeldOrder::Remove { .. }))
-                && after.person.hold.is_none();
+                && !after.is_held();
         prop_assert!(before.person.stopped.is_none() || ends, "{:#?}", step);
         return Ok(());
     }
@@ -689,7 +699,7 @@ fn law_a_stop_lasts(step: &Step) -> Verdicts {
     Ok(())
 }
 
-/// Nothing is installed, applied or removed while a person makes orders wait, but for what was past
+/// Nothing is installed, applied or removed while a person makes orders wait or no window is open, but for what was past
 /// the stop of the old revision, what the machine itself returns to, and what another person asks.
 fn law_a_hold_keeps_orders_from_being_carried_out(step: &Step) -> Verdicts {
     let (before, after) = (&step.before, &step.after.next);
@@ -697,12 +707,12 @@ fn law_a_hold_keeps_orders_from_being_carried_out(step: &Step) -> Verdicts {
         step.event,
         Event::Ordered { order: Order::Install(_) | Order::Remove | Order::Apply(_), .. }
     );
-    if after.person.hold.is_none() {
+    if !after.is_held() {
         prop_assert_eq!(&after.person.held_order, &None, "{:#?}", step);
         prop_assert!(after.phase != Phase::Held, "{:#?}", step);
         return Ok(());
     }
-    let is_held = before.person.hold.is_some() && is_order;
+    let is_held = before.is_held() && is_order;
     if is_held && before.phase != Phase::Gone {
         let works = step.after.effects.iter().any(|effect| {
             matches!(
@@ -721,7 +731,9 @@ fn law_a_hold_keeps_orders_from_being_carried_out(step: &Step) -> Verdicts {
         prop_assert!(before.phase == Phase::Held || shows(before) == shows(after), "{:#?}", step);
     }
     // What has not stopped anything yet waits.
-    let asked = matches!(step.event, Event::Ordered { order: Order::Asked(Asked::Hold(_)), .. });
+    let closes = matches!(step.event, Event::WindowMoved(Some(_))) && before.closed.is_none();
+    let asked =
+        closes || matches!(step.event, Event::Ordered { order: Order::Asked(Asked::Hold(_)), .. });
     if asked && before.person.held_order.is_none() {
         prop_assert!(coming_in(&after.next).is_none(), "{:#?}", step);
         prop_assert!(!matches!(after.phase, Phase::Installing { .. }), "{:#?}", step);
@@ -930,6 +942,7 @@ proptest! {
     fn when_the_world_calms_down_the_newest_order_stands(acts in acts()) {
         let mut world = live(&acts);
         world.order(Order::Asked(Asked::Release));
+        world.window(true);
         world.calm().map_err(TestCaseError::fail)?;
         match wanted(&world.log) {
             Some(revision) => prop_assert!(
@@ -972,6 +985,7 @@ proptest! {
     ) {
         let mut world = live(&acts);
         world.order(Order::Asked(Asked::Release));
+        world.window(true);
         world.order(Order::Remove);
         let from = world.log.len();
         for (index, act) in after.iter().enumerate() {

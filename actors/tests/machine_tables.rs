@@ -8,10 +8,11 @@ use std::sync::Arc;
 use guest_agent_actors::model::act::Act;
 use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
-use guest_agent_actors::model::id::BootId;
+use guest_agent_actors::model::id::{BootId, Generation};
 use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::model::spec::PluginSpec;
-use guest_agent_actors::plugin::event::{Boot, HealthVerdict, Order};
+use guest_agent_actors::plugin::event::{Boot, Effect, HealthVerdict, Order};
+use guest_agent_actors::plugin::machine::{Held, begin_under};
 use guest_agent_actors::plugin::state::{EXECUTION_SLICES, PROBATION_SLICES, Wait};
 
 #[path = "support/world.rs"]
@@ -28,6 +29,9 @@ enum Do {
     /// What a person asks.
     Ask(Act),
     Hold,
+    /// All maintenance windows close, or one opens.
+    Closes,
+    Opens,
     Good,
     Bad,
     Unimplemented,
@@ -46,8 +50,8 @@ enum Do {
 }
 
 use Do::{
-    AgentRestarts, Apply, Ask, Bad, Become, Die, Finish, Fire, Good, Hang, Hog, Hold, Pass, Prove,
-    Remove, Restart, ShutDown, Sicken, Unimplemented,
+    AgentRestarts, Apply, Ask, Bad, Become, Closes, Die, Finish, Fire, Good, Hang, Hog, Hold,
+    Opens, Pass, Prove, Remove, Restart, ShutDown, Sicken, Unimplemented,
 };
 
 fn install(spec: PluginSpec) -> Do {
@@ -76,6 +80,8 @@ fn happen(world: &mut World, happening: Do) {
         Restart => world.order(Order::Restart),
         Ask(act) => world.order(Order::Asked(act)),
         Hold => world.order(world::hold(true)),
+        Closes => world.window(false),
+        Opens => world.window(true),
         Good => world.answer_only(Answer::Good),
         Bad => world.answer_only(Answer::Bad),
         Unimplemented => world.answer_only(Answer::Unimplemented),
@@ -1284,4 +1290,96 @@ fn what_has_not_stopped_anything_waits_and_what_has_finishes() {
         (Die, "Starting r1, next: Failed r2, held", "7(r2) 8(r2)"),
     ];
     check(running(), rows);
+}
+
+#[test]
+fn orders_outside_of_a_window_wait_and_crashes_are_answered() {
+    let waits = "Running r1, held with an INSTALL of revision r2";
+    let rows = [
+        (Closes, "Running r1, closed", ""),
+        (install(spec("r1")), "Running r1, closed", "1(r1) 3(r1)"),
+        (install(spec("r2")), waits, "1(r2)"),
+        (install(spec("r2")), waits, ""),
+        (AgentRestarts, waits, ""),
+        (Die, "BackingOff r1, held with an INSTALL of revision r2", "7(r1)"),
+        (Pass(Wait::Retry), "Starting r1, held with an INSTALL of revision r2", ""),
+        (Good, waits, "4(r1)"),
+        (
+            Ask(Act::Stop("root".into())),
+            "Stopping (then disable) r1, held with an INSTALL of revision r2",
+            "",
+        ),
+        (Good, "Disabled r1, held with an INSTALL of revision r2", "6(r1)"),
+        (Ask(Act::Start), "Starting r1, held with an INSTALL of revision r2", ""),
+        (Good, waits, "4(r1)"),
+        (Opens, "Running r1, next: Preparing r2", ""),
+        (Good, "Stopping (then swap) r1, next: Ready r2", ""),
+        (Closes, "Stopping (then swap) r1, next: Ready r2, closed", ""),
+        (Good, "Stopped (then swap) r1, next: Ready r2, closed", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r2, on trial after r1, closed", ""),
+        (Good, "Running r2, on trial after r1, closed", "4(r2) 3(r2)"),
+        (Die, "Starting r1, next: Failed r2, closed", "7(r2) 8(r2)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_window_that_closes_makes_wait_what_has_not_stopped_anything() {
+    let rows = [
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (Closes, "Running r1, held with an INSTALL of revision r2", ""),
+        (Remove, "Running r1, held with a REMOVE", "8(r2) 2(r1)"),
+        (Apply("new"), "Running r1, held with an APPLY", "10(r1) 11(r1)"),
+        (Opens, "Running (applying) r1", ""),
+        (Good, "Running r1", "12(r1)"),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn an_order_waits_until_neither_a_hold_nor_a_window_keeps_it_back() {
+    let waits = "Running r1, held with an INSTALL of revision r2";
+    let rows = [
+        (Closes, "Running r1, closed", ""),
+        (Hold, "Running r1, held", ""),
+        (install(spec("r2")), waits, "1(r2)"),
+        (Opens, waits, ""),
+        (Closes, waits, ""),
+        (Ask(Act::Release), waits, ""),
+        (Opens, "Running r1, next: Preparing r2", ""),
+        (Hold, waits, ""),
+        (Closes, waits, ""),
+        (Pass(Wait::Hold), waits, ""),
+        (Opens, "Running r1, next: Preparing r2", ""),
+    ];
+    check(running(), rows);
+}
+
+#[test]
+fn a_new_plugin_waits_for_its_window_with_nothing_on_disk() {
+    let held = Held { hold: None, closed: Some(world::closed()) };
+    let first = begin_under(held, Generation(1), Arc::new(spec("r1")));
+    let world = World::beginning(first);
+    assert_eq!(show(&world.state), "Held r1, held with an INSTALL of revision r1");
+    let rows = [
+        (AgentRestarts, "Held r1, held with an INSTALL of revision r1", ""),
+        (Opens, "Installing r1", ""),
+        (Good, "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    check(world, rows);
+}
+
+#[test]
+fn an_order_that_waits_for_a_window_says_when_that_opens() {
+    let mut world = running();
+    world.window(false);
+    world.install(spec("r2"));
+    let told =
+        world.log.last().expect("a step").after.effects.iter().find_map(|effect| match effect {
+            Effect::Announce(told) => Some(told.details.to_string()),
+            _other => None,
+        });
+    let why = "held: outside of its maintenance windows until 1970-01-01T02:00:00Z";
+    assert_eq!(told.as_deref(), Some(why));
 }

@@ -15,7 +15,7 @@ use guest_agent_actors::model::id::{Attempt, BootId, Generation, Process, Revisi
 use guest_agent_actors::model::runs::{Firing, Mark, Outcome};
 use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::plugin::event::{Boot, Effect, Event, Found, Order, Transition};
-use guest_agent_actors::plugin::machine::{begin, transition};
+use guest_agent_actors::plugin::machine::{Held, begin_under, transition};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::state::{
     Change, Next, Pause, Phase, Policy, Shutdown, State, Wait,
@@ -44,6 +44,8 @@ struct Budget {
     hangs: u8,
     /// `shutdown` events that the plugin takes.
     shutdowns: u8,
+    /// Times that its maintenance windows open or close.
+    windows: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +129,8 @@ struct Life {
     reasons: u8,
     /// Processes of plugins that run to completion, so far.
     runs: u8,
+    /// Whether its maintenance windows are closed.
+    is_closed: bool,
     /// The process that took a `shutdown` event and exited with code 0, until the agent knows.
     left: Option<Process>,
 }
@@ -149,12 +153,15 @@ enum Act {
     Succeed(usize),
     TellExited,
     Pass(Wait),
+    /// The plugin learns that its windows moved.
+    TellWindow,
     /// A run ends by itself.
     Finish,
     /// The trigger of this boot fires.
     Fire,
     // What comes from outside.
     Give(Kind),
+    MoveWindow,
     /// The plugin takes a `shutdown` event of the machine.
     ShutDown,
     /// A plugin that took one exits with code 0.
@@ -221,7 +228,8 @@ impl Life {
         let event = Event::Ordered { generation, order: order.clone() };
         match (&self.record, order) {
             (None, Order::Install(spec)) => {
-                let first = begin(generation, spec);
+                let closed = self.is_closed.then(world::closed);
+                let first = begin_under(Held { hold: None, closed }, generation, spec);
                 let before = State { generation: Generation(0), ..first.next.clone() };
                 self.settle_transition(&before, &event, first);
             }
@@ -476,7 +484,11 @@ impl Life {
             return vec![Act::Forget];
         }
         let mut acts = Vec::new();
-        if !self.inbox.is_empty() {
+        let knows = |state: &State| state.closed.is_some() == self.is_closed;
+        if !self.record.as_ref().is_none_or(knows) {
+            acts.push(Act::TellWindow);
+        } else if !self.inbox.is_empty() {
+            // The manager looks at the windows before it hands an order on.
             acts.push(Act::TakeOrder);
         }
         for (index, job) in agent.jobs.iter().enumerate() {
@@ -565,6 +577,7 @@ impl Model for SmallWorld {
             boots: 0,
             reasons: 0,
             runs: 0,
+            is_closed: false,
             left: None,
         }]
     }
@@ -575,6 +588,9 @@ impl Model for SmallWorld {
         let runs = life.record.as_ref().is_some_and(runs_once) && !life.processes.is_empty();
         if runs && !acts.contains(&Act::Finish) {
             acts.push(Act::Finish);
+        }
+        if life.budget.windows > 0 {
+            acts.push(Act::MoveWindow);
         }
         let Some(agent) = &life.agent else { return };
         if life.budget.agent_crashes > 0 {
@@ -640,6 +656,14 @@ impl Model for SmallWorld {
                 // The plugin took so long that nobody believes in the event any more.
                 life.harmed |= wait == Wait::Shutdown && life.left.is_some();
                 life.pass(wait);
+            }
+            Act::TellWindow => {
+                let closed = life.is_closed.then(world::closed);
+                life.happen(Event::WindowMoved(closed));
+            }
+            Act::MoveWindow => {
+                life.budget.windows -= 1;
+                life.is_closed = !life.is_closed;
             }
             Act::Finish => {
                 life.processes.remove(0);
@@ -983,6 +1007,7 @@ fn every_order_survives_crashes_of_the_agent_at_any_point() {
         failures: 0,
         hangs: 0,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: TWO }, 70_000);
 }
@@ -996,6 +1021,7 @@ fn every_harm_ends_where_the_newest_order_or_the_last_good_revision_is() {
         failures: 1,
         hangs: 1,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: TWO }, 250_000);
 }
@@ -1009,6 +1035,7 @@ fn three_revisions_do_not_get_into_each_others_way() {
         failures: 1,
         hangs: 0,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: THREE }, 500_000);
 }
@@ -1024,6 +1051,7 @@ fn the_limits_of_the_newest_order_hold_in_the_end() {
         failures: 1,
         hangs: 1,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: TIGHT }, 50_000);
 }
@@ -1037,6 +1065,7 @@ fn an_end_with_the_machine_harms_no_order_and_no_upgrade() {
         failures: 0,
         hangs: 0,
         shutdowns: 1,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: TWO }, 10_000);
 }
@@ -1053,6 +1082,7 @@ fn no_crash_makes_a_plugin_run_twice_for_one_reason() {
         failures: 0,
         hangs: 0,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: ONCE }, 10_000);
 }
@@ -1066,6 +1096,7 @@ fn runs_that_fail_and_hang_end_where_the_newest_order_is() {
         failures: 1,
         hangs: 1,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: ONCE }, 10_000);
 }
@@ -1079,6 +1110,7 @@ fn a_plugin_may_become_one_of_the_other_kind() {
         failures: 1,
         hangs: 0,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: BOTH }, 10_000);
 }
@@ -1092,6 +1124,7 @@ fn what_people_ask_for_survives_crashes_of_the_agent_and_of_the_plugin() {
         failures: 1,
         hangs: 0,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: ACTED }, 100_000);
 }
@@ -1105,6 +1138,7 @@ fn a_run_that_a_person_stops_has_one_end() {
         failures: 0,
         hangs: 0,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: ACTED_ON }, 20_000);
 }
@@ -1118,6 +1152,24 @@ fn what_a_hold_makes_wait_is_carried_out_when_it_ends_whatever_crashes() {
         failures: 1,
         hangs: 0,
         shutdowns: 0,
+        windows: 0,
     };
     check(SmallWorld { budget, kinds: HELD }, 100_000);
+}
+
+const WINDOWED: &[Kind] =
+    &[Kind::InstallFirst, Kind::InstallSecond, Kind::Remove, Kind::Hold, Kind::Release];
+
+#[test]
+fn what_waits_for_a_window_is_carried_out_when_it_opens_whatever_crashes() {
+    let budget = Budget {
+        orders: 3,
+        agent_crashes: 1,
+        plugin_crashes: 1,
+        failures: 0,
+        hangs: 0,
+        shutdowns: 0,
+        windows: 2,
+    };
+    check(SmallWorld { budget, kinds: WINDOWED }, 50_000);
 }

@@ -40,6 +40,7 @@ use guest_agent_actors::model::spec::{
     LocalFiles, MatchPolicy, MetricsPolicy, OneShot, Operator, PluginSpec, Rule, Rules, Source,
     Tries, Triggers,
 };
+use guest_agent_actors::model::window::Closed;
 use guest_agent_actors::outbox::{Gap, Waiting};
 use guest_agent_actors::plugin::operation::{Operation, Trouble};
 use guest_agent_actors::plugin::restart::Restarts;
@@ -234,6 +235,7 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "person", &Person::default());
     text = without(&text, "hold", &None::<()>);
     text = without(&text, "held_order", &None::<()>);
+    text = without(&text, "closed", &None::<()>);
     text = without(&text, "order_digest", &None::<()>);
     let state = &read.state;
     let next = match &state.next {
@@ -504,6 +506,7 @@ fn state(phase: Phase) -> State {
         shutdown: Shutdown::NotTaken,
         former: None,
         person: Person::default(),
+        closed: None,
         removal_trouble: None,
     }
 }
@@ -527,7 +530,7 @@ fn hold() -> Hold {
     Hold { by: "root: freeze".into(), since: at(1_700_000_000), until: Some(at(1_700_003_600)) }
 }
 
-/// Plugins that a person holds.
+/// Plugins that a person holds, or that are outside of their maintenance windows.
 fn held() -> Vec<(&'static str, State)> {
     let of = || "1".parse().unwrap();
     let with = |phase, held_order| {
@@ -535,6 +538,12 @@ fn held() -> Vec<(&'static str, State)> {
         State { person: Person { hold, held_order, ..Person::default() }, ..state(phase) }
     };
     let waits = |order| with(running(Change::None), Some(order));
+    let closed = || hold().until.map(|until| Closed { until: Some(until) });
+    // No person holds it.
+    let outside = |mut state: State| {
+        state.person.hold = None;
+        State { closed: closed(), ..state }
+    };
     let free = Person { hold: Some(hold()), ..Person::default() };
     vec![
         ("held", State { person: free, ..state(running(Change::None)) }),
@@ -542,6 +551,9 @@ fn held() -> Vec<(&'static str, State)> {
         ("held-remove", waits(HeldOrder::Remove { of: of() })),
         ("held-apply", waits(HeldOrder::Apply { config: text("new"), of: of() })),
         ("held-apply-of-nothing", waits(HeldOrder::Apply { config: None, of: of() })),
+        ("closed", State { closed: closed(), ..state(running(Change::None)) }),
+        ("closed-install", outside(waits(HeldOrder::Install(spec("2", text("new")))))),
+        ("closed-fresh", outside(with(Phase::Held, Some(HeldOrder::Install(spec("1", None)))))),
         ("held-fresh", with(Phase::Held, Some(HeldOrder::Install(spec("1", None))))),
     ]
 }

@@ -18,6 +18,7 @@ mod supervision {
     mod local;
     mod one_shot;
     mod overflow;
+    mod pauses;
     mod recovery;
     mod registry;
     mod reports;
@@ -26,4 +27,5 @@ mod supervision {
     mod sweep;
     mod tracing;
     mod vm_events;
+    mod windows;
 }

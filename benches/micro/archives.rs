@@ -149,7 +149,9 @@ fn writing(place: Arc<Place>, compression: Compression) -> Work {
 
 fn inflated(archive: &[u8], compression: Compression) -> Vec<u8> {
     let mut tar = Vec::new();
+    let mut archive = archive;
     let read = match compression {
+        Compression::None => archive.read_to_end(&mut tar),
         Compression::Gzip => flate2::read::GzDecoder::new(archive).read_to_end(&mut tar),
         Compression::Zstd => {
             zstd::stream::Decoder::new(archive).and_then(|mut it| it.read_to_end(&mut tar))

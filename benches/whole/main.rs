@@ -8,7 +8,7 @@
 //! ```
 //!
 //! ```text
-//!   groups (install, latency, idle, fleet, control) ─► Bed of the end-to-end tests ─► agent, plugins
+//!   groups (install, deltas, latency, idle, fleet, control) ─► Bed of the end-to-end tests ─► agent, plugins
 //!          └─► Row { figure, baseline, target } ─► report ─► terminal, docs/performance.md
 //! ```
 //!
@@ -20,6 +20,7 @@
 
 mod asker;
 mod control;
+mod deltas;
 mod fleet;
 mod idle;
 mod install;
@@ -98,7 +99,7 @@ const SHORT: Extent = Extent {
 };
 
 /// The groups, in the order in which they are measured.
-const GROUPS: [&str; 5] = ["install", "latency", "idle", "fleet", "control"];
+const GROUPS: [&str; 6] = ["install", "deltas", "latency", "idle", "fleet", "control"];
 
 fn main() -> ExitCode {
     // Cargo adds a flag of its own.
@@ -134,6 +135,7 @@ fn main() -> ExitCode {
         let measured = runtime.block_on(async {
             match group {
                 "install" => install::measure(&program, extent, aside).await,
+                "deltas" => deltas::measure(&program, extent, aside).await,
                 "latency" => latency::measure(&program, extent).await,
                 "idle" => idle::measure(&program, extent).await,
                 "fleet" => fleet::measure(&program, extent, aside).await,

@@ -1,7 +1,7 @@
 //! What the web consoles are made of: that of an agent, and that of a fleet.
 //!
 //! ```text
-//!   text ─► pieces ─► page ◄─ headers, assets      chart
+//!   text ─► pieces ─► page ◄─ headers, assets    chart, gauge
 //!             │                                      │
 //!             └──► parts of a page ◄─────────────────┘
 //!                     │
@@ -15,6 +15,7 @@
 
 pub mod assets;
 pub mod chart;
+pub mod gauge;
 pub mod headers;
 pub mod live;
 pub mod page;

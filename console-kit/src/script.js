@@ -92,7 +92,7 @@
       for (const [id, html] of Object.entries(parts)) put(id, html);
     };
     stream.onerror = () => {
-      say("not live", "The agent does not answer; this page tries again.");
+      say("not live", "The server does not answer; this page tries again.");
       if (stream.readyState === EventSource.CLOSED) later();
     };
   }

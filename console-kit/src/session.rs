@@ -17,13 +17,14 @@ use tokio::time::Instant;
 /// How long a session lasts.
 const LASTS: Duration = Duration::from_secs(8 * 3600);
 
-/// Most sessions. One more ends the oldest.
+/// Most sessions, unless the server says another number. One more ends the oldest.
 const SESSIONS_MAX: usize = 32;
 
 /// The sessions of all browsers. They end with the process. `T` is what a session stands for.
 #[derive(Debug)]
 pub struct Sessions<T> {
     open: Mutex<VecDeque<Session<T>>>,
+    most: usize,
     /// Changes whenever a session was ended.
     ended: watch::Sender<()>,
 }
@@ -48,6 +49,32 @@ pub struct Cookie {
     pub value: String,
     /// How long a browser is to keep it.
     pub lasts: Duration,
+}
+
+/// Which requests of other sites carry a cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SameSite {
+    /// None.
+    Strict,
+    /// Navigations, such as those back from an identity provider.
+    Lax,
+}
+
+// === impl Cookie ===
+
+impl Cookie {
+    /// The cookie as the header of a response sets it: for this host alone, out of reach of scripts, and
+    /// where `is_secure`, over TLS only.
+    #[must_use]
+    pub fn header(&self, name: &str, same_site: SameSite, is_secure: bool) -> String {
+        let (value, seconds) = (&self.value, self.lasts.as_secs());
+        let same_site = match same_site {
+            SameSite::Strict => "Strict",
+            SameSite::Lax => "Lax",
+        };
+        let secure = if is_secure { "; Secure" } else { "" };
+        format!("{name}={value}; Path=/; HttpOnly; SameSite={same_site}; Max-Age={seconds}{secure}")
+    }
 }
 
 // === impl Session ===
@@ -76,7 +103,15 @@ impl<T> Session<T> {
 
 impl<T> Default for Sessions<T> {
     fn default() -> Self {
-        Self { open: Mutex::default(), ended: watch::Sender::new(()) }
+        Self::with_most(SESSIONS_MAX)
+    }
+}
+
+impl<T> Sessions<T> {
+    /// No sessions yet, and never more than `most`, which is at least one.
+    #[must_use]
+    pub fn with_most(most: usize) -> Self {
+        Self { open: Mutex::default(), most: most.max(1), ended: watch::Sender::new(()) }
     }
 }
 
@@ -86,7 +121,7 @@ impl<T: Clone> Sessions<T> {
         let (secret, csrf) = (random(), random());
         let until = Instant::now() + LASTS;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        while open.len() >= SESSIONS_MAX {
+        while open.len() >= self.most {
             open.pop_front();
         }
         open.push_back(Session { id: digest(&secret), of, csrf, until });
@@ -120,7 +155,9 @@ impl<T: Clone> Sessions<T> {
     }
 }
 
-fn secrets<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
+/// What the cookies of this name hold that a request has. There may be several: a page of another host below
+/// the same domain can set one, too.
+pub fn secrets<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = cookies.flat_map(|value| value.split(';'));
     pairs.filter_map(move |pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
@@ -175,5 +212,9 @@ mod tests {
         let cookies: Vec<_> = (0..=SESSIONS_MAX).map(|_| sessions.begin([1; 32])).collect();
         assert_eq!(sessions.find(&with(&cookies[0]), NAME), None);
         assert!(cookies[1..].iter().all(|it| sessions.find(&with(it), NAME).is_some()));
+        let sessions = Sessions::<[u8; 32]>::with_most(1);
+        let cookies = [sessions.begin([1; 32]), sessions.begin([2; 32])];
+        assert_eq!(sessions.find(&with(&cookies[0]), NAME), None);
+        assert!(sessions.find(&with(&cookies[1]), NAME).is_some());
     }
 }

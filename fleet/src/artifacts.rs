@@ -4,7 +4,8 @@
 //!   guest-fleet artifact push ─┬─────── HTTPS ──────► listener ─► upload ─┐
 //!                              └─ on the same machine ────────────────────┼─► store ─┬─► a directory
 //!   agents ─ GET /artifacts/<plugin>/<digest> ──────► listener ─► download ┘          └─► a bucket
-//!                                                        └─ named: does a release name it?
+//!                                                        ├─ named: does a release name it?
+//!                                                        └─ encodings: compressed, or as what changed
 //!   tests, game days, dev ─► loopback: a server of its own, with faults
 //! ```
 //!
@@ -16,6 +17,8 @@
 mod conditions;
 #[cfg(feature = "server")]
 pub mod digest;
+#[cfg(feature = "server")]
+pub mod encodings;
 #[cfg(feature = "server")]
 pub mod listener;
 mod loopback;

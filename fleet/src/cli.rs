@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+pub mod access;
 pub mod agents;
 pub mod apply;
 pub mod archive;
@@ -39,10 +40,11 @@ pub mod rollout;
 mod rows;
 pub mod schemas;
 pub mod secrets;
-mod sources;
+pub mod sees;
+pub(crate) mod sources;
 pub mod standing;
 pub mod status;
-mod text;
+pub(crate) mod text;
 pub mod token;
 
 #[cfg(test)]
@@ -105,6 +107,9 @@ pub enum Verb {
     /// Make, list and revoke the tokens by which machines become agents.
     #[command(subcommand, after_help = examples::TOKEN)]
     Token(token::Verb),
+    /// Say who may do what: roles of persons and groups, and the API tokens of programs.
+    #[command(subcommand, after_help = examples::ACCESS)]
+    Access(access::Verb),
     /// Say what an agent should have of a plugin, why, and where that stands.
     #[command(after_help = examples::EXPLAIN)]
     Explain(explain::Options),
@@ -190,6 +195,7 @@ async fn dispatch(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failur
         }
         Verb::Gateways => gateways::list(context).await,
         Verb::Token(verb) => token::run(verb, context).await,
+        Verb::Access(verb) => access::run(verb, context).await,
         Verb::Agent(AgentOptions { verb: None, id }) => {
             agents::show(id.as_deref().unwrap_or_default(), context).await
         }

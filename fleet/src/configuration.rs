@@ -5,6 +5,7 @@
 //! damaged orders nothing, and in place of a hold, a window or a rollout that is damaged everything is
 //! held.
 
+pub mod access;
 pub mod audit;
 pub mod change;
 pub mod words;
@@ -17,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Hold, Plugins, View};
+
+use access::Access;
 
 use crate::ledger::{Bucket, Change, Follower, Ledger, ReadError, Revision, Update};
 use crate::records::configuration::{
@@ -34,6 +37,7 @@ pub struct Configuration {
     problems: BTreeMap<String, RecordError>,
     /// Holds that a person set by the command line, not by declarations.
     by_hand: BTreeSet<String>,
+    access: Access,
 }
 
 // === impl Configuration ===
@@ -73,6 +77,12 @@ impl Configuration {
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
+    }
+
+    /// Who may do what.
+    #[must_use]
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// The revision up to which everything is contained.
@@ -124,6 +134,11 @@ impl Configuration {
     /// Takes over one change; whether a decision may depend on it.
     pub(crate) fn change(&mut self, change: &Change) -> bool {
         let key = change.key.as_str();
+        if Access::is_about(key) {
+            self.change_access(change);
+            // What agents should run does not depend on who may change it.
+            return false;
+        }
         let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW, ROLLOUT];
         let Some(kind) = kinds.into_iter().find(|kind| key.starts_with(kind)) else { return false };
         let name = &key[kind.len()..];
@@ -144,6 +159,19 @@ impl Configuration {
             self.problems.insert(key.to_owned(), error);
         }
         true
+    }
+
+    fn change_access(&mut self, change: &Change) {
+        let key = change.key.as_str();
+        self.problems.remove(key);
+        self.revisions.remove(key);
+        if change.value.is_some() {
+            self.revisions.insert(key.to_owned(), change.revision);
+        }
+        if let Err(error) = self.access.take_over(key, change.value.as_ref()) {
+            tracing::error!(key, %error, "a record of access cannot be read, and allows nothing");
+            self.problems.insert(key.to_owned(), error);
+        }
     }
 
     fn forget(&mut self, kind: &str, name: &str, key: &str) {
@@ -211,6 +239,7 @@ impl Default for Configuration {
             revisions: BTreeMap::new(),
             problems: BTreeMap::new(),
             by_hand: BTreeSet::new(),
+            access: Access::default(),
         }
     }
 }

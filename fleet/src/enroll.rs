@@ -35,14 +35,14 @@ pub mod csr;
 #[cfg(feature = "server")]
 pub mod ends;
 #[cfg(feature = "server")]
-mod files;
+pub(crate) mod files;
 pub mod id;
 #[cfg(feature = "server")]
 pub mod issue;
 #[cfg(feature = "server")]
 pub mod listener;
 pub mod protocol;
-mod random;
+pub(crate) mod random;
 #[cfg(feature = "server")]
 pub mod revocations;
 #[cfg(feature = "server")]

@@ -22,7 +22,7 @@ mod owner;
 pub mod patience;
 pub mod reader;
 mod settings;
-mod stored;
+pub(crate) mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
 

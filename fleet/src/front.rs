@@ -16,11 +16,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+#[cfg(feature = "server")]
+use tokio::net::UnixListener;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+#[cfg(feature = "server")]
+use tokio_util::task::TaskTracker;
 
 use crate::lock::lock;
 use crate::observe::figures::{Figures, Listener};
@@ -71,6 +75,40 @@ struct Refused {
 
 /// A place for one connection.
 pub(crate) type Place = OwnedSemaphorePermit;
+
+/// Accepts the connections of a unix socket until `shutdown` or until the receiver is dropped. The file
+/// goes with the socket, so it is gone when `tasks` has ended.
+#[cfg(feature = "server")]
+pub(crate) fn serve_unix<F: Send + 'static>(
+    listener: UnixListener,
+    file: F,
+    shutdown: CancellationToken,
+    tasks: &TaskTracker,
+) -> mpsc::Receiver<io::Result<Connection>> {
+    let (out, connections) = mpsc::channel(1);
+    tasks.spawn(async move {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = shutdown.cancelled() => break,
+                () = out.closed() => break,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    if out.send(Ok(Connection::unix(stream))).await.is_err() {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(file);
+    });
+    connections
+}
 
 // === impl Front ===
 

@@ -31,6 +31,7 @@
 
 mod check;
 mod follower;
+mod fresh_view;
 mod jetstream;
 #[cfg(any(test, feature = "laws"))]
 #[expect(clippy::unwrap_used, reason = "they are tests, which the feature gives to other crates")]
@@ -48,6 +49,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 pub use follower::{Follower, Update};
+pub(crate) use fresh_view::{FreshView, Kept, TooOld};
 pub use jetstream::{
     AddressError, ConnectError, JetstreamError, JetstreamLedger, NatsAddress, ServerError,
     StreamError, TransferError,

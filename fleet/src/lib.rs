@@ -20,6 +20,8 @@
 
 #![warn(missing_docs)]
 
+#[cfg(feature = "server")]
+pub mod api;
 pub mod artifacts;
 #[cfg(feature = "server")]
 mod backoff;
@@ -30,6 +32,8 @@ pub mod cli;
 #[cfg(feature = "server")]
 pub mod configuration;
 #[cfg(feature = "server")]
+pub mod console;
+#[cfg(feature = "server")]
 pub mod declarations;
 pub mod enroll;
 #[cfg(feature = "server")]
@@ -38,13 +42,21 @@ pub mod front;
 pub mod gateway;
 mod hex;
 #[cfg(feature = "server")]
+pub mod identity;
+#[cfg(feature = "server")]
+pub mod jwt;
+#[cfg(feature = "server")]
 pub mod ledger;
 mod lock;
 pub mod metadata;
 pub mod observe;
 #[cfg(feature = "server")]
 pub mod outbound;
+#[cfg(feature = "server")]
+mod private_file;
 pub mod records;
+#[cfg(feature = "server")]
+pub mod remote;
 #[cfg(feature = "server")]
 mod removed;
 #[cfg(feature = "server")]
@@ -54,7 +66,6 @@ pub mod secrets;
 pub mod tls;
 #[cfg(feature = "server")]
 pub mod webhooks;
-#[cfg(feature = "server")]
 pub mod zones;
 
 use guest_agent_observe_kit::chain;

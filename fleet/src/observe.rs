@@ -3,7 +3,8 @@
 //! ```text
 //!   gateway, enrolment, artifacts, webhooks ─► Figures ─┐
 //!   ledger ─► ObservedLedger ─► Figures ────────────────┤
-//!   views, certificates, /proc/self ─► Sources ─────────┴─► Snapshot ─► /metrics
+//!   views, certificates, /proc/self ─► Sources ─────────┼─► Snapshot ─► /metrics
+//!   index, gateways, rollouts ─► Whole ─────────────────┘
 //!                                        └─► checks ─► /healthz, /readyz
 //!   journals ─► OrderSpans ─► a queue ─► a collector
 //! ```
@@ -28,6 +29,8 @@ mod process;
 pub mod snapshot;
 #[cfg(feature = "server")]
 pub mod traces;
+#[cfg(feature = "server")]
+pub mod whole;
 #[cfg(feature = "server")]
 mod write;
 

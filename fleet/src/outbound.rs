@@ -42,8 +42,8 @@ const HEAD_BYTES: usize = 16 << 10;
 /// A document to get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Document<'a> {
-    /// Where it is; with TLS.
-    pub(crate) url: &'a str,
+    /// Where it is.
+    pub(crate) target: &'a Target,
     /// Authorities to trust, PEM; without any those of the machine.
     pub(crate) ca: Option<&'a Path>,
     /// Its most bytes.
@@ -65,17 +65,32 @@ pub(crate) struct Message<'a> {
     pub(crate) body: Bytes,
 }
 
+/// A form to send.
+#[derive(Clone, Debug)]
+pub(crate) struct Form<'a> {
+    /// Where to.
+    pub(crate) target: &'a Target,
+    /// Authorities to trust, PEM; without any those of the machine.
+    pub(crate) ca: Option<&'a Path>,
+    /// The header of that name, where there is one.
+    pub(crate) authorization: Option<HeaderValue>,
+    /// The fields, encoded for a URL.
+    pub(crate) body: Bytes,
+    /// Most bytes of the answer.
+    pub(crate) most: usize,
+}
+
 /// Gets a document.
 ///
 /// # Errors
 /// See [`FetchError`].
 pub(crate) async fn get(document: &Document<'_>) -> Result<Bytes, FetchError> {
     let getting = async {
-        let target = Target::parse(document.url)?;
+        let target = document.target;
         let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
         let headers = HeaderMap::from_iter([accept]);
-        let request = request(&target, Method::GET, headers, Bytes::new())?;
-        exchange(&target, document.ca, request, async |response| {
+        let request = request(target, Method::GET, headers, Bytes::new())?;
+        exchange(target, document.ca, request, async |response| {
             if response.status() != StatusCode::OK {
                 return Err(FetchError::Status(response.status()));
             }
@@ -106,6 +121,30 @@ pub(crate) async fn post(message: Message<'_>) -> Result<(), FetchError> {
         .await
     };
     tokio::time::timeout(DEADLINE, sending).await.map_err(|_| FetchError::TooSlow)?
+}
+
+/// Sends a form, and reads what is answered, whatever its status is.
+///
+/// # Errors
+/// See [`FetchError`].
+pub(crate) async fn submit(form: Form<'_>) -> Result<(StatusCode, Bytes), FetchError> {
+    let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+    let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
+    let mut headers = HeaderMap::from_iter([accept, (header::CONTENT_TYPE, kind)]);
+    if let Some(mut authorization) = form.authorization {
+        authorization.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, authorization);
+    }
+    let submitting = async {
+        let request = request(form.target, Method::POST, headers, form.body)?;
+        exchange(form.target, form.ca, request, async |response| {
+            let status = response.status();
+            let body = Limited::new(response.into_body(), form.most).collect().await;
+            Ok((status, body.map_err(FetchError::Body)?.to_bytes()))
+        })
+        .await
+    };
+    tokio::time::timeout(DEADLINE, submitting).await.map_err(|_| FetchError::TooSlow)?
 }
 
 fn request(
@@ -214,7 +253,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_leads_off_limits_is_not_connected_to() {
-        let document = Document { url: "https://169.254.169.254/keys", ca: None, most: 10 };
+        let target = Target::parse("https://169.254.169.254/keys").expect("a URL");
+        let document = Document { target: &target, ca: None, most: 10 };
         let got = get(&document).await;
         assert!(matches!(got, Err(FetchError::OffLimits(_))), "{got:?}");
     }

@@ -4,6 +4,7 @@
 //! name, so that an older program never writes over what it does not understand; unknown fields of
 //! the same version are from a later release and are dropped.
 
+pub mod access;
 pub mod agent;
 pub mod audit;
 pub mod configuration;

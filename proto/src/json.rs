@@ -126,12 +126,20 @@ fn write<M: Message>(name: &str, message: &M) -> Result<String, UnrepresentableE
 }
 
 fn descriptor(name: &str) -> MessageDescriptor {
+    pool().get_message_by_name(name).expect("the message is in the descriptors")
+}
+
+/// The descriptors of all packages.
+///
+/// # Panics
+/// Never: a test of this crate decodes them.
+#[must_use]
+pub fn pool() -> &'static DescriptorPool {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
-    let pool = POOL.get_or_init(|| {
+    POOL.get_or_init(|| {
         DescriptorPool::decode(crate::FILE_DESCRIPTOR_SET)
             .expect("the descriptors are generated and checked by a test of their crate")
-    });
-    pool.get_message_by_name(name).expect("the message is in the descriptors")
+    })
 }
 
 #[cfg(test)]

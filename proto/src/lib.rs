@@ -18,6 +18,7 @@ pub use generated::agent_controlplane;
 pub use generated::cipd;
 pub use generated::google::cloud::agentcommunication::v1 as agent_communication;
 pub use generated::google::rpc;
+pub use generated::guest_agent::fleet::api::v1 as fleet_api;
 pub use generated::guest_agent::fleet::v1 as fleet;
 pub use generated::guest_agent::host::v1 as host;
 pub use generated::guest_agent::local::v1 as local;
@@ -64,6 +65,11 @@ mod generated {
     }
     pub mod guest_agent {
         pub mod fleet {
+            pub mod api {
+                pub mod v1 {
+                    include!("gen/guest_agent.fleet.api.v1.rs");
+                }
+            }
             pub mod v1 {
                 include!("gen/guest_agent.fleet.v1.rs");
             }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use codegen::{compile, generate_into};
 
-const PROTOS: [&str; 8] = [
+const PROTOS: [&str; 9] = [
     "plugin_comm.proto",
     "agent_controlplane.proto",
     "agent_communication.proto",
@@ -13,6 +13,7 @@ const PROTOS: [&str; 8] = [
     "record.proto",
     "cipd_plugin.proto",
     "fleet.proto",
+    "fleet_api.proto",
 ];
 
 /// Code generation with `protox` in place of `protoc`.
@@ -35,6 +36,7 @@ mod codegen {
             .out_dir(out)
             // Equal reports have equal bytes, whatever the order in which a hash map has its labels.
             .btree_map(".guest_agent.fleet.v1")
+            .btree_map(".guest_agent.fleet.api.v1")
             .compile_fds(compiler.file_descriptor_set())
             .expect("generates");
     }

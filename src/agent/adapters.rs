@@ -26,6 +26,7 @@ use crate::api::host::SocketProber;
 use crate::config::{CgroupUse, Config, NO_METADATA, Transport};
 use crate::hostinfo::facts::LocalFacts;
 use crate::hostinfo::metadata;
+use crate::hostinfo::pauses::MachinePauses;
 use crate::hostinfo::{Identity, InstanceSource, LocalMachine, Memory, SystemClock};
 use crate::install::local_manifests::PluginFolders;
 use crate::install::trust::Trust;
@@ -184,6 +185,7 @@ impl Adapters {
             facts: facts.clone(),
             counters: counts.clone(),
             clock: Arc::new(SystemClock),
+            pauses: MachinePauses::watched(),
             ids: Arc::new(RandomIds),
         };
         Ok(Self {

@@ -10,6 +10,7 @@ use tracing::{error, info, warn};
 
 use super::args::configured;
 use super::settings::{gate, policies};
+use super::windows::windows;
 use crate::agent::reload::Change;
 use crate::config::{Config, ProcessEnvironment, Sources};
 use crate::install::trust::Trust;
@@ -76,6 +77,7 @@ pub(super) async fn reload(
     log::set_level(&config.log.level);
     let (policy, health) = policies(&config);
     system.reconfigure(policy, health, gate(&config));
+    system.use_windows(windows(&config));
     installer.set_cache_max(config.install.cache_max_bytes);
     installer.set_redirect_rules(RedirectRules::configured(&config));
     effective.send_replace(Arc::new(config));

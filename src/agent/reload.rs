@@ -7,7 +7,7 @@
 use crate::config::{self, Config};
 
 /// Settings that are applied without a restart. All others wait for a restart.
-pub const AT_ONCE: [&str; 28] = [
+pub const AT_ONCE: [&str; 29] = [
     "admission.command",
     "admission.timeout",
     "api.command_timeout",
@@ -24,6 +24,7 @@ pub const AT_ONCE: [&str; 28] = [
     "install.cache_max_bytes",
     "install.redirect_hosts",
     "log.level",
+    "maintenance.window",
     "plugins.health_failures",
     "plugins.health_interval",
     "plugins.health_timeout",
@@ -77,6 +78,7 @@ impl Change {
         effective.install.cache_max_bytes = wanted.install.cache_max_bytes;
         effective.install.redirect_hosts.clone_from(&wanted.install.redirect_hosts);
         effective.log.level.clone_from(&wanted.log.level);
+        effective.maintenance.clone_from(&wanted.maintenance);
         effective.admission = wanted.admission.clone();
         let (plugins, new) = (&mut effective.plugins, &wanted.plugins);
         plugins.health_failures = new.health_failures;
@@ -109,7 +111,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Binding, Loaded, LogDestination, LogFormat, SocketMode, entries};
+    use crate::config::{
+        Binding, Loaded, LogDestination, LogFormat, SocketMode, WindowConfig, entries,
+    };
 
     #[test]
     fn nothing_changes_by_reading_the_same_again() {
@@ -195,6 +199,13 @@ mod tests {
         wanted.install.cache_max_bytes = 9;
         wanted.install.redirect_hosts = vec!["example.com".parse().expect("a host")];
         wanted.log.level = "trace".to_owned();
+        wanted.maintenance.window = vec![WindowConfig {
+            days: vec!["sun".to_owned()],
+            from: "02:00".to_owned(),
+            to: "04:00".to_owned(),
+            zone: "UTC".to_owned(),
+            covers: vec!["*".to_owned()],
+        }];
         wanted.plugins.health_failures = 9;
         wanted.plugins.health_interval = second;
         wanted.plugins.health_timeout = second;

@@ -13,6 +13,7 @@ use guest_agent_actors::wire::AgentFacts;
 use tokio::sync::watch;
 
 use super::ground::Degraded;
+use super::windows::windows;
 use crate::config::Config;
 
 pub(super) fn settings(
@@ -35,6 +36,7 @@ pub(super) fn settings(
         service_url,
         refusing: degraded.map(|degraded| degraded.why.clone()),
         labels: Arc::new(config.labels.clone().into_iter().collect()),
+        windows: windows(config),
     }
 }
 

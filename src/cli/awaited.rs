@@ -43,6 +43,15 @@ pub(super) struct Awaited {
     pub(super) generation: u64,
 }
 
+/// What makes an order wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HeldBy {
+    /// A person; who, and why.
+    Person(String),
+    /// The plugin's maintenance windows; when the next one opens, as a sentence.
+    Window(String),
+}
+
 /// The progress of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FollowedOrder {
@@ -54,8 +63,8 @@ pub(super) enum FollowedOrder {
     Returned { state: String, revision: String },
     /// The goal cannot be reached any more, for this reason.
     Failed(String),
-    /// The order waits for the end of a hold; who holds the plugin, and why.
-    Held(String),
+    /// The order waits, and nothing that a wait could see ends that.
+    Held(HeldBy),
     /// The time was up before; the state of the plugin in words.
     Late(String),
 }

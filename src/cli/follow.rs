@@ -13,21 +13,31 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::local::{GetStatusRequest, Installation, PluginStatus};
 
-pub(super) use super::awaited::{Awaited, FollowedOrder, Goal, REMOVED};
+pub(super) use super::awaited::{Awaited, FollowedOrder, Goal, HeldBy, REMOVED};
 use super::client::Client;
 use super::comeback::Comeback;
 use super::ends;
 use super::failure::{Exit, Failure};
 use super::format::one_line;
 use super::progress::Progress;
-use crate::display::values;
+use crate::display::{self, values};
 
 const KEPT: &str = "the order is kept; `guest-agent status` shows its result";
 
-/// The failure of a verb that waited for an order which a hold makes wait.
-pub(super) fn held(name: &str, by: &str) -> Failure {
-    Failure::new(Exit::TimedOut, format_args!("{name} is held by {by}, so the order waits"))
-        .hint(format!("it is carried out after `guest-agent release {name}`"))
+/// The failure of a verb that waited for an order which a hold or a closed window makes wait.
+pub(super) fn held(name: &str, by: &HeldBy) -> Failure {
+    match by {
+        HeldBy::Person(by) => {
+            Failure::new(Exit::TimedOut, format_args!("{name} is held by {by}, so the order waits"))
+                .hint(format!("it is carried out after `guest-agent release {name}`"))
+        }
+        HeldBy::Window(opens) => {
+            let why = "is outside of its maintenance windows, so the order waits";
+            Failure::new(Exit::TimedOut, format_args!("{name} {why}")).hint(format!(
+                "{opens}; `[[maintenance.window]]` of the configuration has the windows"
+            ))
+        }
+    }
 }
 
 /// Whether a status is newer than the order.
@@ -54,7 +64,14 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
         && !hold.waits.is_empty()
         && awaited.goal.waits_under_a_hold()
     {
-        return FollowedOrder::Held(one_line(&hold.by));
+        return FollowedOrder::Held(HeldBy::Person(one_line(&hold.by)));
+    }
+    if let Some(outside) = &status.outside_window
+        && status.generation == awaited.generation
+        && !outside.waits.is_empty()
+        && awaited.goal.waits_under_a_hold()
+    {
+        return FollowedOrder::Held(HeldBy::Window(display::opens(outside)));
     }
     match &awaited.goal {
         Goal::Removed if values::installation(status) == Installation::Local => {
@@ -379,7 +396,7 @@ mod tests {
             ..Default::default()
         };
         let held = PluginStatus { hold: Some(hold.clone()), ..status("1", "RUNNING", 5) };
-        check(&installed(), &held, &FollowedOrder::Held("root: freeze".to_owned()));
+        check(&installed(), &held, &FollowedOrder::Held(HeldBy::Person("root: freeze".to_owned())));
         // What a person asks does not wait.
         check(&awaited(Goal::Working), &held, &done("RUNNING"));
         // It is not this order that waits.
@@ -387,6 +404,21 @@ mod tests {
         check(&installed(), &newer, &failed("a newer order replaced it"));
         let nothing = guest_agent_proto::local::Hold { waits: String::new(), ..hold };
         let free = PluginStatus { hold: Some(nothing), ..status("2", "RUNNING", 5) };
+        check(&installed(), &free, &done("RUNNING"));
+    }
+
+    #[test]
+    fn an_order_that_waits_for_a_window_says_when_that_opens() {
+        let outside = guest_agent_proto::local::OutsideWindow {
+            opens: Some(prost_types::Timestamp { seconds: 1_767_488_400, nanos: 0 }),
+            waits: "an INSTALL of revision 2".to_owned(),
+        };
+        let held = PluginStatus { outside_window: Some(outside), ..status("1", "RUNNING", 5) };
+        let opens = "the next window opens at 2026-01-04T01:00:00Z".to_owned();
+        check(&installed(), &held, &FollowedOrder::Held(HeldBy::Window(opens)));
+        check(&awaited(Goal::Working), &held, &done("RUNNING"));
+        let nothing = guest_agent_proto::local::OutsideWindow::default();
+        let free = PluginStatus { outside_window: Some(nothing), ..status("2", "RUNNING", 5) };
         check(&installed(), &free, &done("RUNNING"));
     }
 

@@ -86,6 +86,16 @@ pub(super) struct Hold<'a> {
     waits: Option<&'a str>,
 }
 
+/// All maintenance windows of a plugin are closed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct OutsideWindow<'a> {
+    /// When the next one opens; null when that is not known.
+    #[schemars(with = "Option<Time>")]
+    opens: Option<String>,
+    /// The order that waits, in words; null while none does.
+    waits: Option<&'a str>,
+}
+
 /// Something that a policy or an order restricts and this machine does not.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct NotEnforced<'a> {
@@ -179,6 +189,14 @@ impl<'a> From<&'a local::Hold> for Hold<'a> {
             until: rfc3339(hold.until.as_ref()),
             waits: present(&hold.waits),
         }
+    }
+}
+
+// === impl OutsideWindow ===
+
+impl<'a> From<&'a local::OutsideWindow> for OutsideWindow<'a> {
+    fn from(outside: &'a local::OutsideWindow) -> Self {
+        Self { opens: rfc3339(outside.opens.as_ref()), waits: present(&outside.waits) }
     }
 }
 

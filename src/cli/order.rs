@@ -17,7 +17,9 @@ use guest_agent_proto::json::{
     JsonError, configure_plugin_from_json, configure_plugin_states_from_json,
 };
 use prost::Message;
-use serde_json::{Value, json};
+use serde_json::Value;
+
+pub(super) use crate::manifest::package::{file_url, install_json};
 
 /// What stands for the standard input in place of a file's name.
 const STANDARD_INPUT: &str = "-";
@@ -220,47 +222,6 @@ fn bounded(path: &Path, from: impl std::io::Read) -> Result<Vec<u8>, OrderError>
         return Err(OrderError::TooLarge { path: path.to_owned() });
     }
     Ok(bytes)
-}
-
-/// The `file:` URL of a path, absolute, with every byte escaped that has a meaning in URLs.
-pub(super) fn file_url(path: &Path) -> std::io::Result<String> {
-    use std::os::unix::ffi::OsStrExt;
-
-    let absolute = std::path::absolute(path)?;
-    let mut url = "file://".to_owned();
-    for byte in absolute.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-._~+,=@".contains(byte) {
-            url.push(char::from(*byte));
-        } else {
-            let digit = |nibble: u8| {
-                char::from_digit(nibble.into(), 16).expect("four bits").to_ascii_uppercase()
-            };
-            url.extend(['%', digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
-    Ok(url)
-}
-
-/// The JSON of an order to install, in the form that [`decode`] reads and `pack` writes.
-pub(super) fn install_json(
-    name: &str,
-    revision: &str,
-    url: &str,
-    sha256: &str,
-    entry_point: &str,
-    arguments: &[String],
-) -> Value {
-    json!({
-        "action": "INSTALL",
-        "plugin": {
-            "name": name,
-            "revisionId": revision,
-            "gcsSignedUrl": url,
-            "entryPoint": entry_point,
-            "arguments": arguments,
-            "checksum": sha256,
-        },
-    })
 }
 
 #[cfg(test)]

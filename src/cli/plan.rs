@@ -45,16 +45,20 @@ use crate::hostinfo::preflight::contents::Contents;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::hostinfo::preflight::{self, Candidate, Unfit};
 use crate::install::dry_run;
+use crate::install::trust::Trust;
 
 pub(super) mod compare;
 mod downgrade;
+mod proof;
 
 use compare::Difference;
+use proof::Proof;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   guest-agent plan -f metrics.tar.gz
+  guest-agent plan -f metrics.tar.gz --require-check
   guest-agent plan -f order.json --json")]
 pub(super) struct Flags {
     /// A ConfigurePlugin or ConfigurePluginStates as JSON (- reads it from standard input), or an
@@ -64,6 +68,10 @@ pub(super) struct Flags {
     /// Fetch archives that are not on this machine, to look inside
     #[arg(long)]
     download: bool,
+    /// Demand of every archive a record that `check` passed it, as ARCHIVE.check.json beside it;
+    /// signed, where [trust] names keys
+    #[arg(long)]
+    require_check: bool,
 }
 
 /// The effect that one order would have. Field names never change.
@@ -84,6 +92,9 @@ pub(super) struct Planned {
     pub(super) differences: Vec<Difference>,
     /// Whether it would be admitted.
     pub(super) admission: Admission,
+    /// The record that `check` passed the archive; null without `--require-check`, and where it is
+    /// not proved.
+    pub(super) check: Option<Proof>,
     /// The content of the archive, if it was checked.
     pub(super) archive: Option<Contents>,
     /// Problems that would prevent the installation, and possible problems.
@@ -134,6 +145,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let config = context.load()?.config;
     let there = client::status(&mut agent).await?.plugins;
     let now = SystemTime::from((context.console.now)());
+    let trust = Trust::load_or_nobody(&config.trust);
+    let given = proof::Given { file: &flags.file, is_bundle: scratch.is_some(), trust: &trust };
     let mut all = Vec::new();
     for order in &orders {
         let name = order.plugin.as_ref().map_or("", |plugin| &plugin.name);
@@ -162,6 +175,12 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
                     now,
                 };
                 look(&spec, about, flags.download, &mut planned).await;
+                if flags.require_check {
+                    match given.prove(&spec) {
+                        Ok(proof) => planned.check = proof,
+                        Err(finding) => planned.findings.insert(0, finding),
+                    }
+                }
             }
             // Nothing is installed.
             Ok(None) => {}
@@ -251,6 +270,7 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
         changes,
         differences,
         admission: Admission::not_asked("nothing is to be installed"),
+        check: None,
         archive: None,
         findings: Vec::new(),
     }
@@ -430,6 +450,9 @@ pub(super) fn as_text(all: &[Planned], console: &Console<'_>) -> String {
             line("change", change);
         }
         line("admission", &planned.admission.in_words());
+        if let Some(proof) = &planned.check {
+            line("check", &proof.in_words());
+        }
         if let Some(found) = &planned.archive {
             let (packed, unpacked) = (bytes(found.archive_bytes), bytes(found.bytes));
             let files = counted(found.files, "file");

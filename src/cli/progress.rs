@@ -37,6 +37,11 @@ impl Progress {
         Self { bar, template: "" }
     }
 
+    /// One that shows nothing.
+    pub(super) fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden(), template: "" }
+    }
+
     /// Shows a sentence.
     pub(super) fn say(&mut self, text: &str) {
         self.template = WAIT;

@@ -17,10 +17,12 @@ use super::plan::Planned;
 use super::registry::show;
 use super::support_bundle::{self, manifest};
 use super::{
-    act, audit, config_verb, doctor, enroll, explain, http_token, keygen, logs, man, pack, status,
-    submit, top, vm_event, wait,
+    act, audit, config_verb, doctor, enroll, explain, http_token, keygen, logs, man, new, pack,
+    status, submit, top, vm_event, wait,
 };
-use crate::config;
+use crate::check::record::Record;
+use crate::check::report::Report;
+use crate::{config, manifest as plugin_manifest};
 
 /// A kind of JSON document.
 #[derive(Clone, Copy, Debug)]
@@ -200,6 +202,13 @@ pub const DOCUMENTS: &[Document] = &[
         schema: printed::<show::ToldJson<'static>>,
     },
     Document {
+        name: "new",
+        commands: &["new"],
+        form: Form::Whole,
+        about: "The project that was made",
+        schema: printed::<new::ProjectJson<'static>>,
+    },
+    Document {
         name: "pack",
         commands: &["pack"],
         form: Form::Whole,
@@ -212,6 +221,27 @@ pub const DOCUMENTS: &[Document] = &[
         form: Form::Whole,
         about: "The bundle that was written",
         schema: printed::<pack::BundleJson<'static>>,
+    },
+    Document {
+        name: "pack-index",
+        commands: &["pack --index"],
+        form: Form::Whole,
+        about: "The release that was packed: its archives by architecture",
+        schema: printed::<pack::index::Index>,
+    },
+    Document {
+        name: "check",
+        commands: &["check"],
+        form: Form::Whole,
+        about: "Whether a plugin keeps to the contract",
+        schema: printed::<Report>,
+    },
+    Document {
+        name: "check-record",
+        commands: &[],
+        form: Form::File,
+        about: "`ARCHIVE.check.json`: which archive was checked, and whether it passed",
+        schema: printed::<Record>,
     },
     Document {
         name: "keygen",
@@ -275,6 +305,13 @@ pub const DOCUMENTS: &[Document] = &[
         form: Form::File,
         about: "The configuration file, in the data model of JSON",
         schema: config::schema,
+    },
+    Document {
+        name: "plugin-manifest",
+        commands: &[],
+        form: Form::File,
+        about: "`plugin.toml`, in the data model of JSON",
+        schema: plugin_manifest::schema,
     },
 ];
 

@@ -1,13 +1,11 @@
 //! The functions that the command line starts but does not contain.
 
-use std::path::Path;
-
 use guest_agent_actors::ports::Cause;
 
 use crate::agent::RunArgs;
 use crate::config::{Config, LogConfig};
 use crate::dev::{DevArgs, SamplePluginArgs};
-use crate::install::pack::{Compression, Packed};
+use crate::manifest::package;
 use crate::process::logs::keeper::KeeperArgs;
 
 /// A function that does the work of a verb with these arguments, or returns the failed step.
@@ -15,9 +13,6 @@ pub(super) type Work<'a, A> = Box<dyn Fn(A) -> Result<(), Cause> + 'a>;
 
 /// A function that says what is wrong with a configuration.
 pub(super) type Check<'a> = Box<dyn Fn(&Config) -> Result<(), Cause> + 'a>;
-
-/// A function that packs a directory, its first argument, into an archive, its second.
-pub(super) type Packing<'a> = Box<dyn Fn(&Path, &Path, Compression) -> Result<Packed, Cause> + 'a>;
 
 /// The functions behind the verbs that are not clients of a running agent. `main.rs` fills this
 /// with the real functions, tests with functions that record their arguments. No function is called
@@ -37,5 +32,5 @@ pub struct Services<'a> {
     /// Shortens the logs of plugins while no agent runs.
     pub keep_logs: Work<'a, KeeperArgs>,
     /// Writes a reproducible archive.
-    pub pack: Packing<'a>,
+    pub pack: Box<package::Packing<'a>>,
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::client::{self, Client};
 use super::console::Console;
 use super::failure::Failure;
-use super::follow::{Awaited, FollowedOrder, Goal, REMOVED, follow, held, late};
+use super::follow::{Awaited, FollowedOrder, Goal, HeldBy, REMOVED, follow, held, late};
 use super::format::one_line;
 use super::order::{self, OrderError};
 use super::progress::Progress;
@@ -33,7 +33,8 @@ pub(super) struct Outcome<'a> {
     state: Option<&'a str>,
     /// Why the order failed; null where it did not.
     error: Option<String>,
-    /// With `--wait`: who holds the plugin, where the order waits for the end of a hold.
+    /// With `--wait`: who holds the plugin, or when its next maintenance window opens, where the order waits
+    /// for that.
     held: Option<&'a str>,
 }
 
@@ -214,7 +215,10 @@ impl<'a> From<&'a Ended<'a>> for Outcome<'a> {
             name: &result.name,
             generation: Some(result.generation).filter(|_| result.error.is_empty()),
             state: if let FollowedOrder::Done(state) = verdict { Some(state) } else { None },
-            held: if let FollowedOrder::Held(by) = verdict { Some(by) } else { None },
+            held: match verdict {
+                FollowedOrder::Held(HeldBy::Person(by) | HeldBy::Window(by)) => Some(by),
+                _ => None,
+            },
             error: match verdict {
                 FollowedOrder::Failed(why) => Some(why.clone()),
                 FollowedOrder::Late(last) => Some(format!("not done in time: {last}")),

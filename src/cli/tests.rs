@@ -21,7 +21,7 @@ use crate::agent::RunArgs;
 use crate::config::{LogConfig, MapEnvironment};
 use crate::dev::{DevArgs, SamplePluginArgs};
 use crate::display::values::Named;
-use crate::install::pack::{Compression, Packed};
+use crate::install::pack::{Choice, Compression, Packed};
 use crate::process::logs::keeper::KeeperArgs;
 
 mod act;
@@ -89,8 +89,14 @@ impl Recorder {
 }
 
 /// Writes the first bytes that an archive of this kind has.
-fn pack_nothing(_: &Path, out: &Path, compression: Compression) -> Result<Packed, Cause> {
+fn pack_nothing(
+    _: &Path,
+    out: &Path,
+    compression: Compression,
+    _: &Choice,
+) -> Result<Packed, Cause> {
     let bytes: &[u8] = match compression {
+        Compression::None => b"plain",
         Compression::Gzip => &[0x1f, 0x8b, 8, 0],
         Compression::Zstd => &[0x28, 0xb5, 0x2f, 0xfd],
     };

@@ -26,11 +26,11 @@ use super::context::Context;
 use super::failure::Failure;
 use super::{events, json, status};
 
-mod canvas;
+pub(super) mod canvas;
 mod deed;
 mod feed;
-mod model;
-mod screen;
+pub(super) mod model;
+pub(super) mod screen;
 mod spark;
 #[cfg(test)]
 mod tests;

@@ -117,6 +117,9 @@ const DEFAULTS: &str = "the defaults";
 /// The section whose keys people choose.
 const LABELS: &str = "labels";
 
+/// The key whose value is a list of tables.
+const WINDOWS: &str = "maintenance.window";
+
 /// What a label is: a text.
 static LABEL: Value = Value::Text(String::new());
 
@@ -183,6 +186,12 @@ impl Schema {
             Value::Unsigned(_) | Value::Signed(_) | Value::Float(_) => {
                 text.parse().map(Value::Unsigned).ok()
             }
+            Value::List(_) if key == WINDOWS => {
+                toml::from_str::<BTreeMap<String, Vec<Table>>>(&format!("a = {text}"))
+                    .ok()
+                    .and_then(|mut table| table.remove("a"))
+                    .map(|items| Value::List(items.into_iter().map(Value::Table).collect()))
+            }
             Value::List(_) => {
                 toml::from_str::<BTreeMap<String, Vec<String>>>(&format!("a = {text}"))
                     .ok()
@@ -194,6 +203,10 @@ impl Schema {
         let expected = match default {
             Value::Bool(_) => "true or false",
             Value::Unsigned(_) | Value::Signed(_) | Value::Float(_) => "a whole number",
+            Value::List(_) if key == WINDOWS => {
+                "a list of windows, such as [{days = [\"sun\"], from = \"02:00\", to = \"04:00\", zone = \
+                 \"UTC\"}]"
+            }
             _ => "a list of texts, such as [\"/usr/bin/program\", \"--flag\"]",
         };
         let Some(value) = read else {

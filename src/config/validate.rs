@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::maintenance::WINDOWS_MAX;
 use super::{
     ApiConfig, Auth, Config, LogDestination, NO_METADATA, Problem, format_duration, log_filter,
     trust_key,
@@ -38,6 +39,7 @@ pub(super) fn check(config: &Config, origin_of: &dyn Fn(&str) -> String) -> Vec<
     labels(config, &mut rules);
     control_plane(config, &mut rules);
     plugins(config, &mut rules);
+    maintenance(config, &mut rules);
     install(config, &mut rules);
     trust(config, &mut rules);
     api(config, &mut rules);
@@ -67,6 +69,20 @@ fn labels(config: &Config, rules: &mut Rules<'_>) {
             )
         });
         rules.text(&key, value, 0, LABEL_MAX);
+    }
+}
+
+fn maintenance(config: &Config, rules: &mut Rules<'_>) {
+    let (key, windows) = ("maintenance.window", &config.maintenance.window);
+    let count = windows.len();
+    rules.require(key, count <= WINDOWS_MAX, || {
+        format!("there are {count} windows; use at most {WINDOWS_MAX}")
+    });
+    for (window, number) in windows.iter().take(WINDOWS_MAX).zip(1..) {
+        if let Err(reason) = window.parse() {
+            let which = if count == 1 { String::new() } else { format!("window {number}: ") };
+            rules.require(key, false, || format!("{which}{reason}"));
+        }
     }
 }
 

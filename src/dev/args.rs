@@ -11,7 +11,8 @@ use guest_agent_actors::manager::plan::PLUGINS_MAX;
 Examples:
   guest-agent dev
   guest-agent dev --once
-  guest-agent dev --plugins 3 --dir /tmp/guest-agent")]
+  guest-agent dev --plugins 3 --dir /tmp/guest-agent
+  guest-agent dev --plugin . --watch")]
 pub struct DevArgs {
     /// Walk through a plugin's whole life, print each step, and end
     #[arg(long)]

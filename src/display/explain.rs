@@ -6,7 +6,7 @@ use guest_agent_proto::local::{
 };
 use jiff::Timestamp;
 
-use super::{Tone, age, not_enforced, one_line, ran_for, timestamp, values};
+use super::{Tone, age, not_enforced, one_line, outside_window, ran_for, timestamp, values};
 
 /// One reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,9 @@ pub(crate) fn reasons(answer: &ExplainResponse, now: Timestamp) -> Vec<Sentence>
     let status = answer.status.as_ref();
     if let Some(reason) = status.map(|status| &status.reason).filter(|it| !it.is_empty()) {
         say(format!("because {}", one_line(reason)));
+    }
+    if let Some(outside) = status.and_then(|status| status.outside_window.as_ref()) {
+        say(format!("outside of its maintenance windows: {}", outside_window(outside, now)));
     }
     let progress = status.and_then(|status| status.progress.as_ref());
     if let Some(progress) = progress.filter(|it| !it.held_up.is_empty()) {

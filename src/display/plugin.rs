@@ -1,6 +1,8 @@
 //! A plugin, and the agent, in a few words.
 
-use guest_agent_proto::local::{AgentStatus, ExitKind, Hold, LastExit, PluginStatus};
+use guest_agent_proto::local::{
+    AgentStatus, ExitKind, Hold, LastExit, OutsideWindow, PluginStatus,
+};
 use jiff::Timestamp;
 
 use super::{age, bytes, one_line, timestamp, values};
@@ -58,6 +60,24 @@ pub(crate) fn hold(hold: &Hold, now: Timestamp) -> String {
     let waits = waits.map(|waits| format!("; {waits} waits"));
     let (until, waits) = (until.unwrap_or_default(), waits.unwrap_or_default());
     format!("by {}{until}{waits}", one_line(&hold.by))
+}
+
+/// When the next maintenance window opens, as a sentence of its own.
+pub(crate) fn opens(outside: &OutsideWindow) -> String {
+    match timestamp(outside.opens.as_ref()) {
+        Some(opens) => format!("the next window opens at {opens}"),
+        None => "it is not known when a window opens".to_owned(),
+    }
+}
+
+/// That changes wait for a maintenance window, for how long, and which order does.
+pub(crate) fn outside_window(outside: &OutsideWindow, now: Timestamp) -> String {
+    let opens = opens(outside);
+    let after = timestamp(outside.opens.as_ref());
+    let after = after.map(|after| format!(", in {}", age(now, after))).unwrap_or_default();
+    let waits = Some(one_line(&outside.waits)).filter(|waits| !waits.is_empty());
+    let waits = waits.map(|waits| format!("; {waits} waits")).unwrap_or_default();
+    format!("{opens}{after}{waits}")
 }
 
 /// The state of the pending revision, if there is one.

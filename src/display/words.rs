@@ -7,7 +7,7 @@ use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType
 use guest_agent_proto::local::{Event, Installation, PluginStatus, VerdictLevel};
 
 use super::values;
-use super::{hold, is_stopped, one_line};
+use super::{hold, is_stopped, one_line, opens};
 use jiff::Timestamp;
 
 /// A state as a word. One of a later agent has the name that it gives.
@@ -89,6 +89,13 @@ pub(crate) fn what_is_so(plugin: &PluginStatus, now: Timestamp) -> Vec<(&'static
     }
     if let Some(held) = &plugin.hold {
         found.push(("held", format!("Its orders wait: held {}", hold(held, now))));
+    }
+    if let Some(outside) = plugin.outside_window.as_ref().filter(|it| !it.waits.is_empty()) {
+        let (waits, opens) = (one_line(&outside.waits), opens(outside));
+        found.push((
+            "waits for its window",
+            format!("Outside of its maintenance windows {waits} waits: {opens}"),
+        ));
     }
     if !plugin.rolled_back.is_empty() {
         let revision = one_line(&plugin.rolled_back);

@@ -6,6 +6,9 @@
 //!                     (archive_store)
 //! ```
 //!
+//! An archive whose server said so may be the dictionary of a later download (`terms`), which then
+//! brings only what changed.
+//!
 //! The cache is not trusted: the pipeline hashes an archive from the cache and checks its signature
 //! like any other. So the cache need not be durable. An error in it is logged and fails no
 //! installation. When the disk is full, the agent deletes cached archives first, and those of
@@ -22,19 +25,26 @@ use std::time::SystemTime;
 
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::ports::{SweepManner, SweepReport};
+use reqwest::Url;
 
 use super::folder::RECORD;
 use super::leftovers::NAMES_MAX;
 use super::trust::SIGNATURE_MAX;
 use crate::install::cache::archive_store::{ArchiveStore, Kind};
+use crate::install::cache::terms::Terms;
+use crate::install::download::offer::OfferedDictionary;
 
 mod tee;
+pub(super) mod terms;
 
 pub(super) use tee::Tee;
 
 /// With less free space than this on its file system, the cache keeps only the archives of
 /// installed revisions.
 const ROOM_LOW: u64 = 128 << 20;
+
+/// Longest file of terms that is read, in bytes.
+const TERMS_MAX: u64 = 16 << 10;
 
 /// Archives that were installed.
 #[derive(Debug)]
@@ -70,6 +80,15 @@ pub(super) enum Yield {
     Unneeded,
     /// All archives.
     All,
+}
+
+/// What is kept beside an archive.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    /// The signature with which it was installed.
+    pub(super) signature: Option<String>,
+    /// What it may be the dictionary for.
+    pub(super) terms: Option<Terms>,
 }
 
 /// An archive with its signature.
@@ -129,6 +148,43 @@ impl Cache {
         Some(Kept { path, signature: read.is_ok().then_some(signature) })
     }
 
+    /// The archive that suits best as the dictionary of what a URL names: by the terms of its server,
+    /// and of several the one that was used last.
+    pub(super) fn dictionary_for(
+        &self,
+        url: &Url,
+        wanted: Sha256Digest,
+        most: u64,
+    ) -> Option<OfferedDictionary> {
+        if !self.is_on() {
+            return None;
+        }
+        let now = SystemTime::now();
+        let mut best: Option<((usize, SystemTime), OfferedDictionary)> = None;
+        for name in self.archives.names().ok()? {
+            let Kind::Terms(sha256) = Kind::of(&name) else { continue };
+            let Some(terms) = self.terms(sha256).filter(|_| sha256 != wanted) else { continue };
+            let Some(suits) = terms.permits(url, now) else { continue };
+            let path = self.archives.path_of(sha256);
+            let Ok(found) = fs::symlink_metadata(&path) else { continue };
+            let (bytes, used) = (found.len(), found.modified().unwrap_or(SystemTime::UNIX_EPOCH));
+            let is_better = best.as_ref().is_none_or(|(rank, _)| (suits, used) > *rank);
+            if found.is_file() && (1..most).contains(&bytes) && is_better {
+                let id = terms.id().to_owned();
+                best = Some(((suits, used), OfferedDictionary { sha256, path, bytes, id }));
+            }
+        }
+        best.map(|(_, dictionary)| dictionary)
+    }
+
+    /// What an archive may be the dictionary for.
+    fn terms(&self, sha256: Sha256Digest) -> Option<Terms> {
+        let mut text = String::new();
+        let file = File::open(self.archives.terms_of(sha256)).ok()?;
+        file.take(TERMS_MAX).read_to_string(&mut text).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
     /// Deletes an archive whose bytes do not have the checksum in its name.
     pub(super) fn forget(&self, sha256: Sha256Digest) {
         let _changing = self.lock();
@@ -183,10 +239,12 @@ impl Cache {
             let why = match Kind::of(name) {
                 Kind::Incoming if arriving.contains(name) => continue,
                 Kind::Incoming => "an interrupted installation left it",
-                Kind::Signature(sha256) if !names.contains(&sha256.to_string()) => {
+                Kind::Signature(sha256) | Kind::Terms(sha256)
+                    if !names.contains(&sha256.to_string()) =>
+                {
                     "its archive is missing"
                 }
-                Kind::Archive(_) | Kind::Signature(_) => continue,
+                Kind::Archive(_) | Kind::Signature(_) | Kind::Terms(_) => continue,
                 Kind::Odd => {
                     odd.push(name);
                     continue;
@@ -197,9 +255,9 @@ impl Cache {
         for Entry { sha256, .. } in self.over(self.most_now(), None) {
             let why = "the cache is larger than its limit";
             self.archives.sweep_away(&sha256.to_string(), why, manner, report);
-            let signature = self.archives.signature_name(sha256);
-            if names.contains(&signature) {
-                self.archives.sweep_away(&signature, why, manner, report);
+            let beside = [self.archives.signature_name(sha256), self.archives.terms_name(sha256)];
+            for name in beside.iter().filter(|name| names.contains(*name)) {
+                self.archives.sweep_away(name, why, manner, report);
             }
         }
         odd.into_iter().for_each(|name| self.archives.leave_alone(name, report));
@@ -248,7 +306,9 @@ impl Cache {
                 continue;
             }
             let Ok(found) = fs::symlink_metadata(self.archives.path_of(sha256)) else { continue };
-            let bytes = found.len().saturating_add(size(&self.archives.signature_of(sha256)));
+            let beside = size(&self.archives.signature_of(sha256))
+                .saturating_add(size(&self.archives.terms_of(sha256)));
+            let bytes = found.len().saturating_add(beside);
             let used = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             total = total.saturating_add(bytes);
             entries.push(Entry { sha256, bytes, used });
@@ -296,10 +356,13 @@ impl Incoming {
 
     /// Keeps the archive under its verified checksum, and deletes older archives if the cache would
     /// otherwise be larger than allowed.
-    fn keep(self, sha256: Sha256Digest, signature: Option<&str>) -> io::Result<()> {
+    fn keep(self, sha256: Sha256Digest, beside: &Beside) -> io::Result<()> {
+        let signature = beside.signature.as_deref();
+        let terms = beside.terms.as_ref().map(serde_json::to_vec).transpose()?;
         let cache = Arc::clone(&self.cache);
         let _arriving = cache.lock();
         let signed = signature.map_or(0, |text| text.len() as u64);
+        let signed = signed.saturating_add(terms.as_ref().map_or(0, |terms| terms.len() as u64));
         let bytes = self.bytes.saturating_add(signed);
         let most = cache.most_now().checked_sub(bytes);
         let over = most.map(|most| (most, cache.over(most, Some(sha256))));
@@ -321,6 +384,12 @@ impl Incoming {
             let mut options = File::options();
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(path)?.write_all(text.as_bytes())?;
+        }
+        if let Some(terms) = terms {
+            // A dictionary that is not whole, or whose terms are not, is only not used.
+            let mut options = File::options();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            options.open(cache.archives.terms_of(sha256))?.write_all(&terms)?;
         }
         fs::rename(cache.archives.dir().join(&self.name), cache.archives.path_of(sha256))
     }

@@ -18,6 +18,10 @@ use super::error::PackError;
 use super::limits::Limits;
 use crate::install::unpack::member::{MemberPath, Symlinks};
 
+mod choice;
+
+pub use choice::Choice;
+
 /// The higher levels make an archive of programs a few percent smaller and take twenty times as
 /// long.
 const ZSTD_LEVEL: i32 = 9;
@@ -25,6 +29,8 @@ const ZSTD_LEVEL: i32 = 9;
 /// How an archive is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
+    /// Not at all: a fleet's server sends it compressed, or as what changed since the former archive.
+    None,
     /// Every tool reads it.
     Gzip,
     /// Smaller, and several times faster to unpack.
@@ -47,13 +53,26 @@ pub struct Packed {
 /// # Errors
 /// A file cannot be read or written, or an agent would not install it.
 pub fn pack(dir: &Path, out: &Path, compression: Compression) -> Result<Packed, PackError> {
+    pack_chosen(dir, out, compression, &Choice::default())
+}
+
+/// Like [`pack`], with the chosen files alone.
+///
+/// # Errors
+/// A file cannot be read or written, or an agent would not install it.
+pub fn pack_chosen(
+    dir: &Path,
+    out: &Path,
+    compression: Compression,
+    choice: &Choice,
+) -> Result<Packed, PackError> {
     let unwritable = |source| PackError::Write { path: out.to_owned(), source };
     let parent = match out.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
     refuse_output_inside(dir, parent, out)?;
-    let members = collect(dir)?;
+    let members = collect(dir, choice)?;
     let file = tempfile::NamedTempFile::new_in(parent).map_err(unwritable)?;
     let mut archive = Encoder::new(file, compression).map_err(unwritable)?;
     for (path, member) in &members {
@@ -84,6 +103,7 @@ enum WriteError {
 
 /// Compresses the bytes that are written to it.
 enum Encoder<W: Write> {
+    Plain(Hashed<W>),
     Gzip(flate2::write::GzEncoder<Hashed<W>>),
     Zstd(zstd::stream::write::Encoder<'static, Hashed<W>>),
 }
@@ -142,6 +162,7 @@ impl<W: Write> Encoder<W> {
     fn new(inner: W, compression: Compression) -> io::Result<Self> {
         let hashed = Hashed { inner, digest: Sha256::new(), bytes: 0 };
         Ok(match compression {
+            Compression::None => Self::Plain(hashed),
             Compression::Gzip => {
                 let level = flate2::Compression::best();
                 Self::Gzip(flate2::GzBuilder::new().mtime(0).write(hashed, level))
@@ -156,6 +177,7 @@ impl<W: Write> Encoder<W> {
 
     fn finish(self) -> io::Result<Hashed<W>> {
         match self {
+            Self::Plain(hashed) => Ok(hashed),
             Self::Gzip(encoder) => encoder.finish(),
             Self::Zstd(encoder) => encoder.finish(),
         }
@@ -165,6 +187,7 @@ impl<W: Write> Encoder<W> {
 impl<W: Write> Write for Encoder<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
+            Self::Plain(hashed) => hashed.write(bytes),
             Self::Gzip(encoder) => encoder.write(bytes),
             Self::Zstd(encoder) => encoder.write(bytes),
         }
@@ -172,6 +195,7 @@ impl<W: Write> Write for Encoder<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
+            Self::Plain(hashed) => hashed.flush(),
             Self::Gzip(encoder) => encoder.flush(),
             Self::Zstd(encoder) => encoder.flush(),
         }
@@ -194,7 +218,7 @@ impl<W: Write> Write for Hashed<W> {
 }
 
 /// Everything below `dir`, sorted by path.
-fn collect(dir: &Path) -> Result<BTreeMap<String, Member>, PackError> {
+fn collect(dir: &Path, choice: &Choice) -> Result<BTreeMap<String, Member>, PackError> {
     let limits = Limits::default();
     let mut members = BTreeMap::new();
     let mut links = Symlinks::default();
@@ -207,11 +231,17 @@ fn collect(dir: &Path) -> Result<BTreeMap<String, Member>, PackError> {
             let name = entry.file_name();
             let name = name.to_str().ok_or_else(|| PackError::Name { path: source.clone() })?;
             let path = format!("{prefix}{name}");
+            if choice.leaves_out(&path) {
+                continue;
+            }
             let refused = |error| PackError::Refused { path: source.clone(), source: error };
             let parsed = MemberPath::parse(path.as_bytes(), &limits).map_err(refused)?;
             let kind = entry
                 .file_type()
                 .map_err(|error| PackError::Read { path: source.clone(), source: error })?;
+            if !kind.is_dir() && !choice.takes(&path) {
+                continue;
+            }
             let member = if kind.is_dir() {
                 folders.push((source, format!("{path}/")));
                 Member::Folder
@@ -230,8 +260,22 @@ fn collect(dir: &Path) -> Result<BTreeMap<String, Member>, PackError> {
             members.insert(path, member);
         }
     }
+    if !choice.takes_all() {
+        drop_empty_folders(&mut members);
+    }
     links.check_all().map_err(|source| PackError::Refused { path: dir.to_owned(), source })?;
     Ok(members)
+}
+
+/// Drops folders that nothing chosen is in.
+fn drop_empty_folders(members: &mut BTreeMap<String, Member>) {
+    let mut needed = std::collections::BTreeSet::new();
+    for path in members.iter().filter(|(_, it)| !matches!(it, Member::Folder)).map(|(path, _)| path)
+    {
+        let ends = path.char_indices().filter(|(_, letter)| *letter == '/').map(|(at, _)| at);
+        needed.extend(ends.map(|end| path[..end].to_owned()));
+    }
+    members.retain(|path, member| !matches!(member, Member::Folder) || needed.contains(path));
 }
 
 fn special(kind: &fs::FileType) -> &'static str {

@@ -9,6 +9,7 @@ mod archives;
 mod caching;
 mod corpus;
 mod crashes;
+mod deltas;
 mod downloads;
 mod folders;
 mod packing;

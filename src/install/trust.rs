@@ -98,6 +98,33 @@ impl Trust {
         Self::load(config).unwrap_or_else(|error| Self::Unreadable(Chain(&error).to_string()))
     }
 
+    /// Whether something is installed only with a signature.
+    #[must_use]
+    pub fn demands_signatures(&self) -> bool {
+        !matches!(self, Self::Anybody)
+    }
+
+    /// Checks the signature of a file beside an archive of this revision, which is signed as the
+    /// archive is. `place` says where the signature was found.
+    ///
+    /// # Errors
+    /// No trusted key signed these bytes for this revision.
+    pub fn verify(
+        &self,
+        bytes: &[u8],
+        signature: &[u8],
+        place: &str,
+        name: &PluginName,
+        revision: &RevisionId,
+    ) -> Result<(), SignatureError> {
+        let Some(keyring) = self.keyring()? else { return Ok(()) };
+        let malformed = |reason| SignatureError::Malformed { place: place.to_owned(), reason };
+        let signature = Signature::parse(signature).map_err(malformed)?;
+        let mut check = keyring.judge(&signature, name, revision)?;
+        check.update(bytes);
+        check.finish()
+    }
+
     /// The keys, where a signature is necessary.
     pub(super) fn keyring(&self) -> Result<Option<&Keyring>, SignatureError> {
         match self {

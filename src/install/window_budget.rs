@@ -11,6 +11,9 @@
 //! retry:  WindowBudget::take, first come, first served ─► the download begins again
 //! ```
 //!
+//! A content coding (`download::expand`) needs memory at the same time: [`Hold::code`] takes it from the
+//! same budget, beside what the archive itself asks for.
+//!
 //! No installation waits for memory while it holds a connection or a download slot, and the wait
 //! does not count as time of a download. An installation that holds memory and makes no progress
 //! gives it back as soon as another one waits (`transfer` calls [`Hold::is_wanted`]).
@@ -43,6 +46,8 @@ const UNIT: u64 = 1 << 10;
 #[derive(Debug)]
 pub(super) struct WindowBudget {
     units: Arc<Semaphore>,
+    /// All of them.
+    total: u32,
     /// How many installations wait for memory.
     waiting: watch::Sender<usize>,
     /// How long an installation that holds memory may be without progress while others wait.
@@ -61,6 +66,10 @@ pub(super) struct Hold {
 struct Held {
     permit: Option<OwnedSemaphorePermit>,
     /// The largest window of the archive's frames so far, in units.
+    window: u32,
+    /// The same for its content coding.
+    coding: u32,
+    /// Most that both needed together so far.
     most: u32,
 }
 
@@ -77,8 +86,9 @@ impl Default for WindowBudget {
 
 impl WindowBudget {
     fn new(bytes: u64, patience: Duration) -> Self {
-        let units = usize::try_from(bytes / UNIT).unwrap_or(usize::MAX);
-        Self { units: Arc::new(Semaphore::new(units)), waiting: watch::Sender::new(0), patience }
+        let total = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
+        let units = Arc::new(Semaphore::new(usize::try_from(total).unwrap_or(usize::MAX)));
+        Self { units, total, waiting: watch::Sender::new(0), patience }
     }
 
     /// The same with another patience.
@@ -90,9 +100,9 @@ impl WindowBudget {
     /// Waits for so many units, behind the installations that began to wait before; `wait` is
     /// called if it has to wait. Does not wait for 0 units.
     pub(super) async fn take(self: &Arc<Self>, units: u32, wait: impl FnOnce()) -> Hold {
-        let mut held = Held { permit: None, most: units };
+        let mut held = Held { most: units, ..Held::default() };
         if units > 0 {
-            let units = units.min(in_units(WINDOW_MAX));
+            let units = units.min(self.total);
             let at_once = Arc::clone(&self.units).try_acquire_many_owned(units);
             held.permit = match at_once {
                 Ok(permit) => Some(permit),
@@ -122,8 +132,34 @@ impl Hold {
         if bytes > WINDOW_MAX {
             return Err(UnpackError::Window { wanted: bytes, limit: WINDOW_MAX });
         }
-        let wanted = in_units(bytes);
         let mut held = self.held();
+        let (window, coding) = (held.window.max(in_units(bytes)), held.coding);
+        self.secure(&mut held, window.saturating_add(coding), bytes)?;
+        held.window = window;
+        Ok(())
+    }
+
+    /// Takes the memory for undoing a content coding, beside that for the archive's own windows.
+    ///
+    /// # Errors
+    /// As for [`Self::grow`].
+    pub(super) fn code(&self, bytes: u64) -> Result<(), UnpackError> {
+        if bytes > WINDOW_MAX {
+            return Err(UnpackError::Window { wanted: bytes, limit: WINDOW_MAX });
+        }
+        let mut held = self.held();
+        let (window, coding) = (held.window, held.coding.max(in_units(bytes)));
+        self.secure(&mut held, window.saturating_add(coding), bytes)?;
+        held.coding = coding;
+        Ok(())
+    }
+
+    /// Takes what is missing of what both need, `wanted` units.
+    fn secure(&self, held: &mut Held, wanted: u32, bytes: u64) -> Result<(), UnpackError> {
+        if wanted > self.budget.total {
+            let wanted = u64::from(wanted).saturating_mul(UNIT);
+            return Err(UnpackError::Window { wanted, limit: WINDOW_MAX });
+        }
         let has = held.permit.as_ref().map_or(0, units_of);
         held.most = held.most.max(wanted);
         let Some(missing) = wanted.checked_sub(has).filter(|missing| *missing > 0) else {
@@ -142,7 +178,7 @@ impl Hold {
             Err(_) => {
                 // An installation that asks for more and more begins again once, not each time.
                 if has > 0 {
-                    held.most = in_units(WINDOW_MAX);
+                    held.most = held.most.max(in_units(WINDOW_MAX));
                 }
                 Err(UnpackError::WindowTaken { wanted: bytes })
             }
@@ -151,7 +187,8 @@ impl Hold {
 
     /// Gives the memory back. Call it when the decoder is dropped.
     pub(super) fn release(&self) {
-        self.held().permit = None;
+        let mut held = self.held();
+        *held = Held { most: held.most, ..Held::default() };
     }
 
     /// The memory that the archive needs, as far as it is known, in units of the budget.
@@ -251,6 +288,26 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(error.is_about_content());
+    }
+
+    #[tokio::test]
+    async fn a_coding_and_the_archive_in_it_need_their_memory_together() {
+        let budget = budget();
+        let (one, two) = (take(&budget, 0).await, take(&budget, 0).await);
+        one.code(8 * MIB).expect("free");
+        one.grow(100 * MIB).expect("free");
+        assert_eq!(one.most(), in_units(108 * MIB));
+        assert!(is_taken(two.code(29 * MIB)));
+        two.code(28 * MIB).expect("just enough");
+        drop(two);
+        // The largest window of an archive fits beside the one of a compressed transfer.
+        one.grow(128 * MIB).expect("free");
+        assert!(matches!(one.code(9 * MIB), Err(UnpackError::Window { .. })));
+        assert!(matches!(one.code(129 * MIB), Err(UnpackError::Window { .. })));
+        one.release();
+        one.code(128 * MIB).expect("what was before does not count");
+        drop(one);
+        assert_eq!(take(&budget, 136 * MIB).await.most(), in_units(136 * MIB));
     }
 
     #[tokio::test]

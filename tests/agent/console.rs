@@ -417,7 +417,7 @@ async fn screenshots() {
         if browser.evaluate("document.getElementById('live') !== null").await == true {
             browser.until("document.getElementById('live').textContent === 'live'").await;
         }
-        browser.picture(&folder.join(format!("{name}.png"))).await;
+        browser.picture(&folder.join(format!("{name}.png")), u64::MAX).await;
     }
     eprintln!("the pictures are in {}", folder.display());
     browser.close().await;

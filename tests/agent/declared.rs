@@ -8,6 +8,7 @@ use clap::Parser;
 use guest_fleet::ControlPlane;
 use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::failure::Exit;
+use guest_fleet::cli::sees::Sees;
 use guest_fleet::cli::{self, Verb};
 use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::SqliteLedger;
@@ -85,6 +86,8 @@ impl Fleet {
             caller: Caller { who: "ann@ops".to_owned(), from: "a test".to_owned() },
             now: jiff::Timestamp::now(),
             zones: &IanaZones,
+            sees: Sees::All,
+            once: None,
         };
         let exit = cli::run(&verb, &mut context).await.map_err(|failure| failure.text())?;
         assert_eq!(exit, Exit::Done, "{}", String::from_utf8_lossy(&remarks));

@@ -50,12 +50,12 @@ async fn lives(folder: &Path, program: &str) {
     bed.running_again("greeter", &first).await;
     assert_eq!(bed.ask("greeter", "you").await.results, ["salut, you"]);
     let printed = bed.plugin_output("greeter");
-    assert!(printed.contains("started; 3 greetings so far"), "its files survive: {printed}");
+    assert!(printed.contains("started greetings=3"), "its files survive: {printed}");
 
     bed.cli(&[&pack[..], &["--revision", "2"]].concat()).await.ok();
     bed.cli(&["install", "-f", &archive, "--wait"]).await.ok();
     bed.running("greeter", "2").await;
-    assert!(bed.plugin_output("greeter").contains("stopping; cleanup: false"));
+    assert!(bed.plugin_output("greeter").contains("stopping cleanup=false"));
     bed.configure(vec![orders::remove("greeter")]).await;
     bed.gone("greeter").await;
     bed.finish().await;

@@ -481,9 +481,14 @@ impl Bed {
     /// Runs the binary as a client of this bed's agent. What it prints as JSON has to be as its schema
     /// says.
     pub(crate) async fn cli(&self, arguments: &[&str]) -> Said {
+        self.cli_within(PATIENCE, arguments).await
+    }
+
+    /// The same for a verb that may take so long.
+    pub(crate) async fn cli_within(&self, patience: Duration, arguments: &[&str]) -> Said {
         let mut command = self.command();
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let ran = tokio::time::timeout(PATIENCE, command.output()).await;
+        let ran = tokio::time::timeout(patience, command.output()).await;
         let output = self.check(&format!("`guest-agent {}` ends", arguments.join(" ")), ran);
         let output = output.unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -12,6 +12,7 @@ use guest_agent_proto::agent_communication::{
 };
 use guest_agent_proto::fleet::AgentReport;
 use guest_fleet::cli::context::{Caller, Context, Output};
+use guest_fleet::cli::sees::Sees;
 use guest_fleet::cli::{self, Verb};
 use guest_fleet::enroll::Authority;
 use guest_fleet::ledger::Bucket;
@@ -51,6 +52,8 @@ async fn ask(fleet: &Fleet, words: &[&str]) -> String {
         caller: Caller { who: "anna".to_owned(), from: "a test".to_owned() },
         now: SystemTime::now().try_into().unwrap(),
         zones: &IanaZones,
+        sees: Sees::All,
+        once: None,
     };
     if let Err(failure) = cli::run(&arguments.verb, &mut context).await {
         panic!("{words:?}: {failure:?}");

@@ -20,7 +20,7 @@ const SOURCES: [&str; 15] = [
     "docs",
     "fleet",
     "packaging",
-    "plugin-sdk",
+    "sdk/rust",
     "proto",
     "src",
 ];

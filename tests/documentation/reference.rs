@@ -180,7 +180,7 @@ fn the_command_line_reference_of_a_fleet_is_up_to_date() {
          What `--help` says, of every verb. `--json` prints JSON documents ([their schemas](../fleet-declarations.md#mistakes)).\n\n\
          | exit code | meaning |\n|---|---|\n| 0 | done |\n\
          | 1 | failed, or `diff` found a difference; the reason is on standard error |\n\
-         | 2 | the command line is wrong |\n| 3 | the ledger cannot be reached |\n| 4 | not in time |\n",
+         | 2 | the command line is wrong |\n| 3 | the ledger or the server cannot be reached |\n| 4 | not in time |\n",
     );
     assert!(pages::headings(&page).len() > 15, "the verbs are found");
     is_up_to_date("docs/reference/fleet-cli.md", &page);
@@ -191,7 +191,7 @@ fn the_command_line_reference_of_a_fleet_is_up_to_date() {
 /// An enum of errors, the heading that tells a reader what it is about, and what to do.
 const ERRORS: [(&str, &str, &str, &str); 14] = [
     (
-        "src/install/error.rs",
+        "src/install/error/fetch.rs",
         "FetchError",
         "Downloading",
         "The error decides whether the agent tries again: a refusal (HTTP 401, 403, 404, 410) is final; after other failures the agent tries again, as often as the manifest says. Try the URL from the machine with `curl`; signed URLs expire.",
@@ -203,13 +203,13 @@ const ERRORS: [(&str, &str, &str, &str); 14] = [
         "The cause of `the redirection from … was not followed`. A server that archives are redirected to, such as that of GitHub's releases, has to stand in `install.redirect_hosts`.",
     ),
     (
-        "src/install/error.rs",
+        "src/install/error/signature.rs",
         "SignatureError",
         "Signatures",
         "Running plugins continue. [signing.md](../signing.md) describes how to sign archives and rotate keys.",
     ),
     (
-        "src/install/error.rs",
+        "src/install/error/unpack.rs",
         "UnpackError",
         "Unpacking",
         "The archive is not valid, or the disk is full. Make the archive with `guest-agent pack`, which refuses files that no agent would install.",

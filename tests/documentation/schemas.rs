@@ -20,7 +20,10 @@ fn path_of(document: &Document) -> String {
 }
 
 fn direction_of(document: &Document) -> Direction {
-    if document.name == "configuration" { Direction::Read } else { Direction::Printed }
+    match document.name {
+        "configuration" | "plugin-manifest" => Direction::Read,
+        _ => Direction::Printed,
+    }
 }
 
 /// The folders with the schemas of released versions.
@@ -37,7 +40,7 @@ fn release() -> String {
 fn page() -> String {
     let mut page = String::from(
         "# JSON documents\n\n\
-         What verbs print with `--json`, and what the configuration file holds, each with its\n\
+         What verbs print with `--json`, and what the configuration file and a [plugin's manifest](../plugin-manifest.md) hold, each with its\n\
          [JSON Schema](https://json-schema.org/draft/2020-12) (draft 2020-12). The schemas are made from the code, and every JSON document\n\
          that a verb prints in the tests of the agent is checked against them.\n\n\
          | schema | printed by | how | meaning |\n|---|---|---|---|\n",
@@ -59,8 +62,8 @@ fn page() -> String {
          A later version may add documents, properties and values of an enumeration. It takes no property away, changes no type, removes no\n\
          value, and what is always there stays so: a test compares the schemas with those of released versions, which are in `docs/schemas/baseline/`.\n\
          So a reader has to pass over properties that it does not know, and has to do something sensible with a value that it does not know.\n\
-         The schemas are open for the same reason; that of the configuration is not, because the agent refuses keys that it does not know.\n\
-         The schema of the configuration promises the other direction: what was accepted stays accepted.\n\n\
+         The schemas are open for the same reason; those of the configuration and of manifests are not, because keys that are not known are refused.\n\
+         They promise the other direction: what was accepted stays accepted.\n\n\
          A property without a value is null, not missing, but for those of [registry-watch](../schemas/registry-watch.json) and\n\
          [log](../schemas/log.json), whose lines are of several kinds. Times are RFC 3339 in UTC. Texts for people (`reason`, `why`, `details`, `doing`, `link`) may be\n\
          worded anew at any time; where a program needs one, there is a value beside it.\n\n\

@@ -182,7 +182,7 @@ fn no_files_import_each_other_in_a_circle() {
         "actors/src",
         "fleet/src",
         "fleet/core/src",
-        "plugin-sdk/src",
+        "sdk/rust/src",
         "console-kit/src",
         "observe-kit/src",
     ] {
@@ -199,7 +199,7 @@ fn no_file_is_too_long_to_be_read_at_once() {
         "actors/src",
         "fleet/src",
         "fleet/core/src",
-        "plugin-sdk/src",
+        "sdk/rust/src",
         "console-kit/src",
         "observe-kit/src",
     ] {

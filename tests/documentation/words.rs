@@ -26,7 +26,7 @@ const PHRASES: [(&str, &str); 11] = [
 const FOLDERS: [&str; 10] = [
     "src",
     "actors/src",
-    "plugin-sdk/src",
+    "sdk/rust/src",
     "fleet/src",
     "fleet/core/src",
     "config",

@@ -31,14 +31,16 @@ use guest_agent::store::{self, StateLock, StoreFate};
 use guest_agent_actors::admission::Gate;
 use guest_agent_actors::control_plane::ControlPlaneActor;
 use guest_agent_actors::fakes;
-use guest_agent_actors::messages::{LinkChanged, Received, Save};
+use guest_agent_actors::messages::{LinkChanged, ListViews, Received, Save};
 use guest_agent_actors::model::event::{SettledEvent, Settlement};
 use guest_agent_actors::model::health::HealthPolicy;
+use guest_agent_actors::model::view::Activity;
 use guest_agent_actors::outbox::{Bounds, Destination};
 use guest_agent_actors::plugin::restart::RestartPolicy;
 use guest_agent_actors::plugin::state::Policy;
 use guest_agent_actors::ports::{
-    Durability, InboundMessage, NoCounters, Ports, RandomIds, ServerKind, Storage, Table,
+    AlwaysOpen, Durability, InboundMessage, NoCounters, Ports, RandomIds, ServerKind, Storage,
+    Table,
 };
 use guest_agent_actors::records::read_generation;
 use guest_agent_actors::system::{self, Settings, System};
@@ -69,6 +71,9 @@ const OPENING: usize = 8;
 
 /// Longest time in which an agent that ends tells what it has to tell.
 const LAST_WORDS: Duration = Duration::from_secs(60);
+
+/// How soon an agent that ends looks at its plugins again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What such a process does.
 #[derive(Serialize, Deserialize)]
@@ -176,9 +181,8 @@ async fn live(seat: Seat, endpoint: String, opening: Arc<Semaphore>, ending: Can
     listener.serve(&system);
     let task = tokio::task::spawn_local(task.run());
     ending.cancelled().await;
-    let mut depth = system.events.depth.clone();
     // Where it takes longer, the checker finds what waits.
-    drop(tokio::time::timeout(LAST_WORDS, depth.wait_for(|depth| *depth == 0)).await);
+    drop(tokio::time::timeout(LAST_WORDS, all_acknowledged(&system, &*storage)).await);
     link.close();
     task.await.unwrap();
     // Passes through the store's actor, so that it comes after all earlier writes.
@@ -187,6 +191,27 @@ async fn live(seat: Seat, endpoint: String, opening: Arc<Semaphore>, ending: Can
     let last = known(&*storage).await;
     let bytes = serde_json::to_vec(&last).unwrap();
     std::fs::write(seat.directory.join("last.json"), bytes).unwrap();
+}
+
+/// Waits until no plugin has anything to do and every event is acknowledged.
+///
+/// A report may end an order in the fleet before the agent has recorded the events of the same
+/// step, so an empty outbox alone says little: the plugins are asked first, and the store after them.
+async fn all_acknowledged(system: &System, storage: &dyn Storage) {
+    let mut depth = system.events.depth.clone();
+    loop {
+        let views = system.manager.send(ListViews).await.unwrap();
+        // Without an answer, plugins of an earlier process are not all back.
+        let is_settled =
+            views.is_some_and(|views| views.iter().all(|view| view.activity == Activity::Settled));
+        // Passes through the store's actor, so that it comes after the writes of settled plugins.
+        system.store.send(Save::default()).await.unwrap().unwrap();
+        let is_empty = storage.load(Table::Outbox).await.unwrap().is_empty();
+        if is_settled && is_empty {
+            return;
+        }
+        drop(tokio::time::timeout(LOOK_AGAIN, depth.changed()).await);
+    }
 }
 
 /// What a store knows.
@@ -238,6 +263,7 @@ fn ports(
         facts: Arc::new(fakes::facts().0),
         counters: Arc::new(NoCounters),
         clock: Arc::new(WallClock),
+        pauses: Arc::new(fakes::pauses().0),
         ids: Arc::new(RandomIds),
     }
 }
@@ -257,6 +283,7 @@ fn settings() -> Settings {
         service_url: watch::channel("https://fleet.example".into()).1,
         refusing: None,
         labels: Arc::new(BTreeMap::new()),
+        windows: Arc::new(AlwaysOpen),
     }
 }
 

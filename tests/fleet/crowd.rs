@@ -251,17 +251,18 @@ pub(crate) async fn real_verb(member: &Member, arguments: &[&str]) -> Result<Str
 async fn real_state(member: &Member) -> (Last, BTreeMap<String, String>) {
     let deadline = Instant::now() + ENDING;
     let events = loop {
+        // Before the events, since a plugin that still works records more of them.
+        let is_settled = are_settled(&real_status(member).await);
         let said = real_verb(member, &["events", "--json"]).await.unwrap();
         let lines = said.lines().map(|line| serde_json::from_str(line).unwrap());
         let events: Vec<Told> = lines.map(|event: Value| told(&event)).collect();
         let all = events.iter().all(|event| event.acknowledged);
-        if all || Instant::now() > deadline {
+        if all && is_settled || Instant::now() > deadline {
             break events;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
-    let said = real_verb(member, &["status", "--json"]).await.unwrap();
-    let status: Value = serde_json::from_str(&said).unwrap();
+    let status = real_status(member).await;
     let plugins = status["plugins"].as_array().unwrap().iter();
     let running = plugins.map(|plugin| {
         let text = |key: &str| plugin[key].as_str().unwrap_or_default().to_owned();
@@ -271,6 +272,17 @@ async fn real_state(member: &Member) -> (Last, BTreeMap<String, String>) {
     });
     let waiting = events.iter().filter(|event| !event.acknowledged).count();
     (Last { events, waiting, ..Last::default() }, running.collect())
+}
+
+async fn real_status(member: &Member) -> Value {
+    let said = real_verb(member, &["status", "--json"]).await.unwrap();
+    serde_json::from_str(&said).unwrap()
+}
+
+/// Whether no plugin is in the middle of something.
+fn are_settled(status: &Value) -> bool {
+    let mut plugins = status["plugins"].as_array().unwrap().iter();
+    plugins.all(|plugin| plugin["verdict"] != "busy")
 }
 
 fn told(event: &Value) -> Told {

@@ -14,6 +14,13 @@
 //!                 processes with many played agents, real agents (kill -9, SIGSTOP)
 //! ```
 //!
+//! `adoption`: machines become agents through cloud-init, Ansible and Terraform.
+//!
+//! `alerts`: promtool says which alerts fire for a fleet in trouble.
+//!
+//! `console`: a browser looks at a fleet and steers a rollout. `logins`: people log in by a real identity provider. `remote`: an operator
+//! steers from another machine.
+//!
 //! What is done when is drawn from a seed that is printed; how it falls between what the others do is up to
 //! the machine. By hand:
 //!
@@ -26,19 +33,29 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that unwraps a failure has failed")]
 
+mod adoption;
 mod agents;
+mod alerts;
 mod chaos;
 mod checker;
+mod console;
 mod control;
 mod crowd;
 mod dev;
 mod fleet;
+mod logins;
+mod plane;
 mod process;
 mod proxy;
+mod remote;
 mod rollouts;
 mod run;
+mod screenshots;
 mod wishes;
 
+#[path = "../agent/console/browser.rs"]
+#[expect(dead_code, reason = "a fleet needs a part of it")]
+mod browser;
 #[path = "../support/fleet_program.rs"]
 mod fleet_program;
 #[path = "../../fleet/tests/support/nats_cluster.rs"]

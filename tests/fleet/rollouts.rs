@@ -220,7 +220,7 @@ impl Story {
         let problems = laws::none_after_halt(&lives, &orders, BAD, halted.at, &frozen);
         self.problems.extend(problems);
         let span = (began, milliseconds());
-        self.problems.extend(laws::within_budget(&lives, &orders, span, BUDGET));
+        self.problems.extend(laws::within_budget(&lives, &orders, span, &frozen, BUDGET));
         (halted, began)
     }
 
@@ -236,11 +236,12 @@ impl Story {
             havoc.hit_leader_and_node(leader);
         }
         let back = self.until(fleet, "it is rolled back", is_back).await;
-        havoc.end(fleet).await;
+        let frozen = havoc.end(fleet).await;
         say("it is calm");
         let lives = rest_on(fleet, FORMER).await;
         let orders = laws::orders(&checker::journals(&*fleet.ledger).await.unwrap());
-        self.problems.extend(laws::within_budget(&lives, &orders, (began, back.at), BUDGET));
+        let span = (began, back.at);
+        self.problems.extend(laws::within_budget(&lives, &orders, span, &frozen, BUDGET));
         lives
     }
 
@@ -255,11 +256,12 @@ impl Story {
             havoc.hit_leader_and_node(leader);
         }
         let done = self.until(fleet, "it is done", is_done).await;
-        havoc.end(fleet).await;
+        let frozen = havoc.end(fleet).await;
         say("it is calm");
         let lives = rest_on(fleet, GOOD).await;
         let orders = laws::orders(&checker::journals(&*fleet.ledger).await.unwrap());
-        self.problems.extend(laws::within_budget(&lives, &orders, (began, done.at), BUDGET));
+        let span = (began, done.at);
+        self.problems.extend(laws::within_budget(&lives, &orders, span, &frozen, BUDGET));
     }
 
     async fn until(&mut self, fleet: &Fleet, what: &str, is_so: impl Fn(&Look) -> bool) -> Look {

@@ -166,6 +166,11 @@ fn archives_never_panic_and_change_nothing_but_their_own_folder() {
 }
 
 #[test]
+fn codings_never_keep_an_archive_from_being_installed() {
+    check_some(CASES / 20, "codings", seeds::codings(), targets::codings);
+}
+
+#[test]
 fn a_target_that_fails_is_noticed() {
     let fails: fn(&[u8]) = |bytes| assert!(bytes.len() < 4, "told to fail");
     let seeds = vec![b"abc".to_vec()];

@@ -240,6 +240,22 @@ pub(crate) fn archives() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Deltas and compressed archives, right and with another dictionary.
+pub(crate) fn codings() -> Vec<Vec<u8>> {
+    let [old, new] = super::targets::revisions();
+    let frame = |dictionary: &[u8]| {
+        let mut encoder = zstd::stream::raw::Encoder::with_ref_prefix(3, dictionary)
+            .map(|encoder| zstd::stream::zio::Writer::new(Vec::new(), encoder))
+            .unwrap();
+        std::io::Write::write_all(&mut encoder, &new).unwrap();
+        encoder.finish().unwrap();
+        encoder.into_inner().0
+    };
+    let (delta, whole) = (frame(&old), frame(b""));
+    let coded = [(0, &delta), (1, &whole), (0, &whole), (1, &delta), (2, &delta), (1, &new)];
+    coded.map(|(how, frame)| [&[how][..], frame].concat()).to_vec()
+}
+
 /// One member of a tar stream.
 fn member(name: &[u8], kind: u8, target: &[u8], data: &[u8]) -> Vec<u8> {
     let mut block = [0; 512];

@@ -169,6 +169,159 @@ pub(crate) fn archives(data: &[u8]) {
     runtime.expect("a runtime").block_on(install(&archive));
 }
 
+/// An archive that its server says is coded, as any bytes at all. The first byte says as what, and
+/// whether the header of a delta comes before the rest. Whatever comes, the archive is installed: from
+/// a coding that cannot be undone, the agent goes on to the next simpler one.
+pub(crate) fn codings(data: &[u8]) {
+    let Some((how, rest)) = data.split_first() else { return };
+    let coding = if how & 1 == 0 { "dcz" } else { "zstd" };
+    let header = if how & 3 == 0 { delta_header() } else { Vec::new() };
+    let coded = [&header, rest].concat();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(install_coded(coding, &coded));
+}
+
+/// The archives of two revisions that have much in common.
+pub(crate) fn revisions() -> [Vec<u8>; 2] {
+    let content = |end: &str| {
+        let lines = (0..200).map(|line| format!("# line {}", line * line * 7919 % 10_007));
+        let lines: Vec<String> = lines.collect();
+        format!("#!/bin/sh\n{}\nexit {end}\n", lines.join("\n"))
+    };
+    ["1", "0"].map(|end| {
+        let content = content(end);
+        let mut block = [0; 512];
+        let size = format!("{:011o}\0", content.len());
+        let fields: [(usize, &[u8]); 6] = [
+            (0, b"run"),
+            (100, b"0000755\0"),
+            (124, size.as_bytes()),
+            (136, b"07346545000\0"),
+            (156, b"0"),
+            (257, b"ustar\x0000"),
+        ];
+        for (at, field) in fields {
+            block[at..at + field.len()].copy_from_slice(field);
+        }
+        sum(&mut block);
+        let mut tar = [&block[..], content.as_bytes()].concat();
+        tar.resize(tar.len().next_multiple_of(512) + 1024, 0);
+        tar
+    })
+}
+
+/// What a delta to the second revision begins with: RFC 9842, section 5.
+fn delta_header() -> Vec<u8> {
+    let magic = [0x5e, 0x2a, 0x4d, 0x18, 0x20, 0, 0, 0];
+    [&magic[..], Sha256Digest::of(&revisions()[0]).as_bytes()].concat()
+}
+
+/// Installs both revisions from a server, which sends the second one coded to those who take that.
+async fn install_coded(coding: &'static str, coded: &[u8]) {
+    use guest_agent_actors::ports::Installer;
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    let serving = tokio::spawn(serve(listener, coding, coded.to_vec()));
+    let dir = folder();
+    let pipeline = pipeline(dir.path(), 1 << 20);
+    for (revision, archive) in ["old", "new"].into_iter().zip(revisions()) {
+        let url = format!("http://{address}/{revision}");
+        let mut spec = spec(&url, Sha256Digest::of(&archive));
+        spec.revision = revision.parse().expect("a revision");
+        let (progress, _seen) = tokio::sync::watch::channel(Default::default());
+        if let Err(error) = pipeline.install(spec.into(), progress).await {
+            let text = guest_agent_actors::error::Chain(&error).to_string();
+            panic!("{revision} is not installed: {text}");
+        }
+        let program = dir.path().join("plugins/sample").join(revision).join("run");
+        let content = std::fs::read(program).expect("readable");
+        assert_eq!(content, archive[512..512 + content.len()], "{revision} has other bytes");
+        if revision == "old" {
+            cached(dir.path()).await;
+        }
+    }
+    serving.abort();
+}
+
+/// Waits until the first archive may be a dictionary. The cache takes it after the installation.
+async fn cached(dir: &Path) {
+    let is_there = |dir: &Path| {
+        let entries = std::fs::read_dir(dir.join("cache")).into_iter().flatten().flatten();
+        let mut paths = entries.into_iter().map(|entry| entry.path());
+        // The archive comes last.
+        paths.any(|path| {
+            path.extension().is_some_and(|it| it == "dictionary")
+                && path.with_extension("").exists()
+        })
+    };
+    for _ in 0..10_000 {
+        if is_there(dir) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    panic!("the cache has no dictionary");
+}
+
+/// Serves both revisions.
+async fn serve(listener: tokio::net::TcpListener, coding: &str, coded: Vec<u8>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let [old, new] = revisions();
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") && head.len() < 10_000 {
+            let Ok(byte) = stream.read_u8().await else { break };
+            head.push(byte.to_ascii_lowercase());
+        }
+        let head = String::from_utf8_lossy(&head);
+        let accepted = head.lines().filter(|line| line.starts_with("accept-encoding:"));
+        let is_accepted = accepted.into_iter().any(|line| line.contains(coding));
+        let (body, says) = match head.starts_with("get /old ") {
+            true => (&old, String::new()),
+            false if is_accepted => (&coded, format!("content-encoding: {coding}\r\n")),
+            false => (&new, String::new()),
+        };
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nuse-as-dictionary: match=\"/*\"\r\nconnection: close\r\n\
+             content-length: {}\r\n{says}\r\n",
+            body.len()
+        );
+        // Who has read enough goes away.
+        drop(stream.write_all(&[head.as_bytes(), body].concat()).await);
+    }
+}
+
+/// A folder in memory where there is such a place: thousands of archives are tried.
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    dir.expect("a folder")
+}
+
+/// A pipeline in a folder, with small limits.
+fn pipeline(dir: &Path, cache_max_bytes: u64) -> Pipeline {
+    let limits = guest_agent::install::Limits {
+        expanded_bytes: 1 << 20,
+        entries: 100,
+        ..guest_agent::install::Limits::default()
+    };
+    let config = PipelineConfig {
+        pressure: guest_agent::install::PressurePolicy::default(),
+        redirects: guest_agent::install::RedirectRules::default(),
+        plugins_dir: dir.join("plugins"),
+        state_root: dir.join("state"),
+        log_dir: dir.join("log"),
+        cache_dir: dir.join("cache"),
+        spool_dir: dir.join("spool"),
+        cache_max_bytes,
+        limits,
+        max_parallel: 1,
+    };
+    Pipeline::new(config, Trust::Anybody).expect("a folder for plugins")
+}
+
 /// Makes the checksum of a tar header right.
 pub(crate) fn sum(block: &mut [u8; 512]) {
     if &block[257..262] != b"ustar" {
@@ -201,35 +354,12 @@ fn compressed(how: u8, tar: &[u8]) -> Vec<u8> {
 async fn install(archive: &[u8]) {
     use guest_agent_actors::ports::Installer;
 
-    // In memory where there is such a place: thousands of archives are tried.
-    let memory = Path::new("/dev/shm");
-    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-    let dir = dir.expect("a folder");
+    let dir = folder();
     let at = |name: &str| dir.path().join(name);
     std::fs::write(at("precious"), "precious").expect("a file");
     std::fs::write(at("archive"), archive).expect("a file");
     let before = around(dir.path());
-    let limits = guest_agent::install::Limits {
-        expanded_bytes: 1 << 20,
-        entries: 100,
-        ..guest_agent::install::Limits::default()
-    };
-    let pipeline = Pipeline::new(
-        PipelineConfig {
-            pressure: guest_agent::install::PressurePolicy::default(),
-            redirects: guest_agent::install::RedirectRules::default(),
-            plugins_dir: at("plugins"),
-            state_root: at("state"),
-            log_dir: at("log"),
-            cache_dir: at("cache"),
-            spool_dir: at("spool"),
-            cache_max_bytes: 0,
-            limits,
-            max_parallel: 1,
-        },
-        Trust::Anybody,
-    )
-    .expect("a folder for plugins");
+    let pipeline = pipeline(dir.path(), 0);
     let spec = spec(&format!("file:{}", at("archive").display()), Sha256Digest::of(archive));
     let (progress, _seen) = tokio::sync::watch::channel(Default::default());
     let result = pipeline.install(spec.into(), progress).await;

@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 /// What it is made of, from the root of the repository.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "Cargo.lock",
+    "console-kit/src",
     "fleet/Cargo.toml",
     "fleet/core/src",
     "fleet/src",

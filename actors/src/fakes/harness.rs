@@ -10,9 +10,10 @@ use tokio::task::LocalSet;
 use crate::admission::Gate;
 use crate::fakes::{
     AdmissionHandle, ClockHandle, CountedIds, CountersHandle, FactsHandle, Fate, InstallerHandle,
-    LauncherHandle, LinkHandle, LocalHandle, MachineHandle, MeterHandle, ProberHandle, RpcHandle,
-    StorageHandle, SweeperHandle, admission, clock, facts, installer, launcher, link, local,
-    machine, meter, prober, rpc, storage, sweeper,
+    LauncherHandle, LinkHandle, LocalHandle, MachineHandle, MeterHandle, PausesHandle,
+    ProberHandle, RpcHandle, StorageHandle, SweeperHandle, WindowsHandle, admission, clock, facts,
+    installer, launcher, link, local, machine, meter, pauses, prober, rpc, storage, sweeper,
+    windows,
 };
 use crate::messages::{
     LinkChanged, ListPlugins, Listed, OrderOutcome, Received, Submission, Submit, SubmitError,
@@ -59,6 +60,10 @@ pub struct World {
     pub counters: CountersHandle,
     /// The time of day.
     pub clock: ClockHandle,
+    /// When the machine stood still.
+    pub pauses: PausesHandle,
+    /// The maintenance windows.
+    pub windows: WindowsHandle,
     ports: Ports,
 }
 
@@ -79,7 +84,7 @@ struct RunningAgent {
 // === impl World ===
 
 impl World {
-    fn new() -> Self {
+    fn new(windows: WindowsHandle) -> Self {
         let (fake_installer, installer) = installer();
         let (fake_launcher, launcher) = launcher();
         let (fake_rpc, rpc) = rpc();
@@ -93,6 +98,7 @@ impl World {
         let (fake_machine, machine) = machine(launcher.clone());
         let (fake_counters, counters) = super::counters::counters();
         let (fake_clock, clock) = clock();
+        let (fake_pauses, pauses) = pauses();
         let (fake_facts, facts) = facts();
         let ports = Ports {
             installer: Arc::new(fake_installer),
@@ -109,6 +115,7 @@ impl World {
             facts: Arc::new(fake_facts),
             counters: Arc::new(fake_counters),
             clock: Arc::new(fake_clock),
+            pauses: Arc::new(fake_pauses),
             ids: Arc::new(CountedIds::default()),
         };
         Self {
@@ -126,6 +133,8 @@ impl World {
             facts,
             counters,
             clock,
+            pauses,
+            windows,
             ports,
         }
     }
@@ -164,6 +173,8 @@ impl Harness {
     /// A world in which no agent runs yet.
     #[must_use]
     pub fn asleep() -> Self {
+        let (windows, handle) = windows();
+        let world = World::new(handle);
         let settings = Settings {
             policy: Policy::default(),
             health: HealthPolicy {
@@ -178,8 +189,9 @@ impl Harness {
             service_url: tokio::sync::watch::channel("https://control.example".into()).1,
             refusing: None,
             labels: Arc::new(BTreeMap::from([("rack".to_owned(), "7".to_owned())])),
+            windows: Arc::new(windows),
         };
-        Self { world: World::new(), settings, life: None }
+        Self { world, settings, life: None }
     }
 
     /// A world with an agent that is connected to its control plane.

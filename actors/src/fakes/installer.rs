@@ -10,7 +10,7 @@ use crate::fakes::{Answer, Script, Shared};
 use crate::model::id::{PluginName, RevisionId, Sha256Digest};
 use crate::model::spec::PluginSpec;
 use crate::ports::{
-    Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
+    Arrival, Cause, InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError,
 };
 
 /// An installer whose disk is a set of names.
@@ -176,6 +176,7 @@ impl Installer for FakeInstaller {
             total: Some(1024),
             attempt: 1,
             held_up: None,
+            arrival: Arrival::default(),
         });
         script
             .answer("download", spec.name.as_str())

@@ -64,6 +64,7 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         history: History::default(),
         stopped: false,
         held: None,
+        outside: None,
         left: None,
         on_trial: false,
         way_back: None,

@@ -74,11 +74,13 @@ impl ManagerActor {
                 LocalOrder::Begin(spec) => {
                     info!(plugin = %spec.name, revision = %spec.revision, "a local plugin is new");
                     let name = spec.name.clone();
-                    let first = machine::begin_local_under(self.hold_of_all(), spec);
+                    let held = self.held_at_first(&name, ctx);
+                    let first = machine::begin_local_under(held, spec);
                     let beginning = Beginning::Ordered(Box::new(first), None);
                     self.start(name, Generation(0), beginning, ctx);
                 }
                 LocalOrder::Tell(name, spec) => {
+                    self.tell_window(&name, ctx);
                     let Some(entry) = self.roster.get_mut(&name) else { continue };
                     entry.local.clone_from(&spec);
                     if spec.is_some() {

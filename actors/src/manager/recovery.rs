@@ -224,6 +224,7 @@ impl ManagerActor {
             }
             self.begin_to_answer(lists, ctx);
         }
+        self.look_at_windows(ctx);
         self.await_critical(ctx);
         self.moved();
         ctx.notify(RescanLocal);
@@ -253,6 +254,8 @@ impl ManagerActor {
                     let snapshot = Box::new(snapshot);
                     let beginning = Beginning::Recovered { snapshot, boot: Boot::Same };
                     this.start(name.clone(), delivered, beginning, ctx);
+                    // Its record may be older than the windows that the actor before it knew.
+                    this.tell_window(&name, ctx);
                     this.give_again(&name, ctx);
                 }
                 Some(Err(error)) => {

@@ -36,7 +36,7 @@ pub struct Person {
     pub left: Option<Left>,
     /// Set while orders wait.
     pub hold: Option<Hold>,
-    /// The order that waits for the end of the hold. Only beside `hold`.
+    /// The order that waits. Only beside `hold`, or outside of the plugin's maintenance windows.
     pub held_order: Option<HeldOrder>,
 }
 
@@ -60,7 +60,7 @@ pub struct Hold {
     pub until: Option<SystemTime>,
 }
 
-/// An order that waits for the end of a hold.
+/// An order that waits for the end of a hold, or for a maintenance window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HeldOrder {
     /// This revision is to run.

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::model::exit::ExitCause;
 use crate::model::history::StartTry;
-use crate::model::view::{Activity, Held, Pending, PluginView, Reported};
+use crate::model::view::{Activity, Held, OutsideWindow, Pending, PluginView, Reported};
+use crate::model::window::Closed;
 
 /// Crashes count this long.
 pub const CRASH_WINDOW: Duration = Duration::from_secs(30 * 60);
@@ -28,7 +29,7 @@ pub enum Level {
     Failing,
     /// It does its work, and something about it is wrong.
     Degraded,
-    /// A person keeps it as it is.
+    /// A person keeps it as it is, or an order waits for a maintenance window.
     Held,
     /// Work for an order is under way.
     Busy,
@@ -88,6 +89,8 @@ causes! {
     Stopped "stopped",
     /// A person makes orders wait.
     Held "held",
+    /// An order waits for a maintenance window.
+    OutsideWindow "outside_window",
     /// A person rolled a revision back, and it stays away.
     RolledBack "rolled_back",
     /// Work for an order is under way.
@@ -301,7 +304,7 @@ impl Case<'_> {
         None
     }
 
-    /// A person keeps it as it is.
+    /// A person keeps it as it is, or an order waits for a window.
     fn held(&self) -> Option<Verdict> {
         let PluginView { reason, revision, history, left, pending, .. } = self.view;
         let held =
@@ -314,6 +317,11 @@ impl Case<'_> {
             let why = format!("held by {}{}", hold.by, waits.unwrap_or_default());
             let verdict = held(Cause::Held, why, Some(hold.since), "release");
             return Some(Verdict { until: hold.until, ..verdict });
+        }
+        if let Some(OutsideWindow { until, waits: Some(order) }) = &self.view.outside {
+            let why = format!("{}, and {order} waits", Closed { until: *until }.in_words());
+            let verdict = held(Cause::OutsideWindow, why, None, "explain");
+            return Some(Verdict { until: *until, ..verdict });
         }
         let left = left.as_ref()?;
         // Only one that still shows as failed has a text that says who rolled it back.

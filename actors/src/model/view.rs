@@ -90,6 +90,8 @@ pub struct PluginView {
     pub stopped: bool,
     /// Set while a person makes orders wait.
     pub held: Option<Held>,
+    /// Set outside of its maintenance windows, where it has any.
+    pub outside: Option<OutsideWindow>,
     /// The revision that a person rolled back, until another is ordered or it is released.
     pub left: Option<RevisionId>,
     /// Whether its revision is on trial.
@@ -116,6 +118,15 @@ pub struct Pending {
 pub struct Held {
     /// Who wants it, why, and how long.
     pub hold: Hold,
+    /// The order that waits, in words; `None` while none does.
+    pub waits: Option<Arc<str>>,
+}
+
+/// All maintenance windows of a plugin are closed, as shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideWindow {
+    /// When the next one opens, where that is known.
+    pub until: Option<SystemTime>,
     /// The order that waits, in words; `None` while none does.
     pub waits: Option<Arc<str>>,
 }

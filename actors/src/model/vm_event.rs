@@ -15,6 +15,8 @@ pub enum VmEvent {
     Shutdown,
     /// The machine was made into an instance of its own, or into another one.
     Specialize,
+    /// The machine stood still for a while, and goes on. Only plugins that asked for it get it.
+    Resume,
 }
 
 /// What became of one plugin's share of an event.
@@ -54,7 +56,7 @@ pub enum NotifyError {
 
 impl VmEvent {
     /// All events.
-    pub const ALL: [Self; 3] = [Self::Startup, Self::Shutdown, Self::Specialize];
+    pub const ALL: [Self; 4] = [Self::Startup, Self::Shutdown, Self::Specialize, Self::Resume];
 
     /// Its name in requests and on the command line.
     #[must_use]
@@ -63,6 +65,7 @@ impl VmEvent {
             Self::Startup => "startup",
             Self::Shutdown => "shutdown",
             Self::Specialize => "specialize",
+            Self::Resume => "resume",
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use actix::prelude::*;
+use tokio::time::Instant;
 
 use super::PluginActor;
 use super::event::Event;
@@ -36,12 +37,36 @@ impl PluginActor {
     }
 
     fn arm_one(&mut self, deadline: Deadline, now: SystemTime, ctx: &mut Context<Self>) {
-        let (after, until) = match deadline.ends {
-            Ends::After(after) => (after, now.checked_add(after).unwrap_or(now)),
+        match deadline.ends {
+            Ends::After(after) => self.arm_for(deadline, after, now, ctx),
             // The wall clock may be set, and a machine may sleep: the timer looks again.
-            Ends::At(at) => (at.duration_since(now).unwrap_or_default().min(LOOK_AGAIN), at),
-        };
+            Ends::At(at) => {
+                let after = at.duration_since(now).unwrap_or_default().min(LOOK_AGAIN);
+                self.arm_until(deadline, after, at, ctx);
+            }
+        }
+    }
+
+    fn arm_for(
+        &mut self,
+        deadline: Deadline,
+        after: Duration,
+        now: SystemTime,
+        ctx: &mut Context<Self>,
+    ) {
+        let until = now.checked_add(after).unwrap_or(now);
+        self.arm_until(deadline, after, until, ctx);
+    }
+
+    fn arm_until(
+        &mut self,
+        deadline: Deadline,
+        after: Duration,
+        until: SystemTime,
+        ctx: &mut Context<Self>,
+    ) {
         let (wait, of) = (deadline.wait, deadline.clone());
+        let (began, lost_before) = (Instant::now(), self.ports.pauses.lost());
         let handle = ctx.run_later(after, move |this, ctx| {
             // A timer that came due while the state that disarmed it was saved fires all the same.
             if this.armed.get(&wait).is_none_or(|(armed, _, _)| *armed != of) {
@@ -49,8 +74,14 @@ impl PluginActor {
             }
             this.armed.remove(&wait);
             let now = this.ports.clock.now();
+            // Nothing could be done in a pause, so it does not count.
+            let lost = this.ports.pauses.lost().saturating_sub(lost_before);
+            let left = after.saturating_sub(began.elapsed().saturating_sub(lost));
             match of.ends {
                 Ends::At(at) if at > now => this.arm_one(of, now, ctx),
+                Ends::After(_) if !lost.is_zero() && !left.is_zero() => {
+                    this.arm_for(of, left, now, ctx);
+                }
                 Ends::At(_) | Ends::After(_) => this.step(Event::DeadlinePassed(wait), ctx),
             }
         });

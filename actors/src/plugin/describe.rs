@@ -50,14 +50,15 @@ pub fn state(state: &State) -> String {
         Next::Ready { spec } => format!(", with {} ready", spec.revision),
         Next::AfterRemoval { spec } => format!(", then {}", spec.revision),
     };
-    let held = match (&state.person.hold, &state.person.held_order) {
-        (None, _) => String::new(),
-        (Some(_), None) => ", held".to_owned(),
-        (Some(_), Some(HeldOrder::Install(spec))) => {
+    let held = match (state.is_held(), &state.person.held_order) {
+        (false, _) => String::new(),
+        (true, None) if state.person.hold.is_none() => ", outside of its windows".to_owned(),
+        (true, None) => ", held".to_owned(),
+        (true, Some(HeldOrder::Install(spec))) => {
             format!(", held with an order for {}", spec.revision)
         }
-        (Some(_), Some(HeldOrder::Remove { .. })) => ", held with a REMOVE".to_owned(),
-        (Some(_), Some(HeldOrder::Apply { .. })) => ", held with an APPLY".to_owned(),
+        (true, Some(HeldOrder::Remove { .. })) => ", held with a REMOVE".to_owned(),
+        (true, Some(HeldOrder::Apply { .. })) => ", held with an APPLY".to_owned(),
     };
     format!("{phase} {}{trial}{next}{held}", state.spec.revision)
 }
@@ -145,6 +146,8 @@ pub fn event(event: &Event) -> String {
         Event::ShutdownTaken { process } => {
             format!("process {} took the shutdown event of the machine", process.pid)
         }
+        Event::WindowMoved(Some(closed)) => format!("changes wait: {}", closed.in_words()),
+        Event::WindowMoved(None) => "changes may begin: a maintenance window is open".to_owned(),
         Event::FactsChanged => "the facts about the machine changed".to_owned(),
         Event::DeadlinePassed(over) => format!("the wait is over for {}", wait(*over)),
         Event::Recovered(found) => match found.boot {

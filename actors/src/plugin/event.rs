@@ -13,6 +13,7 @@ use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, Endpoint, Generation, Process, RevisionId};
 use crate::model::runs::Firing;
 use crate::model::spec::{Config, Limits, PluginSpec};
+use crate::model::window::Closed;
 use crate::plugin::state::{State, Target, Wait};
 use crate::ports::{Cleanup, StopManner, Stopped};
 
@@ -99,6 +100,9 @@ pub enum Event {
         /// The process.
         process: Process,
     },
+    /// The maintenance windows of the plugin are closed like this from now on; `None`: one is open, or
+    /// it has none.
+    WindowMoved(Option<Closed>),
     /// Facts about the machine changed, so rules have to be evaluated again.
     FactsChanged,
     /// A deadline has passed.

@@ -1,12 +1,12 @@
-//! Orders that wait because a person holds the plugin.
+//! Orders that wait because a person holds the plugin, or because its maintenance windows are closed.
 //!
-//! A hold makes INSTALL, APPLY, REMOVE and another local manifest wait. What is past the stop of the
+//! Both make INSTALL, APPLY, REMOVE and another local manifest wait, until neither does. What is past the stop of the
 //! old revision finishes; crash restarts, the return from probation, triggers and what a person asks
 //! go on. One order waits at a time: a newer one takes its place, and the older one ends. An order
 //! is announced when it is taken, with details that begin with `held: `, and is not announced again
-//! when the hold ends.
+//! when it is carried out.
 //!
-//! An order that changes nothing, or that is refused whatever the hold does, is answered at once.
+//! An order that changes nothing, or that is refused whatever it waits for, is answered at once.
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::model::event::PluginEventKind;
 use crate::model::id::RevisionId;
 use crate::model::runs::Due;
 use crate::model::spec::{Config, Difference, PluginSpec};
+use crate::model::window::Closed;
 use crate::plugin::event::{Effect, Order, Whose};
 use crate::plugin::orders::superseded_by;
 use crate::plugin::state::{Change, Next, Phase};
@@ -23,16 +24,18 @@ use crate::plugin::transition_builder::TransitionBuilder;
 /// Why the end of an older order of the same revision comes when the hold ends.
 const OVERTAKEN: &str = "superseded by the order that was held";
 
+/// Why a manifest that waited, or that a restart tries, does so no longer.
+const EARLIER_FORM: &str = "superseded by an earlier form of the manifest";
+
 /// Why an order that waited does so no longer.
 const SUPERSEDED_BY_REMOVE: &str = "superseded by a REMOVE";
 
-// === impl TransitionBuilder: holds ===
+// === impl TransitionBuilder: holds and windows ===
 
 impl TransitionBuilder<'_> {
-    /// The first order for a plugin that came while all plugins were held.
-    pub(super) fn begin_held(&mut self, hold: Hold, spec: Arc<PluginSpec>) {
-        self.state.person.hold = Some(hold.clone());
-        self.wait_to_install(&hold, spec);
+    /// The first order for a plugin that came while it had to wait.
+    pub(super) fn begin_held(&mut self, why: &str, spec: Arc<PluginSpec>) {
+        self.wait_to_install(why, spec);
     }
 
     /// Orders wait from now on, those included whose work has not stopped anything yet.
@@ -41,6 +44,21 @@ impl TransitionBuilder<'_> {
             return;
         }
         self.state.person.hold = Some(hold);
+        self.hold_work_back();
+    }
+
+    /// The maintenance windows closed, another one is the next to open, or one opened.
+    pub(super) fn window_moved(&mut self, closed: Option<Closed>) {
+        let before = std::mem::replace(&mut self.state.closed, closed);
+        match (before, closed) {
+            (None, Some(_)) if self.state.phase != Phase::Gone => self.hold_work_back(),
+            (Some(_), None) => self.carry_on(),
+            (None | Some(_), _) => {}
+        }
+    }
+
+    /// What was accepted and has not stopped anything yet waits again.
+    fn hold_work_back(&mut self) {
         if self.state.person.held_order.is_some() {
             return;
         }
@@ -70,9 +88,17 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// The hold ends: the order that waits is carried out.
+    /// The hold ends.
     pub(super) fn end_hold(&mut self) {
         self.state.person.hold = None;
+        self.carry_on();
+    }
+
+    /// The order that waits is carried out, unless there is another reason for it to wait.
+    fn carry_on(&mut self) {
+        if self.state.is_held() {
+            return;
+        }
         match self.state.person.held_order.take() {
             Some(HeldOrder::Install(spec)) => self.begin_held_install(spec),
             Some(HeldOrder::Remove { of }) => self.begin_held_remove(of),
@@ -89,16 +115,15 @@ impl TransitionBuilder<'_> {
 
     /// Returns the order if it is to be carried out now; otherwise it waits.
     pub(super) fn hold_back(&mut self, order: Order) -> Option<Order> {
-        let hold = self.state.person.hold.clone();
-        match (hold, order) {
-            (Some(hold), Order::Install(spec)) => self.hold_install(&hold, spec),
-            (Some(hold), Order::Remove) => self.hold_remove(&hold),
-            (Some(hold), Order::Apply(config)) => self.hold_apply(&hold, config),
+        match (self.state.held(), order) {
+            (Some(why), Order::Install(spec)) => self.hold_install(&why, spec),
+            (Some(why), Order::Remove) => self.hold_remove(&why),
+            (Some(why), Order::Apply(config)) => self.hold_apply(&why, config),
             (None, order) | (Some(_), order @ (Order::Restart | Order::Asked(_))) => Some(order),
         }
     }
 
-    fn hold_install(&mut self, hold: &Hold, spec: Arc<PluginSpec>) -> Option<Order> {
+    fn hold_install(&mut self, why: &str, spec: Arc<PluginSpec>) -> Option<Order> {
         let is_refused = self.is_left(&spec) || self.archive_in_the_way_of(&spec).is_some();
         if is_refused {
             return Some(Order::Install(spec));
@@ -113,11 +138,11 @@ impl TransitionBuilder<'_> {
             self.state.next = Next::Ready { spec };
             return None;
         }
-        self.wait_to_install(hold, spec);
+        self.wait_to_install(why, spec);
         None
     }
 
-    fn wait_to_install(&mut self, hold: &Hold, spec: Arc<PluginSpec>) {
+    fn wait_to_install(&mut self, why: &str, spec: Arc<PluginSpec>) {
         let shares_announcement = matches!(
             &self.state.person.held_order,
             Some(HeldOrder::Install(held)) if held.is_revision_of(&spec)
@@ -125,7 +150,7 @@ impl TransitionBuilder<'_> {
         if !shares_announcement {
             self.supersede_held(&superseded_by(&spec));
             let revision = spec.revision.clone();
-            self.announce_for(revision, PluginEventKind::InstallRequested, &hold.reason());
+            self.announce_for(revision, PluginEventKind::InstallRequested, why);
         }
         if self.state.phase == Phase::Gone {
             self.rest_held(spec.clone());
@@ -135,21 +160,21 @@ impl TransitionBuilder<'_> {
         self.state.person.held_order = Some(HeldOrder::Install(spec));
     }
 
-    fn hold_remove(&mut self, hold: &Hold) -> Option<Order> {
+    fn hold_remove(&mut self, why: &str) -> Option<Order> {
         if self.is_leaving() || self.state.phase == Phase::Gone {
             // Only an INSTALL that was to follow the removal waits.
             self.supersede_held(SUPERSEDED_BY_REMOVE);
             return Some(Order::Remove);
         }
         let Some(of) = self.removable() else { return Some(Order::Remove) };
-        self.wait_to_remove(hold, of);
+        self.wait_to_remove(why, of);
         None
     }
 
-    fn wait_to_remove(&mut self, hold: &Hold, of: RevisionId) {
+    fn wait_to_remove(&mut self, why: &str, of: RevisionId) {
         if !matches!(self.state.person.held_order, Some(HeldOrder::Remove { .. })) {
             self.supersede_held(SUPERSEDED_BY_REMOVE);
-            self.announce_for(of.clone(), PluginEventKind::RemoveRequested, &hold.reason());
+            self.announce_for(of.clone(), PluginEventKind::RemoveRequested, why);
             self.state.person.held_order = Some(HeldOrder::Remove { of });
         }
     }
@@ -177,7 +202,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    fn hold_apply(&mut self, hold: &Hold, config: Option<Config>) -> Option<Order> {
+    fn hold_apply(&mut self, why: &str, config: Option<Config>) -> Option<Order> {
         let is_answered =
             self.is_leaving() || matches!(self.state.phase, Phase::Gone | Phase::Held);
         if is_answered {
@@ -190,7 +215,7 @@ impl TransitionBuilder<'_> {
         }
         self.supersede_held("superseded by a later APPLY");
         let of = self.state.spec.revision.clone();
-        self.announce_for(of.clone(), PluginEventKind::ApplyRequested, &hold.reason());
+        self.announce_for(of.clone(), PluginEventKind::ApplyRequested, why);
         self.state.person.held_order = Some(HeldOrder::Apply { config, of });
         None
     }
@@ -218,12 +243,16 @@ impl TransitionBuilder<'_> {
 
     /// Another manifest waits like an order: while no dynamic revision is wanted it is the order.
     pub(super) fn hold_local(&mut self, local: Option<Arc<PluginSpec>>) {
-        let Some(hold) = self.state.person.hold.clone() else { return };
+        let Some(why) = self.state.held() else { return };
         match local {
-            Some(local) if self.state.spec.is_but_for_config(&local) && !self.is_fresh() => {
-                self.supersede_held("superseded by an earlier form of the manifest");
+            Some(local) if self.rests_on(&local) => {
+                self.supersede_held(EARLIER_FORM);
+                self.drop_replaced(&local, EARLIER_FORM);
             }
-            Some(local) => self.wait_to_install(&hold, local),
+            Some(local) => {
+                self.drop_replaced(&local, &superseded_by(&local));
+                self.wait_to_install(&why, local);
+            }
             None if self.is_fresh() && self.state.spec.is_local() => {
                 self.supersede_held("its manifest was removed");
                 self.supersede_owed_apply("its manifest was removed");
@@ -231,9 +260,23 @@ impl TransitionBuilder<'_> {
                 self.effect(Effect::Retire);
             }
             None if self.state.spec.is_local() && self.state.phase != Phase::Gone => {
-                self.wait_to_remove(&hold, self.state.spec.revision.clone());
+                self.wait_to_remove(&why, self.state.spec.revision.clone());
             }
             None => {}
+        }
+    }
+
+    /// Whether the plugin is on this machine as the manifest says.
+    fn rests_on(&self, local: &PluginSpec) -> bool {
+        let is_there = !self.is_fresh() && self.state.phase != Phase::Gone;
+        is_there && self.state.spec.is_but_for_config(local)
+    }
+
+    /// What a restart tries of an earlier manifest ends: its files are replaced.
+    fn drop_replaced(&mut self, local: &PluginSpec, details: &str) {
+        if matches!(&self.state.next, Next::Preparing { spec, .. } if spec.is_local() && !spec.has_files_of(local))
+        {
+            self.drop_next(Some(details), None);
         }
     }
 

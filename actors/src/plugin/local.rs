@@ -46,7 +46,7 @@ impl TransitionBuilder<'_> {
         if self.is_leaving() || self.is_dynamic_wanted() {
             return;
         }
-        if self.state.person.hold.is_some() {
+        if self.state.is_held() {
             self.hold_local(self.state.local.clone());
             return;
         }
@@ -64,10 +64,16 @@ impl TransitionBuilder<'_> {
         }
         match self.state.local.clone() {
             // A configuration that was applied since stays.
-            Some(local) if self.state.spec.is_but_for_config(&local) => {}
+            Some(local)
+                if self.state.spec.is_but_for_config(&local) && !self.is_leaving_for_local() => {}
             Some(local) => self.take_local(local),
             None => self.forget_local(),
         }
+    }
+
+    /// Whether other files of the machine are to take over: those of an earlier manifest.
+    fn is_leaving_for_local(&self) -> bool {
+        matches!(&self.state.next, Next::Ready { spec } if spec.is_local())
     }
 
     /// The current revision failed for good. A dynamic one leaves its place to the local one.
@@ -156,7 +162,7 @@ impl TransitionBuilder<'_> {
         }
         self.announce_for(revision, PluginEventKind::Removed, "");
         // Another manifest waits, too.
-        if self.state.person.hold.is_none() {
+        if !self.state.is_held() {
             self.follow_local();
         }
     }

@@ -18,6 +18,7 @@ use crate::model::exit::ExitCause;
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Generation, Process};
 use crate::model::spec::PluginSpec;
+use crate::model::window::Closed;
 use crate::plugin::event::{ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, Transition};
 use crate::plugin::live::Live;
 use crate::plugin::state::{Change, Next, Phase, Resume, Shutdown, State, Target, Then, Wait};
@@ -26,41 +27,49 @@ use crate::ports::{StopManner, Stopped};
 
 /// The first state of a plugin that the agent did not know before.
 pub fn begin(generation: Generation, spec: Arc<PluginSpec>) -> Transition {
-    begin_under(None, generation, spec)
+    begin_under(Held::default(), generation, spec)
 }
 
-/// The same on a machine where all plugins may be held: its order waits where they are.
-pub fn begin_under(
-    hold: Option<Hold>,
-    generation: Generation,
-    spec: Arc<PluginSpec>,
-) -> Transition {
-    first(generation, spec, None, hold)
+/// What makes the first order of a plugin wait, if anything does.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// The hold of all plugins.
+    pub hold: Option<Hold>,
+    /// Set outside of the plugin's maintenance windows.
+    pub closed: Option<Closed>,
+}
+
+/// The same on a machine where the order may have to wait.
+pub fn begin_under(held: Held, generation: Generation, spec: Arc<PluginSpec>) -> Transition {
+    first(generation, spec, None, held)
 }
 
 /// The first state of a plugin that came with the machine. Nobody ordered it, so every order is
 /// newer.
 pub fn begin_local(spec: Arc<PluginSpec>) -> Transition {
-    begin_local_under(None, spec)
+    begin_local_under(Held::default(), spec)
 }
 
-/// The same on a machine where all plugins may be held: it waits like an order where they are.
-pub fn begin_local_under(hold: Option<Hold>, spec: Arc<PluginSpec>) -> Transition {
-    first(Generation(0), spec.clone(), Some(spec), hold)
+/// The same on a machine where it may have to wait like an order.
+pub fn begin_local_under(held: Held, spec: Arc<PluginSpec>) -> Transition {
+    first(Generation(0), spec.clone(), Some(spec), held)
 }
 
 fn first(
     generation: Generation,
     spec: Arc<PluginSpec>,
     local: Option<Arc<PluginSpec>>,
-    hold: Option<Hold>,
+    held: Held,
 ) -> Transition {
     // Nothing is started yet, so no fact about the machine is needed.
     let facts = FactSet::default();
-    let state = State { local, ..State::of(generation, spec.clone(), Phase::Gone) };
+    let Held { hold, closed } = held;
+    let mut state = State { local, closed, ..State::of(generation, spec.clone(), Phase::Gone) };
+    state.person.hold = hold;
+    let held = state.held();
     let mut draft = TransitionBuilder::of(state, &facts);
-    match hold {
-        Some(hold) => draft.begin_held(hold, spec),
+    match held {
+        Some(why) => draft.begin_held(&why, spec),
         None => {
             draft.announce(PluginEventKind::InstallRequested, "");
             draft.install();
@@ -85,6 +94,10 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
     // A hold ends in any phase.
     if event == Event::DeadlinePassed(Wait::Hold) {
         draft.end_hold();
+        return draft.finish();
+    }
+    if let Event::WindowMoved(closed) = event {
+        draft.window_moved(closed);
         return draft.finish();
     }
     if let Event::Recovered(Found { boot: Boot::New, .. }) = &event {
@@ -114,6 +127,7 @@ pub fn transition_on(facts: &FactSet, state: &State, event: Event) -> Transition
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
@@ -197,6 +211,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
@@ -204,7 +219,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Held, InstallFailed and Crashed: only an order or the end of a hold leads out.
+    /// Held, InstallFailed and Crashed: only an order, the end of a hold or a window leads out.
     fn resting(&mut self, event: Event) {
         match event {
             Event::Ordered { generation, order } => self.ordered(generation, order),
@@ -218,6 +233,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
@@ -266,6 +282,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::DeadlinePassed(_) => {}
         }
@@ -289,6 +306,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
@@ -337,6 +355,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
@@ -395,6 +414,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::DeadlinePassed(_) => {}
         }
@@ -422,6 +442,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::DeadlinePassed(_) => {}
         }
@@ -449,6 +470,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::DeadlinePassed(_) => {}
         }
@@ -479,6 +501,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
@@ -515,6 +538,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
@@ -543,6 +567,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::DeadlinePassed(_) => {}
@@ -571,6 +596,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged
@@ -593,6 +619,7 @@ impl TransitionBuilder<'_> {
             | Event::Exited { .. }
             | Event::HealthReported { .. }
             | Event::LocalChanged(_)
+            | Event::WindowMoved(_)
             | Event::ShutdownTaken { .. }
             | Event::Triggered(_)
             | Event::FactsChanged

@@ -25,8 +25,8 @@ use crate::model::id::{Attempt, Process, RevisionId};
 use crate::model::runs::Due;
 use crate::model::spec::{Limits, PluginSpec};
 use crate::ports::{
-    Cleanup, Count, InstallError, InstallStep, Installer, LimitError, Outcome, Ports, Progress,
-    RpcError, StopManner, StopOrder, Unenforced,
+    Arrival, Cleanup, Count, InstallError, InstallStep, Installer, LimitError, Outcome, Ports,
+    Progress, RpcError, StopManner, StopOrder, Unenforced,
 };
 use crate::trace;
 
@@ -294,6 +294,7 @@ impl PluginActor {
                 this.publish();
             }
         });
+        let seen = shown.clone();
         self.shown.progress = Some((shown, beat));
         let installer = self.ports.installer.clone();
         let (admission, counters) = (self.handles.admission.clone(), self.ports.counters.clone());
@@ -317,12 +318,18 @@ impl PluginActor {
             let installed = installer.install(spec, progress).await;
             let outcome = Outcome::of(&installed);
             counters.note(Count::Installed { plugin, took: begun_at.elapsed(), outcome });
+            let arrival = seen.borrow().arrival;
+            if arrival != Arrival::default() {
+                counters.note(Count::Arrived(arrival));
+            }
             installed
         };
         let install = followed(install, span, |result| result.as_ref().err().map(|e| reason(e)));
         let handle = ctx.spawn(install.into_actor(self).map(move |result, this, ctx| {
             this.reach("end", "install");
             this.installs.remove(&attempt);
+            let shown = this.shown.progress.as_ref();
+            this.shown.remark = shown.and_then(|(seen, _)| seen.borrow().arrival.remark());
             this.end_progress(ctx);
             let result = result.map_err(|error| reason(&error));
             this.step(Event::Installed { attempt, result }, ctx);

@@ -9,12 +9,13 @@ use tokio::sync::watch;
 
 use super::snapshot::Snapshot;
 use super::transition_log::TransitionLog;
-use crate::model::act::{HeldOrder, Hold};
+use crate::model::act::HeldOrder;
 use crate::model::exit::ExitCause;
 use crate::model::history::{History, StartTry};
 use crate::model::id::RevisionId;
 use crate::model::runs::Outcome;
-use crate::model::view::{Activity, Held, Pending, PluginView, Reported};
+use crate::model::view::{Activity, Held, OutsideWindow, Pending, PluginView, Reported};
+use crate::model::window::Closed;
 use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State, Then};
 use crate::ports::{Health, Progress};
 
@@ -27,6 +28,8 @@ pub(super) struct Shown {
     pub(super) unhealthy_since: Option<SystemTime>,
     pub(super) progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
     pub(super) story: TransitionLog,
+    /// What is remarkable about how the last archive came, until the event says it.
+    pub(super) remark: Option<String>,
 }
 
 // === impl Shown ===
@@ -132,6 +135,7 @@ impl Shown {
             history: self.history(state, next_start),
             stopped: state.person.stopped.is_some(),
             held: held(state),
+            outside: outside(state),
             left: state.person.left.as_ref().map(|left| left.revision.clone()),
             on_trial: state.trial.is_some(),
             way_back: state.way_back().map(|spec| spec.revision.clone()),
@@ -199,7 +203,7 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
         Next::Nothing | Next::Failed { .. } => pending_held(state).or(pending),
         Next::Preparing { .. } | Next::Ready { .. } | Next::AfterRemoval { .. } => pending,
     };
-    let held = state.person.hold.as_ref().filter(|_| state.person.held_order.is_some());
+    let held = state.held().filter(|_| state.person.held_order.is_some());
     let (shown, reason) = match &state.phase {
         Phase::Installing { .. } => (Reported::Installing, none),
         Phase::InstallFailed { reason } => (Reported::InstallFailed, reason.clone()),
@@ -212,7 +216,7 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
             Outcome::Failed { reason } => (Reported::ExecutionFailed, reason.clone()),
         },
         Phase::Disabled { reason } => (Reported::Stopped, reason.clone()),
-        Phase::Held => (Reported::Installing, held.map_or(none, Hold::reason)),
+        Phase::Held => (Reported::Installing, held.unwrap_or(none)),
         Phase::BackingOff { reason, pause: Pause::AfterShutdown } => {
             (Reported::Stopped, reason.clone())
         }
@@ -231,21 +235,28 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
 
 /// The revision of an INSTALL that waits, beside one that is there.
 fn pending_held(state: &State) -> Option<Pending> {
-    let hold = state.person.hold.as_ref()?;
+    let error = state.held()?;
     match &state.person.held_order {
-        Some(HeldOrder::Install(spec)) if state.phase != Phase::Held => Some(Pending {
-            revision: spec.revision.clone(),
-            state: Reported::Installing,
-            error: hold.reason(),
-        }),
+        Some(HeldOrder::Install(spec)) if state.phase != Phase::Held => {
+            Some(Pending { revision: spec.revision.clone(), state: Reported::Installing, error })
+        }
         _other => None,
     }
 }
 
 fn held(state: &State) -> Option<Held> {
     let hold = state.person.hold.clone()?;
-    let waits = state.person.held_order.as_ref().map(|order| order.in_words().into());
-    Some(Held { hold, waits })
+    Some(Held { hold, waits: waits(state) })
+}
+
+fn outside(state: &State) -> Option<OutsideWindow> {
+    let Closed { until } = state.closed?;
+    Some(OutsideWindow { until, waits: waits(state) })
+}
+
+/// The order that waits, in words.
+fn waits(state: &State) -> Option<Arc<str>> {
+    state.person.held_order.as_ref().map(|order| order.in_words().into())
 }
 
 /// The revisions whose files a state may still need: the current one, the one that is being

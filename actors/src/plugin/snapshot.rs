@@ -34,7 +34,7 @@ mod spec;
 pub use beside::Beside;
 pub use error::SnapshotError;
 
-use held::{check_hold, held_order_of, held_order_record};
+use held::{check_hold, held_of, held_order_of, held_order_record, held_records};
 pub(crate) use held::{hold_of, hold_record};
 use runs::{
     moves_record, operation_of, operation_record, runs_of, runs_record, story_of, trouble_record,
@@ -75,6 +75,7 @@ impl Snapshot {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let state = &self.state;
+        let (hold, outside_window) = held_records(state);
         rec::PluginRecord {
             version: VERSION,
             name: state.name.to_string(),
@@ -112,8 +113,9 @@ impl Snapshot {
                 revision: left.revision.to_string(),
                 by: left.by.to_string(),
             }),
-            hold: state.person.hold.as_ref().map(hold_record),
+            hold,
             held_order: state.person.held_order.as_ref().map(held_order_record),
+            outside_window,
         }
         .encode_to_vec()
     }
@@ -136,6 +138,7 @@ impl Snapshot {
         });
         let phase = record.phase.and_then(|phase| phase.phase);
         let shutdown = shutdown_of(phase.as_ref());
+        let (hold, closed) = held_of(record.hold, record.outside_window);
         let state = State {
             name,
             generation: Generation(record.generation),
@@ -156,9 +159,10 @@ impl Snapshot {
             person: Person {
                 stopped: record.stopped_by.map(|by| shortened(&by, BY_MAX).into()),
                 left: record.left.map(left_of).transpose()?,
-                hold: record.hold.map(hold_of),
+                hold,
                 held_order: record.held_order.map(held_order_of).transpose()?,
             },
+            closed,
             removal_trouble: record.removal_trouble.map(Into::into),
         };
         check_names(&state)?;

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::model::act::Person;
+use crate::model::act::{Hold, Person};
 use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, Endpoint, Generation, PluginName, Process, RevisionId};
 use crate::model::runs::{Due, Runs};
 use crate::model::spec::{Config, PluginSpec};
+use crate::model::window::Closed;
 use crate::plugin::restart::{RestartPolicy, Restarts};
 
 /// Everything that decides the next steps of a plugin. Durable before any effect of it starts.
@@ -53,6 +54,8 @@ pub struct State {
     pub former: Option<Arc<PluginSpec>>,
     /// What people on the machine asked for.
     pub person: Person,
+    /// Set outside of the plugin's maintenance windows, where it has any.
+    pub closed: Option<Closed>,
     /// Why the removal that is under way did not succeed yet, if its event was sent. Only while the
     /// plugin is being removed.
     pub removal_trouble: Option<Arc<str>>,
@@ -137,7 +140,7 @@ pub enum Phase {
         /// Why.
         reason: Arc<str>,
     },
-    /// Ordered under a hold, with nothing of it on the machine yet: its INSTALL waits in
+    /// Ordered under a hold or outside of its maintenance windows, with nothing of it on the machine yet: its INSTALL waits in
     /// [`Person::held_order`].
     Held,
     /// Its files are being deleted.
@@ -446,8 +449,22 @@ impl State {
             shutdown: Shutdown::default(),
             former: None,
             person: Person::default(),
+            closed: None,
             removal_trouble: None,
         }
+    }
+
+    /// Whether orders wait: a person holds the plugin, or its maintenance windows are closed.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        self.person.hold.is_some() || self.closed.is_some()
+    }
+
+    /// Why orders wait, if they do. What a person asked for comes first: it ends last.
+    #[must_use]
+    pub fn held(&self) -> Option<Arc<str>> {
+        let hold = self.person.hold.as_ref().map(Hold::reason);
+        hold.or_else(|| self.closed.as_ref().map(Closed::reason))
     }
 
     /// The revision that a rollback returns to, if one is on disk.

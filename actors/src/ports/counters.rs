@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::model::exit::ExitCause;
 use crate::model::id::PluginName;
+use crate::ports::arrival::Arrival;
 
 /// Counts what happens. Called in the middle of everything else: it never waits and cannot fail.
 pub trait Counters: Send + Sync {
@@ -41,6 +42,8 @@ pub enum Count {
         /// Whether its revision can be run.
         outcome: Outcome,
     },
+    /// An installation fetched its archive over the network, or tried to.
+    Arrived(Arrival),
     /// A plugin crashed: its process ended, or had to be ended, though nobody asked for it. A run
     /// that failed is one, too.
     Crashed {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Cause;
+use super::arrival::Arrival;
 use crate::model::id::{PluginName, RevisionId, Sha256Digest};
 use crate::model::spec::PluginSpec;
 
@@ -57,6 +58,8 @@ pub struct Progress {
     pub attempt: u32,
     /// Why it has not begun yet, where something holds it up.
     pub held_up: Option<&'static str>,
+    /// How the archive came over the network; told when the installation ends.
+    pub arrival: Arrival,
 }
 
 /// Where an installer says how far it is. Holds only the newest value, so it never fills up.

@@ -11,6 +11,7 @@ use prost::Message;
 use super::{AgentFacts, MESSAGE_TYPE, go_architecture, type_url};
 use crate::model::act::Hold;
 use crate::model::id::{BootId, FleetGeneration, PluginName};
+use crate::model::pause::{Pause, PauseKind};
 use crate::model::view::{PluginView, Reported};
 use crate::ports::OutboundMessage;
 use crate::text::shortened;
@@ -45,6 +46,8 @@ pub struct HostFacts {
     pub kernel: String,
     /// Its boot.
     pub boot: BootId,
+    /// When it stood still last, while this agent process was there.
+    pub pause: Option<Pause>,
 }
 
 /// A report on plugins, sorted by name, and on the numbers of the fleet's newest orders. The sender
@@ -68,6 +71,7 @@ pub fn encode_report(
         capabilities: CAPABILITIES.map(str::to_owned).into(),
         plugins: Vec::new(),
         plugins_left_out: 0,
+        last_pause: host.pause.as_ref().and_then(pause),
     };
     let there: BTreeSet<&PluginName> = plugins.iter().map(|view| &view.name).collect();
     let generation = |name| generations.get(name).map_or(0, |generation| generation.get());
@@ -115,7 +119,22 @@ fn plugin(view: &PluginView, generation: u64) -> pb::PluginReport {
         installation: installation.into(),
         stopped_by_owner: view.stopped,
         hold: view.held.as_ref().map(|held| hold(&held.hold)),
+        outside_window: view
+            .outside
+            .as_ref()
+            .map(|outside| pb::OutsideWindow { opens: outside.until.map(Into::into) }),
     }
+}
+
+fn pause(pause: &Pause) -> Option<pb::Pause> {
+    use pb::pause::Kind;
+    let kind = match pause.kind {
+        PauseKind::Suspended => Kind::Suspended,
+        PauseKind::Stopped => Kind::Stopped,
+        PauseKind::Stolen => Kind::Stolen,
+    };
+    let lasted: prost_types::Duration = pause.lasted.try_into().ok()?;
+    Some(pb::Pause { kind: kind.into(), lasted: Some(lasted), ended: Some(pause.ended.into()) })
 }
 
 /// People are shown who and why in one text.

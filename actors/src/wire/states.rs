@@ -9,7 +9,8 @@ use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
 use crate::messages::Listed;
 use crate::model::exit::ExitCause;
 use crate::model::runs::Outcome;
-use crate::model::view::{Held, Pending, PluginView, Reported};
+use crate::model::view::{Held, OutsideWindow, Pending, PluginView, Reported};
+use crate::model::window::Closed;
 
 /// What all plugins look like.
 pub(super) fn current(plugins: &[Listed]) -> pb::CurrentPluginStates {
@@ -64,7 +65,8 @@ fn one_shot_state(plugin: &Listed) -> cur::OneShotPluginState {
     }
 }
 
-/// A control plane sees that a person makes orders wait, and which order does.
+/// A control plane sees that a person makes orders wait, and which order does; and an order that waits for
+/// a maintenance window.
 fn with_hold(view: &PluginView, mut results: Vec<String>) -> Vec<String> {
     if let Some(Held { hold, waits }) = &view.held {
         let held = match waits {
@@ -75,6 +77,10 @@ fn with_hold(view: &PluginView, mut results: Vec<String>) -> Vec<String> {
         let reason = hold.reason();
         results.retain(|result| **result != *reason);
         results.push(held);
+    } else if let Some(OutsideWindow { until, waits: Some(order) }) = &view.outside {
+        let reason = Closed { until: *until }.reason();
+        results.retain(|result| **result != *reason);
+        results.push(format!("{reason}; {order} waits"));
     }
     results
 }

@@ -497,6 +497,7 @@ fn view() -> PluginView {
         history: crate::model::history::History::default(),
         stopped: false,
         held: None,
+        outside: None,
         left: None,
         on_trial: false,
         way_back: None,

@@ -309,6 +309,7 @@ impl Run {
 
     /// What the orders leave wanted, but for those that a hold makes wait.
     fn desired(&self, name: &str) -> Desired {
+        let by_windows = self.is_uncertain_by_windows(name);
         let ledger = self.doom.ledger();
         let (mut desired, mut held) = (Desired::Nothing, Held::default());
         for order in orders_for(&ledger.in_order, name) {
@@ -326,7 +327,20 @@ impl Run {
                 (Order::Apply(_) | Order::Restart | Order::Asked(_), _) => {}
             }
         }
-        if held.is_uncertain { Desired::Unknown } else { desired }
+        if held.is_uncertain || by_windows { Desired::Unknown } else { desired }
+    }
+
+    /// Whether what is wanted depends on which orders came outside of maintenance windows: an APPLY that waits
+    /// takes the place of an INSTALL, and a REMOVE that would have ended a stop may have lost its own.
+    fn is_uncertain_by_windows(&self, name: &str) -> bool {
+        let ledger = self.doom.ledger();
+        let has = |is: fn(&Order) -> bool| {
+            orders_for(&ledger.in_order, name).any(|order| is(&order.order))
+        };
+        self.deeds.windowed.contains(name)
+            && (has(|order| matches!(order, Order::Apply(_)))
+                || has(|order| matches!(order, Order::Remove))
+                    && has(|order| matches!(order, Order::Asked(Act::Stop(_)))))
     }
 
     /// Whether a person stopped the plugin and nobody started it since.

@@ -62,6 +62,8 @@ pub(crate) struct Deeds {
     pub(crate) untold: BTreeSet<String>,
     /// Events that were lost with a torn record.
     pub(crate) torn: BTreeSet<String>,
+    /// Plugins that had maintenance windows.
+    pub(crate) windowed: BTreeSet<String>,
     pub(crate) clock_jumps: u64,
     pub(crate) facts_torn: bool,
     pub(crate) disk_faults: bool,
@@ -144,6 +146,7 @@ impl Run {
             80..=85 => self.toggle_disk(),
             86..=89 => self.jump_clock(),
             90..=93 => self.shut_down().await,
+            94..=95 => self.move_windows().await,
             _ => {
                 self.doom.log("asks what runs");
                 self.server.ask();
@@ -256,6 +259,45 @@ impl Run {
                 async move { drop(tokio::task::spawn_local(notified)) }
             })
             .await;
+    }
+
+    /// The owner of the machine changes the maintenance windows of a plugin, or takes all back.
+    async fn move_windows(&mut self) {
+        let index = usize::try_from(self.chance.below(self.plugins.len() as u64)).expect("small");
+        let name = self.plugins[index].clone();
+        let windows = &self.agent.world.windows;
+        let what = match self.chance.below(4) {
+            0 => {
+                windows.clear();
+                "has no windows any more".to_owned()
+            }
+            1 => {
+                windows.set(&name, Vec::new());
+                format!("closes the windows of {name}")
+            }
+            _ => {
+                let after = self.chance.time(Duration::from_secs(60));
+                let opens = self.agent.world.clock.now() + after;
+                windows
+                    .set(&name, vec![(opens, opens + self.chance.time(Duration::from_secs(60)))]);
+                format!("opens a window of {name} in {after:?}")
+            }
+        };
+        self.doom.log(&what);
+        self.deeds.windowed.insert(name);
+        self.look_at_windows().await;
+    }
+
+    async fn look_at_windows(&mut self) {
+        if self.agent.is_awake() {
+            let windows = self.agent.settings.windows.clone();
+            self.agent
+                .run(|system| {
+                    system.use_windows(windows);
+                    std::future::ready(())
+                })
+                .await;
+        }
     }
 
     async fn crash_agent(&mut self) {
@@ -446,6 +488,8 @@ impl Run {
             ledger.disk_full = false;
             ledger.log("CALM");
         }
+        self.agent.world.windows.clear();
+        self.look_at_windows().await;
         self.look().await;
         if !self.server.is_connected() {
             self.connect().await;

@@ -62,6 +62,9 @@ impl Story {
             2 => {
                 // Orders whose place it takes have ended.
                 self.is_over_but_for_a_removal()?;
+                // One that waited would have kept this one waiting, too: it is under way, and the end of the last is the
+                // end of all.
+                self.held_removals.remove(revision);
                 self.removing = Some(revision.clone());
             }
             3 | 4 | 7 | 9 | 12 if self.removing.is_some() => {
@@ -132,4 +135,36 @@ fn ends(open: &mut BTreeMap<String, u32>, revision: &str) -> bool {
         open.remove(revision);
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Events of revision `r`, by number; those that wait are told apart.
+    fn story(events: &[(i32, &str)]) -> Result<(), String> {
+        let told: Vec<Told> = events
+            .iter()
+            .map(|(number, details)| Told {
+                id: String::new(),
+                number: *number,
+                revision: "r".to_owned(),
+                details: (*details).to_owned(),
+            })
+            .collect();
+        check(&told, &Refusals::new())
+    }
+
+    #[test]
+    fn removals_that_are_under_way_together_end_together() {
+        let held = (2, "held: outside of its maintenance windows");
+        let (remove, failed, removed) = ((2, ""), (10, "permission denied"), (5, ""));
+        assert_eq!(story(&[held, removed]), Ok(()));
+        assert_eq!(story(&[held, remove, removed]), Ok(()));
+        assert_eq!(story(&[held, failed, remove, remove, removed]), Ok(()));
+        for endless in [&[held][..], &[held, failed], &[held, remove], &[held, removed, held]] {
+            assert!(story(endless).is_err(), "{endless:?}");
+        }
+        assert!(story(&[held, remove, removed, removed]).is_err(), "nobody had ordered the last");
+    }
 }

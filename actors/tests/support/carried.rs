@@ -1,4 +1,4 @@
-//! Which orders were carried out, and when, in a life in which a person may make orders wait.
+//! Which orders were carried out, and when, in a life in which a person or a window may make orders wait.
 //!
 //! Shared by the laws. The file that includes it has the module `world`.
 
@@ -22,7 +22,7 @@ pub(crate) enum Carried<'a> {
 /// The order that a step carries out, if that has to do with which revision is wanted.
 pub(crate) fn carried(step: &Step) -> Option<Carried<'_>> {
     let (before, after) = (&step.before.person, &step.after.next.person);
-    if before.hold.is_some() && after.hold.is_none() {
+    if step.before.is_held() && !step.after.next.is_held() {
         match &before.held_order {
             Some(HeldOrder::Install(spec)) => return Some(Carried::Install(spec)),
             Some(HeldOrder::Remove { .. }) => return Some(Carried::Remove),
@@ -30,6 +30,10 @@ pub(crate) fn carried(step: &Step) -> Option<Carried<'_>> {
             // It may have been a REMOVE of before the hold that ended it.
             None => {}
         }
+    }
+    if let Event::WindowMoved(Some(_)) = &step.event {
+        let is_new = before.held_order.is_none() && after.held_order.is_some();
+        return is_new.then_some(Carried::TakenBack);
     }
     let Event::Ordered { generation, order } = &step.event else { return None };
     if *generation <= step.before.generation {

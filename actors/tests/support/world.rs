@@ -18,6 +18,7 @@ use guest_agent_actors::model::spec::{
     Artifact, ArtifactUrl, Config, Enablement, EntryPoint, Execution, Kind, Limits, LocalFiles,
     OneShot, Operator, PluginSpec, Rule, Rules, Source, Tries, Triggers,
 };
+use guest_agent_actors::model::window::Closed;
 use guest_agent_actors::plugin::event::{
     ApplyFailure, Boot, Effect, Event, Found, HealthVerdict, Order, PluginEvent, Transition,
 };
@@ -149,12 +150,18 @@ pub(crate) fn show(state: &State) -> String {
         Shutdown::NotTaken => "",
         Shutdown::Taken => ", told of the shutdown",
     };
-    let held = match (&state.person.hold, &state.person.held_order) {
-        (None, _) => String::new(),
-        (Some(_), None) => ", held".to_owned(),
-        (Some(_), Some(order)) => format!(", held with {}", order.in_words()),
+    let held = match (state.is_held(), &state.person.held_order) {
+        (false, _) => String::new(),
+        (true, None) if state.person.hold.is_none() => ", closed".to_owned(),
+        (true, None) => ", held".to_owned(),
+        (true, Some(order)) => format!(", held with {}", order.in_words()),
     };
     format!("{phase} {}{trial}{next}{shutdown}{held}", state.spec.revision)
+}
+
+/// What makes orders wait outside of maintenance windows.
+pub(crate) fn closed() -> Closed {
+    Closed { until: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(7200)) }
 }
 
 /// The order to make orders wait; with `ends`, until a time.
@@ -389,6 +396,11 @@ impl World {
             None => Attributes::default(),
         };
         self.happen(Event::FactsChanged);
+    }
+
+    /// All maintenance windows of the plugin close, or one opens.
+    pub(crate) fn window(&mut self, is_open: bool) {
+        self.happen(Event::WindowMoved((!is_open).then(closed)));
     }
 
     /// The agent restarts; with `Boot::New` the machine does too.

@@ -31,7 +31,7 @@ pub struct Agent {
     pub ordered: BTreeMap<String, Target>,
 }
 
-/// A hold that a person set on the machine.
+/// A hold that a person set on the machine, or maintenance windows of the machine that are closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnersHold {
     /// Who set it.
@@ -40,6 +40,8 @@ pub struct OwnersHold {
     pub reason: String,
     /// When it ends by itself.
     pub until: Option<Seconds>,
+    /// Whether it is windows; nobody set it then, and a window opens at its end.
+    pub is_window: bool,
 }
 
 /// What is decided for one plugin.

@@ -35,7 +35,7 @@ use crate::target::Target;
 use crate::time::Seconds;
 
 pub use history::{Past, REMEMBERED, remembered};
-pub use verbs::{Refused, Verb};
+pub use verbs::{PROGRAM, Refused, Verb};
 pub use waves::{Label, Plan, Size, Wave};
 
 /// How long after a grant was closed an agent may still be given the new target, in seconds: twice
@@ -72,6 +72,8 @@ pub struct Rollout {
     pub earlier: Vec<Past>,
     /// What this one came to, where later ones should know.
     pub past: Option<Past>,
+    /// Who made it, where another person has to approve its waves.
+    pub four_eyes: Option<String>,
 }
 
 /// The states of a rollout.
@@ -371,6 +373,7 @@ impl Rollout {
             began: Vec::new(),
             earlier: Vec::new(),
             past: None,
+            four_eyes: None,
         }
     }
 

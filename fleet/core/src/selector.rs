@@ -64,6 +64,26 @@ impl Selector {
         self.expression.any_key(&|key| key.starts_with(OWN_PREFIX))
     }
 
+    /// Whether it selects every agent, whatever there is. `env = a or env != a` does so, too, and is not
+    /// recognised.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.expression == Expression::All
+    }
+
+    /// Whether it has a part that selects by the id of an agent: a percentage.
+    #[must_use]
+    pub fn names_percentages(&self) -> bool {
+        self.expression.has_percentage()
+    }
+
+    /// Whether every agent that it selects is one that `scope` selects, whatever agents there are: it has
+    /// each part of the scope as well. Where that takes more than comparing parts, it is not recognised.
+    #[must_use]
+    pub fn is_within(&self, scope: &Self) -> bool {
+        self.expression.is_within(&scope.expression)
+    }
+
     /// Whether an agent is selected.
     #[must_use]
     pub fn selects(&self, agent: &str, labels: &Labels, own: OwnLabels) -> bool {

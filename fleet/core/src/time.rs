@@ -15,7 +15,7 @@ pub struct Civil {
 
 /// What is known of time zones. The caller brings it, because the rules of zones change with the
 /// machine's database.
-pub trait Zones {
+pub trait Zones: Sync {
     /// What a clock of the zone shows at a moment; `None` when the zone is unknown.
     fn civil(&self, zone: &str, at: Seconds) -> Option<Civil>;
 

@@ -37,6 +37,33 @@ pub enum Opening {
 /// more for a day that a zone skips.
 const DAYS: std::ops::RangeInclusive<i64> = -1..=8;
 
+/// The days of a week as they are written, Monday first.
+pub const DAY_NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+/// The minute of the day that `text` is, such as 150 for `02:30`; at most 1440, which is `24:00`. `None`
+/// when it is no time of day.
+#[must_use]
+pub fn time_of_day(text: &str) -> Option<u16> {
+    let (hour, minute) = text.split_once(':')?;
+    let two = |digits: &str| {
+        let are_digits = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        are_digits.then(|| digits.parse::<u16>().ok()).flatten()
+    };
+    let (hour, minute) = (two(hour)?, two(minute)?);
+    let minutes = hour.checked_mul(60)?.checked_add(minute)?;
+    (minute < 60 && minutes <= DAY_MINUTES).then_some(minutes)
+}
+
+/// How many minutes a window from one minute of the day to another lasts: it may pass midnight. `None`
+/// where it closes when it opens, or no day begins at its first minute.
+#[must_use]
+pub const fn lasting(from: u16, to: u16) -> Option<u16> {
+    if from >= DAY_MINUTES || to > DAY_MINUTES || from == to {
+        return None;
+    }
+    Some(if to > from { to - from } else { to + DAY_MINUTES - from })
+}
+
 // === impl Weekly ===
 
 impl Weekly {
@@ -51,7 +78,10 @@ impl Weekly {
             if !self.opens_on(day) {
                 continue;
             }
-            let Some((begin, end)) = self.on(day, zones) else { continue };
+            // Where a clock skips all of it, it does not open on that day.
+            let Some((begin, end)) = self.on(day, zones).filter(|(begin, end)| begin < end) else {
+                continue;
+            };
             if begin <= now && now < end {
                 until = until.max(Some(end));
             } else if begin > now && next.is_none() {
@@ -113,6 +143,24 @@ mod tests {
         check(&window, MONDAY + 3 * HOUR - 1, Opening::Open { until });
         let next = Some(Seconds(MONDAY + 7 * DAY + 2 * HOUR));
         check(&window, MONDAY + 3 * HOUR, Opening::Closed { next });
+    }
+
+    #[test]
+    fn a_time_of_day_is_read_as_it_is_written() {
+        assert_eq!(time_of_day("02:30"), Some(150));
+        assert_eq!(time_of_day("24:00"), Some(1440));
+        for wrong in ["2:30", "02:60", "24:01", "0230", "02:3x", "-1:00", "", "02:30:00"] {
+            assert_eq!(time_of_day(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_window_lasts_until_its_end_also_beyond_midnight() {
+        assert_eq!(lasting(120, 240), Some(120));
+        assert_eq!(lasting(1380, 60), Some(120));
+        assert_eq!(lasting(0, 1440), Some(1440));
+        assert_eq!(lasting(60, 60), None);
+        assert_eq!(lasting(1440, 60), None);
     }
 
     #[test]

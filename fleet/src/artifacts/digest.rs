@@ -29,6 +29,16 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The digest that these bytes are.
+    pub(crate) const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub(crate) const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// The digest of all that a hasher was given.
     pub(crate) fn finish(hasher: Sha256) -> Self {
         use sha2::Digest as _;

@@ -10,6 +10,8 @@ use super::digest::Digest;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     releases: BTreeMap<Digest, BTreeSet<ReleaseName>>,
+    /// The artifacts of each plugin for each kind of machine.
+    lines: BTreeMap<(String, String), BTreeSet<Digest>>,
 }
 
 /// Says which artifacts agents may fetch. The listener asks it for every request, so it must not
@@ -26,10 +28,12 @@ impl Named {
     pub fn of(view: &View) -> Self {
         let mut named = Self::default();
         for (name, release) in &view.releases {
-            for archive in release.archives.values() {
+            for (kind, archive) in &release.archives {
                 // A digest that is not one names nothing that this store could have.
                 if let Ok(digest) = archive.digest.parse() {
                     named.add(digest, name.clone());
+                    let line = (name.plugin.clone(), kind.clone());
+                    named.lines.entry(line).or_default().insert(digest);
                 }
             }
         }
@@ -39,6 +43,12 @@ impl Named {
     /// Adds an artifact of a release.
     pub fn add(&mut self, digest: Digest, release: ReleaseName) {
         self.releases.entry(digest).or_default().insert(release);
+    }
+
+    /// The artifacts of each plugin for each kind of machine: each set has the revisions of one
+    /// program.
+    pub fn lines(&self) -> impl Iterator<Item = &BTreeSet<Digest>> {
+        self.lines.values()
     }
 
     /// The releases that name an artifact.
@@ -81,5 +91,6 @@ mod tests {
         assert!(!named.is_known("other", &digest));
         assert!(!named.is_known("echo", &Digest::of(b"another")));
         assert_eq!(named.releases(&digest).collect::<Vec<_>>(), [&name]);
+        assert_eq!(named.lines().collect::<Vec<_>>(), [&BTreeSet::from([digest])]);
     }
 }

@@ -11,8 +11,8 @@
 //! artifact twice changes nothing but its age.
 
 mod bucket;
-mod directory;
-mod temporary;
+pub(in crate::artifacts) mod directory;
+pub(in crate::artifacts) mod temporary;
 mod verified;
 
 use std::error::Error;

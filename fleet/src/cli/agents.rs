@@ -6,7 +6,7 @@ use guest_fleet_core::desired::desired;
 use guest_fleet_core::selector::OwnLabels;
 use guest_fleet_core::time::Seconds;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::document::Time;
@@ -27,7 +27,7 @@ use crate::records::report::ReportRecord;
 pub use super::rows::{AgentJson, AgentRowJson, Options, PluginJson};
 
 /// The agents.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AgentsJson {
     /// Those that were selected, by id.
     pub agents: Vec<AgentRowJson>,
@@ -40,7 +40,7 @@ pub struct AgentsJson {
 }
 
 /// An agent with its plugins.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct WholeAgentJson {
     /// Who it is.
     pub agent: AgentJson,
@@ -57,7 +57,7 @@ pub struct WholeAgentJson {
 }
 
 /// A certificate.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CertificateJson {
     /// When it ends.
     #[schemars(with = "Option<Time>")]
@@ -77,20 +77,15 @@ pub struct CertificateJson {
 /// # Errors
 /// The ledger cannot be read.
 pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let index = if options.scan { None } else { index::open(context).await? };
-    let document = match index {
-        Some((mut index, age)) => {
-            let (agents, next) = pages::read(&mut index, options, context).await?;
-            AgentsJson { agents, index: Some(age), more: 0, next }
-        }
-        None if options.plugin.is_some() || options.state.is_some() || options.after.is_some() => {
-            return Err(Failure::failed(format_args!(
-                "--plugin, --state and --after need the index, which is not made yet"
-            ))
-            .hint("`guest-fleet serve` makes it"));
-        }
-        None => scan(options, context).await?,
-    };
+    let document = answer(options, context).await?;
+    tell(&document, context)
+}
+
+/// Prints agents.
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn tell(document: &AgentsJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let rows: Vec<Vec<String>> = document.agents.iter().map(|one| row(&one.agent)).collect();
     if rows.is_empty() {
         context.remark(format_args!("there is no such agent"))?;
@@ -106,8 +101,32 @@ pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, 
     if let Some(next) = &document.next {
         context.remark(format_args!("there may be more: `--after {}`", one_line(next)))?;
     }
-    context.document(&document)?;
+    context.document(document)?;
     Ok(Exit::Done)
+}
+
+/// The agents that the options select and the caller sees.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub(crate) async fn answer(
+    options: &Options,
+    context: &mut Context<'_>,
+) -> Result<AgentsJson, Failure> {
+    let index = if options.scan { None } else { index::open(context).await? };
+    match index {
+        Some((mut index, age)) => {
+            let (agents, next) = pages::read(&mut index, options, context).await?;
+            Ok(AgentsJson { agents, index: Some(age), more: 0, next })
+        }
+        None if options.plugin.is_some() || options.state.is_some() || options.after.is_some() => {
+            Err(Failure::failed(format_args!(
+                "--plugin, --state and --after need the index, which is not made yet"
+            ))
+            .hint("`guest-fleet serve` makes it"))
+        }
+        None => scan(options, context).await,
+    }
 }
 
 /// Reads the agents' own records, all of them.
@@ -132,6 +151,7 @@ async fn scan(options: &Options, context: &mut Context<'_>) -> Result<AgentsJson
             let is_wanted = wanted.is_none_or(|selector| {
                 selector.selects(&agent.id, &agent.labels(), OwnLabels::Trusted)
             });
+            let is_wanted = is_wanted && context.sees.agent(&agent.labels());
             if is_wanted && (options.archived || archived(&agent, now).is_none()) {
                 found.insert(record.key, agent);
             }
@@ -160,8 +180,30 @@ async fn scan(options: &Options, context: &mut Context<'_>) -> Result<AgentsJson
 /// # Errors
 /// There is no such agent, or the ledger cannot be read.
 pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let document = whole(id, context).await?;
+    tell_one(&document, context)
+}
+
+/// Prints one agent.
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn tell_one(
+    document: &WholeAgentJson,
+    context: &mut Context<'_>,
+) -> Result<Exit, Failure> {
+    print(context, document)?;
+    context.document(document)?;
+    Ok(Exit::Done)
+}
+
+/// One agent with its plugins.
+///
+/// # Errors
+/// There is no such agent that the caller sees, or the ledger cannot be read.
+pub(crate) async fn whole(id: &str, context: &mut Context<'_>) -> Result<WholeAgentJson, Failure> {
     let ledger = load(context).await?;
-    let facts = Facts::load(context.ledger, id).await?;
+    let facts = Facts::seen(context, id).await?;
     let view = ledger.view();
     let decided = desired(view, &facts.agent(), context.seconds(), context.zones);
     let reported = facts.report.iter().flat_map(|report| &report.plugins);
@@ -173,7 +215,7 @@ pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> 
     let record = &facts.record;
     let report = facts.report.as_ref();
     let missing = secrets::missing(context).await?;
-    let document = WholeAgentJson {
+    Ok(WholeAgentJson {
         agent: agent_json(record, report, context.seconds()),
         capabilities: report.map(|report| report.capabilities.clone()).unwrap_or_default(),
         certificates: record
@@ -192,10 +234,7 @@ pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> 
             .map(|plugin| explanation(view, &facts, plugin, &missing, context))
             .collect(),
         token: (!record.token.is_empty()).then(|| record.token.clone()),
-    };
-    print(context, &document)?;
-    context.document(&document)?;
-    Ok(Exit::Done)
+    })
 }
 
 fn print(context: &mut Context<'_>, found: &WholeAgentJson) -> Result<(), Failure> {

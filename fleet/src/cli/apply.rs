@@ -42,12 +42,7 @@ pub struct Options {
 /// without `--yes`.
 pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let (declared, notes) = sources::read(context, &options.file)?;
-    if options.prune && declared.is_empty() {
-        return Err(Failure::failed(
-            "the files declare nothing, so --prune would delete everything",
-        )
-        .hint("check the path; to delete everything, delete it in several steps"));
-    }
+    check_prune(options, &declared)?;
     let mode = if options.prune { Undeclared::Delete } else { Undeclared::Keep };
     if options.dry_run || (options.prune && !options.yes) {
         let ledger = Configuration::load(context.ledger).await?;
@@ -57,22 +52,24 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
         };
         let deletes = mode == Undeclared::Delete && !found.undeclared.is_empty();
         if options.dry_run || deletes {
-            print(context, &found, mode, notes, None, true)?;
-            return if options.dry_run { Ok(Exit::Done) } else { Err(unconfirmed(&found)) };
+            let undeclared: Vec<_> = found.undeclared.iter().map(EditJson::from).collect();
+            let document = document(&found, mode, notes, None, true);
+            tell(&document, context)?;
+            return if options.dry_run { Ok(Exit::Done) } else { Err(unconfirmed(&undeclared)) };
         }
     }
     let changed = write(context, &declared, mode, &options.reason).await;
     match changed {
         Ok(Changed { entry, answer, .. }) => {
-            print(context, &answer, mode, notes, entry, false)?;
-            Ok(Exit::Done)
+            tell(&document(&answer, mode, notes, entry, false), context)
         }
         Err(ChangeError::Refused(problems)) => sources::refused(context, problems),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn write(
+/// Makes the ledger say what was declared.
+pub(crate) async fn write(
     context: &Context<'_>,
     declared: &Declarations,
     mode: Undeclared,
@@ -90,10 +87,25 @@ async fn write(
     .await
 }
 
-fn unconfirmed(found: &Difference) -> Failure {
+/// Refuses to delete everything.
+///
+/// # Errors
+/// The files declare nothing, and what they do not declare would be deleted.
+pub(crate) fn check_prune(options: &Options, declared: &Declarations) -> Result<(), Failure> {
+    if options.prune && declared.is_empty() {
+        return Err(Failure::failed(
+            "the files declare nothing, so --prune would delete everything",
+        )
+        .hint("check the path; to delete everything, delete it in several steps"));
+    }
+    Ok(())
+}
+
+/// Nobody said that what no file declares may be deleted.
+pub(crate) fn unconfirmed(undeclared: &[EditJson]) -> Failure {
     let mut counts = std::collections::BTreeMap::<String, usize>::new();
-    for edit in &found.undeclared {
-        *counts.entry(EditJson::from(edit).kind).or_default() += 1;
+    for edit in undeclared {
+        *counts.entry(edit.kind.clone()).or_default() += 1;
     }
     let counts = counts.into_iter().map(|(kind, count)| counted(count, &kind));
     let counts = counts.collect::<Vec<_>>().join(", ");
@@ -101,29 +113,20 @@ fn unconfirmed(found: &Difference) -> Failure {
         .hint("add --yes to delete them, or leave --prune out to keep them")
 }
 
-fn print(
-    context: &mut Context<'_>,
-    found: &Difference,
-    mode: Undeclared,
-    notes: Vec<String>,
-    entry: Option<u64>,
-    dry_run: bool,
-) -> Result<(), Failure> {
-    let edits = found.edits.iter().map(EditJson::from);
-    let undeclared = found.undeclared.iter().map(EditJson::from).collect::<Vec<_>>();
-    let (changes, undeclared) = match mode {
-        Undeclared::Delete => (edits.chain(undeclared).collect::<Vec<_>>(), Vec::new()),
-        Undeclared::Keep => (edits.collect(), undeclared),
-    };
-    for change in &changes {
+/// Prints what was changed, or would be.
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn tell(document: &ChangeJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let ChangeJson { audit, changes, dry_run, undeclared, unchanged, .. } = document;
+    for change in changes {
         context.say(format_args!("{}", change.line()))?;
     }
-    let would = if dry_run { "would be " } else { "" };
-    let audit = entry.map_or_else(String::new, |entry| format!(" (audit {entry})"));
+    let would = if *dry_run { "would be " } else { "" };
+    let audit = audit.map_or_else(String::new, |entry| format!(" (audit {entry})"));
     context.say(format_args!(
-        "{would}{}, {} unchanged{audit}",
-        counted(changes.len(), "change"),
-        found.unchanged
+        "{would}{}, {unchanged} unchanged{audit}",
+        counted(changes.len(), "change")
     ))?;
     if !undeclared.is_empty() {
         context.say(format_args!(
@@ -131,13 +134,24 @@ fn print(
             counted(undeclared.len(), "record")
         ))?;
     }
-    context.document(&ChangeJson {
-        audit: entry,
-        changes,
-        dry_run,
-        kept: found.kept.clone(),
-        notes,
-        undeclared,
-        unchanged: found.unchanged,
-    })
+    context.document(document)?;
+    Ok(Exit::Done)
+}
+
+/// What was changed, or would be.
+pub(crate) fn document(
+    found: &Difference,
+    mode: Undeclared,
+    notes: Vec<String>,
+    audit: Option<u64>,
+    dry_run: bool,
+) -> ChangeJson {
+    let edits = found.edits.iter().map(EditJson::from);
+    let undeclared = found.undeclared.iter().map(EditJson::from).collect::<Vec<_>>();
+    let (changes, undeclared) = match mode {
+        Undeclared::Delete => (edits.chain(undeclared).collect::<Vec<_>>(), Vec::new()),
+        Undeclared::Keep => (edits.collect(), undeclared),
+    };
+    let (kept, unchanged) = (found.kept.clone(), found.unchanged);
+    ChangeJson { audit, changes, dry_run, kept, notes, undeclared, unchanged }
 }

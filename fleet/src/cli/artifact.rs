@@ -6,8 +6,10 @@
 mod error;
 mod file_name;
 mod gc;
+mod index;
 mod list;
 mod push;
+mod toml;
 
 use std::error::Error;
 use std::io::Write;

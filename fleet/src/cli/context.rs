@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::failure::Failure;
+use super::sees::Sees;
 use crate::configuration::change::Decision;
 use crate::ledger::Ledger;
 
@@ -35,11 +36,11 @@ pub struct Context<'a> {
     /// The ledger.
     pub ledger: &'a dyn Ledger,
     /// Where answers go.
-    pub out: &'a mut dyn Write,
+    pub out: &'a mut (dyn Write + Send + Sync),
     /// Where remarks go.
-    pub remarks: &'a mut dyn Write,
+    pub remarks: &'a mut (dyn Write + Send + Sync),
     /// What `-f -` reads.
-    pub input: &'a mut dyn Read,
+    pub input: &'a mut (dyn Read + Send + Sync),
     /// How answers are printed.
     pub output: Output,
     /// Who asks.
@@ -48,6 +49,10 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// What is known of time zones.
     pub zones: &'a dyn Zones,
+    /// What the caller sees of the fleet.
+    pub sees: Sees,
+    /// The id of what is decided, where the same question may be asked again.
+    pub once: Option<String>,
 }
 
 // === impl Caller ===
@@ -112,6 +117,7 @@ impl Context<'_> {
             what: what.to_owned(),
             why: why.to_owned(),
             at: self.now,
+            id: self.once.clone(),
         }
     }
 

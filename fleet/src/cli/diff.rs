@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::context::Context;
-use super::document::{ChangeJson, EditJson};
+use super::document::ChangeJson;
 use super::failure::{Exit, Failure};
-use super::sources;
+use super::{apply, sources};
 use crate::configuration::Configuration;
 use crate::declarations::difference::{Undeclared, difference};
 
@@ -30,25 +30,24 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
         Ok(found) => found,
         Err(problems) => return sources::refused(context, problems),
     };
-    let changes: Vec<EditJson> = found.edits.iter().map(EditJson::from).collect();
-    let undeclared: Vec<EditJson> = found.undeclared.iter().map(EditJson::from).collect();
-    for change in &changes {
+    tell(&apply::document(&found, Undeclared::Keep, notes, None, true), context)
+}
+
+/// Prints what differs. It ends with [`Exit::Failed`] when something does.
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn tell(found: &ChangeJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let ChangeJson { changes, undeclared, .. } = found;
+    for change in changes {
         context.say(format_args!("{}", change.line()))?;
     }
-    for record in &undeclared {
+    for record in undeclared {
         context.say(format_args!("{} (no file declares it)", record.line()))?;
     }
     for name in &found.kept {
         context.say(format_args!("  hold {name} was set by hand and stays"))?;
     }
-    context.document(&ChangeJson {
-        audit: None,
-        changes,
-        dry_run: true,
-        kept: found.kept.clone(),
-        notes,
-        undeclared,
-        unchanged: found.unchanged,
-    })?;
-    Ok(if found.is_none() { Exit::Done } else { Exit::Failed })
+    context.document(found)?;
+    Ok(if changes.is_empty() && undeclared.is_empty() { Exit::Done } else { Exit::Failed })
 }

@@ -3,18 +3,20 @@
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::failure::Failure;
+use super::text::one_line;
 use crate::configuration::change::{Becomes, Edit};
 use crate::declarations::problem::Problem;
+use crate::records::configuration::unescaped;
 
 /// A time, as RFC 3339 writes it in UTC. Stands for the text in schemas.
 pub(crate) struct Time;
 
 /// What a verb changed, or would change.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ChangeJson {
     /// Number of the audit entry; null where nothing was written.
     pub audit: Option<u64>,
@@ -33,7 +35,7 @@ pub struct ChangeJson {
 }
 
 /// A change of one record.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct EditJson {
     /// What it will be, in words; null where it is deleted.
     pub after: Option<String>,
@@ -43,12 +45,12 @@ pub struct EditJson {
     pub change: ChangeKind,
     /// What kind of record it is.
     pub kind: String,
-    /// Its name; of a release, plugin and revision.
+    /// Its name; of a release, plugin and revision; of a role, `person` or `group` and the name.
     pub name: String,
 }
 
 /// What becomes of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
     /// It is new.
@@ -86,7 +88,15 @@ pub struct ProblemJson {
 /// Kind and name of a record, from its key.
 pub(crate) fn parts(key: &str) -> (String, String) {
     let (kind, name) = key.split_once('/').unwrap_or(("", key));
-    (kind.to_owned(), if kind == "release" { name.replacen('/', " ", 1) } else { name.to_owned() })
+    let shown = match kind {
+        "release" => name.replacen('/', " ", 1),
+        "access" => {
+            let name = name.replacen('/', " ", 1);
+            unescaped(&name).unwrap_or(name)
+        }
+        _ => name.to_owned(),
+    };
+    (kind.to_owned(), shown)
 }
 
 // === impl Time ===
@@ -130,7 +140,7 @@ impl EditJson {
             ChangeKind::Replaced => format!("~ {kind} {name}: {before} -> {after}"),
             ChangeKind::Deleted => format!("- {kind} {name}: {before}"),
         };
-        super::text::one_line(&text)
+        one_line(&text)
     }
 }
 
@@ -163,6 +173,12 @@ impl ChangeJson {
             undeclared: Vec::new(),
             unchanged: usize::from(edits.is_empty()),
         }
+    }
+
+    /// Remarks the notes, and takes them out of it.
+    pub(crate) fn remark(&mut self, context: &mut Context<'_>) -> Result<(), Failure> {
+        let notes = std::mem::take(&mut self.notes);
+        notes.iter().try_for_each(|note| context.remark(format_args!("{}", one_line(note))))
     }
 
     /// Prints it as text or as a document.

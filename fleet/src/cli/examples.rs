@@ -72,6 +72,19 @@ pub(super) const TOKEN: &str = "Examples:\n\
     \x20 guest-fleet token list\n\
     \x20 guest-fleet token revoke web";
 
+pub(super) const ACCESS: &str = "Examples:\n\
+    \x20 guest-fleet access grant alice@example.org --role admin\n\
+    \x20 guest-fleet access grant --group web-team --role operator --scope team=web\n\
+    \x20 guest-fleet access list\n\
+    \x20 guest-fleet access revoke alice@example.org --reason TICKET-5\n\
+    \x20 guest-fleet access token create ci --role operator --scope env=test --expires 30d\n\
+    \x20 guest-fleet access token revoke ci";
+
 pub(super) const AUDIT: &str = "Examples:\n\
     \x20 guest-fleet audit --limit 100\n\
-    \x20 guest-fleet audit verify";
+    \x20 guest-fleet audit verify\n\
+    \x20 guest-fleet audit create-key audit-key.pem >audit-key.pub\n\
+    \x20 guest-fleet audit sign-head --key audit-key.pem >head.json\n\
+    \x20 guest-fleet audit verify --against head.json --public-key audit-key.pub\n\
+    \x20 guest-fleet audit export >audit.jsonl\n\
+    \x20 guest-fleet audit verify --export audit.jsonl --against head.json --public-key audit-key.pub";

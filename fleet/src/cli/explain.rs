@@ -4,7 +4,7 @@ use clap::Args;
 use guest_fleet_core::desired::{Agent, decide};
 use guest_fleet_core::view::{Target, View};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::document::Time;
@@ -26,7 +26,7 @@ pub struct Options {
 }
 
 /// What an agent should have of a plugin, why, and where that stands.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ExplanationJson {
     /// Id of the agent.
     pub agent: String,
@@ -54,7 +54,7 @@ pub struct ExplanationJson {
 }
 
 /// An assignment that selects the agent.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SelectingJson {
     /// Whether it is the one that decides.
     pub decides: bool,
@@ -69,7 +69,7 @@ pub struct SelectingJson {
 }
 
 /// What the agent should have.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredJson {
     /// Name of the assignment that decides.
     pub assignment: String,
@@ -80,7 +80,7 @@ pub struct DesiredJson {
 }
 
 /// An order.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct OrderJson {
     /// Name of the assignment it came from.
     pub assignment: String,
@@ -101,7 +101,7 @@ pub struct OrderJson {
 }
 
 /// What the agent reported of the plugin.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ReportedJson {
     /// When.
     #[schemars(with = "Option<Time>")]
@@ -125,18 +125,37 @@ pub struct ReportedJson {
 /// # Errors
 /// There is no such agent, or the ledger cannot be read.
 pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let ledger = load(context).await?;
-    let facts = Facts::load(context.ledger, &options.agent).await?;
-    let missing = secrets::missing(context).await?;
-    let document = explanation(ledger.view(), &facts, &options.plugin, &missing, context);
-    for line in lines(&document) {
+    let document = answer(options, context).await?;
+    tell(&document, context)
+}
+
+/// Prints what an agent should have of a plugin.
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn tell(document: &ExplanationJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    for line in lines(document) {
         context.say(format_args!("{line}"))?;
     }
-    context.document(&document)?;
+    context.document(document)?;
     Ok(Exit::Done)
 }
 
 /// What an agent should have of a plugin, why, and where that stands.
+///
+/// # Errors
+/// There is no such agent that the caller sees, or the ledger cannot be read.
+pub(crate) async fn answer(
+    options: &Options,
+    context: &mut Context<'_>,
+) -> Result<ExplanationJson, Failure> {
+    let ledger = load(context).await?;
+    let facts = Facts::seen(context, &options.agent).await?;
+    let missing = secrets::missing(context).await?;
+    Ok(explanation(ledger.view(), &facts, &options.plugin, &missing, context))
+}
+
+/// The same of what was read.
 pub(crate) fn explanation(
     view: &View,
     facts: &Facts,

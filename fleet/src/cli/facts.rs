@@ -8,7 +8,9 @@ use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
 use prost_types::Timestamp;
 
+use super::context::Context;
 use super::failure::Failure;
+use super::sees::unknown;
 use crate::ledger::{Bucket, Ledger};
 use crate::records;
 use crate::records::agent::AgentRecord;
@@ -49,6 +51,16 @@ impl Facts {
         Ok(Self { record, report, journal })
     }
 
+    /// Reads those of an agent that the caller sees.
+    ///
+    /// # Errors
+    /// There is no such agent that the caller sees, or a record cannot be read.
+    pub(crate) async fn seen(context: &Context<'_>, id: &str) -> Result<Self, Failure> {
+        let facts = Self::load(context.ledger, id).await?;
+        context.sees.check_agent(id, &facts.record.labels())?;
+        Ok(facts)
+    }
+
     /// The agent as decisions see it.
     #[must_use]
     pub fn agent(&self) -> desired::Agent {
@@ -70,6 +82,7 @@ impl Facts {
                         by: hold.by.clone(),
                         reason: hold.reason.clone(),
                         until: hold.until.as_ref().map(seconds),
+                        is_window: hold.is_window,
                     };
                     Some((plugin.name.clone(), hold))
                 })
@@ -104,10 +117,4 @@ pub(crate) fn seconds(at: &Timestamp) -> Seconds {
 /// Since when an agent is archived, by its record or by its silence; `None` where it is not.
 pub(crate) fn archived(record: &AgentRecord, now: Seconds) -> Option<Seconds> {
     crate::fold::inputs::agent(record).archived_after().filter(|at| *at <= now)
-}
-
-/// There is no such agent.
-pub(crate) fn unknown(id: &str) -> Failure {
-    Failure::failed(format_args!("there is no agent {}", super::text::one_line(id)))
-        .hint("`guest-fleet agents` lists them")
 }

@@ -36,6 +36,37 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// What to try.
     pub hint: Option<String>,
+    /// What kind of failure it is, for programs.
+    pub kind: Kind,
+    /// The values that are wrong, where the question is.
+    pub fields: Vec<Field>,
+}
+
+/// What kind of failure it is, beyond how the process ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// How the process ends says it.
+    #[default]
+    Usual,
+    /// What it is about does not exist.
+    Absent,
+    /// It exists already.
+    Exists,
+    /// The caller may not do that.
+    Denied,
+    /// Others changed the same meanwhile.
+    Meanwhile,
+}
+
+/// A value that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The field of the request, such as `select`.
+    pub name: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What puts it right.
+    pub fix: String,
 }
 
 // === impl Exit ===
@@ -65,7 +96,14 @@ impl From<Exit> for std::process::ExitCode {
 impl Failure {
     /// A failure with an exit code of its own.
     pub fn new(exit: Exit, reason: impl Display) -> Self {
-        Self { exit, reason: reason.to_string(), causes: Vec::new(), hint: None }
+        Self {
+            exit,
+            reason: reason.to_string(),
+            causes: Vec::new(),
+            hint: None,
+            kind: Kind::Usual,
+            fields: Vec::new(),
+        }
     }
 
     /// The command failed, with this line as its reason.
@@ -87,6 +125,25 @@ impl Failure {
             next = error.source();
         }
         failure
+    }
+
+    /// Says what kind of failure it is.
+    #[must_use]
+    pub fn kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Names a value that is wrong, as the command line calls it.
+    #[must_use]
+    pub fn field(mut self, option: &str, problem: &str, fix: &str) -> Self {
+        let name = match option.trim_start_matches('-') {
+            // These may be given several times.
+            name @ ("plugin" | "wave") => format!("{name}s"),
+            name => name.to_lowercase().replace('-', "_"),
+        };
+        self.fields.push(Field { name, problem: problem.to_owned(), fix: fix.to_owned() });
+        self
     }
 
     /// Says what to try.
@@ -163,7 +220,11 @@ impl<E: Error + Into<Failure> + 'static> From<ChangeError<E>> for Failure {
             ChangeError::Unknown(_) => Exit::TimedOut,
             _ => Exit::Failed,
         };
-        Self::of(exit, &error)
+        let kind = match error {
+            ChangeError::Repeated(_) | ChangeError::Contended => Kind::Meanwhile,
+            _ => Kind::Usual,
+        };
+        Self::of(exit, &error).kind(kind)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `gateways`: which processes agents are connected to.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::document::Time;
@@ -11,14 +11,14 @@ use crate::gateway::presence::{self, OLD, Presence};
 use crate::rollouts;
 
 /// The gateways.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GatewaysJson {
     /// All of them, by id.
     pub gateways: Vec<GatewayJson>,
 }
 
 /// A gateway.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayJson {
     /// Streams that it has.
     pub agents: u64,
@@ -45,7 +45,7 @@ pub struct GatewayJson {
 }
 
 /// What a gateway does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GatewayState {
     /// It takes streams.
@@ -61,6 +61,34 @@ pub enum GatewayState {
 /// # Errors
 /// The ledger cannot be read.
 pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let document = answer(context).await?;
+    tell(&document, context)
+}
+
+/// Prints gateways.
+///
+/// # Errors
+/// They cannot be printed.
+pub(crate) fn tell(document: &GatewaysJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let rows: Vec<Vec<String>> = document.gateways.iter().map(row).collect();
+    if rows.is_empty() {
+        context.remark(format_args!("no gateway is there: `guest-fleet serve` is one"))?;
+    } else {
+        let heads =
+            ["GATEWAY", "STATE", "ROLLOUTS", "AGENTS", "BEAT", "HOST", "PID", "SINCE", "VERSION"];
+        for line in table(&heads, &rows) {
+            context.say(format_args!("{line}"))?;
+        }
+    }
+    context.document(document)?;
+    Ok(Exit::Done)
+}
+
+/// The gateways.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub(crate) async fn answer(context: &Context<'_>) -> Result<GatewaysJson, Failure> {
     let found = presence::list(context.ledger).await?;
     let holder = rollouts::holder(context.ledger).await?;
     let now = context.now.into();
@@ -84,19 +112,7 @@ pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
             version: it.record.program.clone(),
         }
     };
-    let document = GatewaysJson { gateways: found.iter().map(of).collect() };
-    let rows: Vec<Vec<String>> = document.gateways.iter().map(row).collect();
-    if rows.is_empty() {
-        context.remark(format_args!("no gateway is there: `guest-fleet serve` is one"))?;
-    } else {
-        let heads =
-            ["GATEWAY", "STATE", "ROLLOUTS", "AGENTS", "BEAT", "HOST", "PID", "SINCE", "VERSION"];
-        for line in table(&heads, &rows) {
-            context.say(format_args!("{line}"))?;
-        }
-    }
-    context.document(&document)?;
-    Ok(Exit::Done)
+    Ok(GatewaysJson { gateways: found.iter().map(of).collect() })
 }
 
 fn row(gateway: &GatewayJson) -> Vec<String> {

@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use super::context::Context;
 use super::document::ChangeJson;
-use super::failure::{Exit, Failure};
-use crate::configuration::change::{self, Becomes, Changed, Edit};
+use super::failure::{Exit, Failure, Kind};
+use crate::configuration::change::{self, Becomes, Edit};
 use crate::configuration::{Configuration, words};
 use crate::declarations::values::{
     NAME_FIX, check_name, check_plugin, check_reason, check_selector,
@@ -81,6 +81,19 @@ pub enum HoldError {
 /// # Errors
 /// A value is not valid, declarations have a hold of this name, or the ledger did not take it.
 pub async fn hold(options: &HoldOptions, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let changed = set(options, context).await?;
+    changed.print(context)?;
+    Ok(Exit::Done)
+}
+
+/// Sets a hold, and prints nothing.
+///
+/// # Errors
+/// See [`hold`].
+pub(crate) async fn set(
+    options: &HoldOptions,
+    context: &Context<'_>,
+) -> Result<ChangeJson, Failure> {
     let hold = parse(options, context)?;
     let decision = context.decision("hold", &options.reason);
     let key = format!("{HOLD}{}", options.name);
@@ -102,7 +115,7 @@ pub async fn hold(options: &HoldOptions, context: &mut Context<'_>) -> Result<Ex
         Ok((vec![edit.clone()], vec![edit]))
     })
     .await?;
-    print(context, changed)
+    Ok(ChangeJson::of(changed.entry, &changed.answer))
 }
 
 /// Ends a hold.
@@ -110,29 +123,51 @@ pub async fn hold(options: &HoldOptions, context: &mut Context<'_>) -> Result<Ex
 /// # Errors
 /// There is no such hold, or the ledger did not take it.
 pub async fn release(options: &ReleaseOptions, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let (changed, by_hand) = end(options, context).await?;
+    if !by_hand {
+        context.remark(format_args!("{}", set_again(&options.name)))?;
+    }
+    changed.print(context)?;
+    Ok(Exit::Done)
+}
+
+/// What there is to say where a hold ended that declarations set.
+pub(crate) fn set_again(name: &str) -> String {
+    format!(
+        "the hold {name} came from declarations: delete it there, or the next `apply` sets it again"
+    )
+}
+
+/// Ends a hold, and prints nothing; whether it was set by hand.
+///
+/// # Errors
+/// See [`release`].
+pub(crate) async fn end(
+    options: &ReleaseOptions,
+    context: &Context<'_>,
+) -> Result<(ChangeJson, bool), Failure> {
     let decision = context.decision("release", &options.reason);
+    let sees = &context.sees;
     let key = format!("{HOLD}{}", options.name);
     let changed = change::change(context.ledger, &decision, |ledger: &Configuration| {
         let before = ledger.holds().find(|(name, _)| *name == options.name);
+        let before = before.filter(|(_, hold)| sees.selector(&hold.selector));
         let before = match (before, ledger.problem(&key)) {
-            (Some((_, hold)), _) => words::hold(hold),
-            (None, Some(_)) => "a record that cannot be read".to_owned(),
-            (None, None) => return Err(HoldError::Absent(options.name.clone())),
+            (Some((_, hold)), _) => {
+                sees.check_selector(&hold.selector)?;
+                words::hold(hold)
+            }
+            (None, Some(_)) if sees.is_all() => "a record that cannot be read".to_owned(),
+            (None, _) => return Err(HoldError::Absent(options.name.clone()).into()),
         };
         let by_hand = ledger.is_by_hand(&options.name);
         let edit =
             Edit { key: key.clone(), before: Some(before), after: None, record: Becomes::Deleted };
-        Ok((vec![edit.clone()], (vec![edit], by_hand)))
+        Ok::<_, Failure>((vec![edit.clone()], (vec![edit], by_hand)))
     })
     .await?;
-    let Changed { entry, revision, answer: (edits, by_hand) } = changed;
-    if !by_hand {
-        context.remark(format_args!(
-            "the hold {} came from declarations: delete it there, or the next `apply` sets it again",
-            options.name
-        ))?;
-    }
-    print(context, Changed { entry, revision, answer: edits })
+    let (edits, by_hand) = changed.answer;
+    Ok((ChangeJson::of(changed.entry, &edits), by_hand))
 }
 
 fn duration(text: &str) -> Result<Span, String> {
@@ -187,20 +222,19 @@ fn parse(options: &HoldOptions, context: &Context<'_>) -> Result<Hold, Failure> 
     })
 }
 
-fn print(context: &mut Context<'_>, changed: Changed<Vec<Edit>>) -> Result<Exit, Failure> {
-    ChangeJson::of(changed.entry, &changed.answer).print(context)?;
-    Ok(Exit::Done)
-}
-
 // === impl HoldError ===
 
 impl From<HoldError> for Failure {
     fn from(error: HoldError) -> Self {
         match &error {
-            HoldError::Value { fix, .. } => Self::usage(&error).hint(fix),
+            HoldError::Value { what, reason, fix } => {
+                Self::usage(&error).hint(fix).field(what, reason, fix)
+            }
             HoldError::Declared(_) => Self::failed(&error)
                 .hint("change it in its file and apply that, or set a hold of another name"),
-            HoldError::Absent(_) => Self::failed(&error).hint("`guest-fleet holds` lists them"),
+            HoldError::Absent(_) => {
+                Self::failed(&error).hint("`guest-fleet holds` lists them").kind(Kind::Absent)
+            }
         }
     }
 }

@@ -2,23 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use guest_fleet_core::fold::{Presence, Word};
+use guest_fleet_core::fold::{Declared, Doors, Presence, Row, Word, count};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::document::Time;
 use super::failure::{Exit, Failure};
 use super::standing::State;
 use super::text::counted;
-use crate::configuration::words;
-use crate::fold::reader::{Index, IndexError};
+use crate::configuration::{Configuration, words};
+use crate::fold::patience::patience;
+use crate::fold::reader::{Counts, Index, IndexError};
+use crate::ledger::bounds;
 
 /// Oldest index that is shown without a remark, in seconds. Owners renew it every few seconds.
 const OLD: u64 = 60;
 
 /// How old the index is from which an answer was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IndexJson {
     /// Seconds since then.
     pub age_seconds: u64,
@@ -30,7 +32,7 @@ pub struct IndexJson {
 }
 
 /// How many agents stand at one point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StateCountJson {
     /// How many.
     pub agents: u64,
@@ -39,7 +41,7 @@ pub struct StateCountJson {
 }
 
 /// How many agents stand where.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StandingsJson {
     /// All of them, without those that are archived.
     pub agents: u64,
@@ -55,14 +57,51 @@ pub(crate) async fn open<'a>(
     let Some(as_of) = index.as_of() else { return Ok(None) };
     let age = context.seconds().since(as_of);
     let age_json = IndexJson { age_seconds: age, as_of: words::time(as_of), old: age > OLD };
-    if age_json.old {
+    tell_age(&age_json, context)?;
+    Ok(Some((index, age_json)))
+}
+
+/// Remarks that an index is old, where it is.
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn tell_age(age: &IndexJson, context: &mut Context<'_>) -> Result<(), Failure> {
+    if age.old {
         context.remark(format_args!(
             "the index is from {}, {} ago: no `guest-fleet serve` keeps it up to date",
-            age_json.as_of,
-            ago(age)
+            age.as_of,
+            ago(age.age_seconds)
         ))?;
     }
-    Ok(Some((index, age_json)))
+    Ok(())
+}
+
+/// How many of the agents that the caller sees stand where; `None` where the index was never whole.
+pub(crate) async fn counts(
+    context: &mut Context<'_>,
+) -> Result<Option<(Counts, IndexJson)>, Failure> {
+    let Some((mut index, age)) = open(context).await? else { return Ok(None) };
+    let (now, zones) = (context.seconds(), context.zones);
+    if context.sees.is_all() {
+        return Ok(Some((index.counts(now, zones), age)));
+    }
+    // The counts that are kept are those of all agents.
+    let configuration = Configuration::load(context.ledger).await?;
+    let declared = Declared::new(configuration.view(), patience);
+    let (holds, windows) = index.hours();
+    let doors = Doors { holds: &holds, windows: &windows, zones };
+    let mut counts = Counts::default();
+    let mut after: Option<String> = None;
+    loop {
+        let sees = &context.sees;
+        let page = index.page(after.as_deref(), bounds::PAGE, |_, row| sees.row(row)).await?;
+        let rows: BTreeMap<String, Row> = page.rows.into_iter().collect();
+        counts.add(count(&rows, &declared, now).at(now), now, &doors);
+        after = page.next;
+        if after.is_none() {
+            return Ok(Some((counts, age)));
+        }
+    }
 }
 
 /// `5 seconds`, `3 minutes`, `2 days`.

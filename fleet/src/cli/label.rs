@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use clap::Args;
-use guest_fleet_core::labels::OWN_PREFIX;
+use guest_fleet_core::labels::{Labels, OWN_PREFIX};
 use guest_fleet_core::selector::Selector;
 
 use super::context::Context;
 use super::document::ChangeJson;
-use super::facts::unknown;
-use super::failure::{Exit, Failure};
-use crate::configuration::change::{self, Becomes, Edit};
+use super::failure::{Exit, Failure, Kind};
+use super::identity::intend;
+use super::sees::unknown;
+use crate::configuration::change::{Becomes, Edit};
 use crate::enroll::write::{self, ChangeError, Step};
 use crate::ledger::Bucket;
 use crate::records;
@@ -51,12 +52,30 @@ pub struct Wish {
 /// # Errors
 /// There is no such agent, it would have too many labels, or the ledger did not take it.
 pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let changed = set(options, context).await?;
+    changed.print(context)?;
+    Ok(Exit::Done)
+}
+
+/// The same, and prints nothing.
+///
+/// # Errors
+/// See [`run`].
+pub(crate) async fn set(options: &Options, context: &Context<'_>) -> Result<ChangeJson, Failure> {
     let key = options.id.as_str();
     let before = read(context, key).await?;
     let after = wished(&before.operator_labels, &options.labels)?;
     if after == before.operator_labels {
-        ChangeJson::of(None, &[]).print(context)?;
-        return Ok(Exit::Done);
+        return Ok(ChangeJson::of(None, &[]));
+    }
+    // Nobody gives an agent to others, or takes it from itself.
+    let with = Labels { operator: after.clone(), ..before.labels() };
+    if context.sees.check_agent(key, &with).is_err() {
+        return Err(Failure::failed(format_args!(
+            "with these labels {key} would be outside of what you may change"
+        ))
+        .hint("leave the labels that your role selects by as they are")
+        .kind(Kind::Denied));
     }
     let edit = Edit {
         key: format!("agent/{key}"),
@@ -65,17 +84,16 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
         record: Becomes::Elsewhere,
     };
     let decision = context.decision("agent label", &options.reason);
-    let changed =
-        change::change(context.ledger, &decision, |_| Ok::<_, Failure>((vec![edit.clone()], ())))
-            .await?;
+    let entry = intend(context, &decision, &edit).await?;
     write(context, key, &options.labels).await?;
-    ChangeJson::of(changed.entry, &[edit]).print(context)?;
-    Ok(Exit::Done)
+    Ok(ChangeJson::of(entry, &[edit]))
 }
 
 async fn read(context: &Context<'_>, key: &str) -> Result<AgentRecord, Failure> {
     let found = context.ledger.get(Bucket::Agents, key).await?.ok_or_else(|| unknown(key))?;
-    Ok(records::decode(key, &found.value)?)
+    let record: AgentRecord = records::decode(key, &found.value)?;
+    context.sees.check_agent(key, &record.labels())?;
+    Ok(record)
 }
 
 /// Gateways write the record as well, so it is read again when it changed.
@@ -131,8 +149,13 @@ fn shown(labels: &BTreeMap<String, String>) -> String {
 
 impl Wish {
     /// Key and value of a label that is to be set.
-    pub(super) fn set(&self) -> Option<(&str, &str)> {
+    pub(crate) fn set(&self) -> Option<(&str, &str)> {
         Some((&self.key, self.value.as_deref()?))
+    }
+
+    /// Key of a label.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
     }
 }
 

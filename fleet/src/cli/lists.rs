@@ -1,10 +1,10 @@
 //! `releases`, `assignments`, `holds`, `windows`: what operators declared.
 
 use guest_fleet_core::selector::{OwnLabels, Selector};
-use guest_fleet_core::view::{Plugins, Target};
+use guest_fleet_core::view::{AssignmentRollout, Plugins, ReleaseName, Target};
 use guest_fleet_core::window::Opening;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use super::context::Context;
@@ -16,7 +16,7 @@ use crate::configuration::{Configuration, words};
 use crate::fold::reader::Counts;
 
 /// The releases.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ReleasesJson {
     /// How old the counts are; null where nobody counted yet.
     pub index: Option<IndexJson>,
@@ -25,7 +25,7 @@ pub struct ReleasesJson {
 }
 
 /// A release.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseJson {
     /// Its archives, by architecture.
     pub archives: BTreeMap<String, ArchiveJson>,
@@ -42,7 +42,7 @@ pub struct ReleaseJson {
 }
 
 /// An archive. Its URL is not shown, because it may be signed.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ArchiveJson {
     /// Whether agents get it from elsewhere than the fleet's own artifact server.
     pub elsewhere: bool,
@@ -51,7 +51,7 @@ pub struct ArchiveJson {
 }
 
 /// The assignments.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AssignmentsJson {
     /// All of them, by name.
     pub assignments: Vec<AssignmentJson>,
@@ -60,7 +60,7 @@ pub struct AssignmentsJson {
 }
 
 /// An assignment.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AssignmentJson {
     /// Whether the plugin should be absent.
     pub absent: bool,
@@ -83,14 +83,14 @@ pub struct AssignmentJson {
 }
 
 /// The holds.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HoldsJson {
     /// All of them, by name.
     pub holds: Vec<HoldJson>,
 }
 
 /// A hold.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HoldJson {
     /// Who set it.
     pub by: String,
@@ -114,17 +114,17 @@ pub struct HoldJson {
 }
 
 /// The windows.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct WindowsJson {
     /// All of them, by name.
     pub windows: Vec<WindowJson>,
 }
 
 /// A window.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct WindowJson {
     /// Days on which it opens.
-    pub days: Vec<&'static str>,
+    pub days: Vec<String>,
     /// When it opens, on the clock of its zone.
     pub from: String,
     /// Its name.
@@ -149,16 +149,39 @@ pub struct WindowJson {
     pub zone: String,
 }
 
-/// Lists the releases.
+/// The releases that the caller sees.
 ///
 /// # Errors
 /// The ledger cannot be read.
-pub async fn releases(context: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn all_releases(context: &mut Context<'_>) -> Result<ReleasesJson, Failure> {
     let ledger = load(context).await?;
     let view = ledger.view();
     let (counts, index) = counts(context).await?;
     let counts = counts.as_ref();
-    let releases = view.releases.iter().map(|(name, release)| ReleaseJson {
+    let sees = &context.sees;
+    let wanting = |name: &ReleaseName| {
+        view.assignments
+            .iter()
+            .filter(|(_, assignment)| {
+                assignment.plugin == name.plugin
+                    && assignment.target == Target::Revision(name.revision.clone())
+                    && sees.selector(&assignment.selector)
+            })
+            .map(|(name, _)| name.clone())
+            .collect::<Vec<_>>()
+    };
+    // Others see what assignments and rollouts within their scope are about.
+    let is_seen = |name: &ReleaseName| {
+        let of_rollout = |(assignment, found): (&String, &AssignmentRollout)| {
+            let is_it = |target: &Target| target.revision() == Some(name.revision.as_str());
+            found.plugin == name.plugin
+                && (is_it(&found.rollout.from) || is_it(&found.rollout.to))
+                && sees.assignment(view, assignment)
+        };
+        sees.is_all() || !wanting(name).is_empty() || view.rollouts.iter().any(of_rollout)
+    };
+    let seen = view.releases.iter().filter(|(name, _)| is_seen(name));
+    let releases = seen.map(|(name, release)| ReleaseJson {
         archives: release
             .archives
             .iter()
@@ -167,15 +190,7 @@ pub async fn releases(context: &mut Context<'_>) -> Result<Exit, Failure> {
                 (architecture.clone(), ArchiveJson { elsewhere, sha256: archive.digest.clone() })
             })
             .collect(),
-        assignments: view
-            .assignments
-            .iter()
-            .filter(|(_, assignment)| {
-                assignment.plugin == name.plugin
-                    && assignment.target == Target::Revision(name.revision.clone())
-            })
-            .map(|(name, _)| name.clone())
-            .collect(),
+        assignments: wanting(name),
         counts: counts.map(|counts| {
             let key = (name.plugin.clone(), Some(name.revision.clone()));
             counts.wanted.get(&key).map(StandingsJson::from).unwrap_or_default()
@@ -184,7 +199,26 @@ pub async fn releases(context: &mut Context<'_>) -> Result<Exit, Failure> {
         plugin: name.plugin.clone(),
         revision: name.revision.clone(),
     });
-    let document = ReleasesJson { releases: releases.collect(), index };
+    Ok(ReleasesJson { releases: releases.collect(), index })
+}
+
+/// Lists the releases.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub async fn releases(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let document = all_releases(context).await?;
+    tell_releases(&document, context)
+}
+
+/// Prints releases.
+///
+/// # Errors
+/// They cannot be printed.
+pub(crate) fn tell_releases(
+    document: &ReleasesJson,
+    context: &mut Context<'_>,
+) -> Result<Exit, Failure> {
     let rows = document.releases.iter().map(|release| {
         let archives = release.archives.iter().map(|(architecture, archive)| {
             format!("{architecture} {}", words::short(&archive.sha256))
@@ -201,18 +235,20 @@ pub async fn releases(context: &mut Context<'_>) -> Result<Exit, Failure> {
     });
     let heads = ["PLUGIN", "REVISION", "ASSIGNMENTS", "ARCHIVES", "HAVE", "STAND"];
     let heads = if document.index.is_some() { &heads[..] } else { &heads[..4] };
-    print(context, heads, rows.collect(), &document)
+    print(context, heads, rows.collect(), document)
 }
 
-/// Lists the assignments.
+/// The assignments that the caller sees.
 ///
 /// # Errors
 /// The ledger cannot be read.
-pub async fn assignments(context: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn all_assignments(context: &mut Context<'_>) -> Result<AssignmentsJson, Failure> {
     let ledger = load(context).await?;
     let (counts, index) = counts(context).await?;
     let counts = counts.as_ref();
-    let assignments = ledger.view().assignments.iter().map(|(name, assignment)| AssignmentJson {
+    let all = ledger.view().assignments.iter();
+    let seen = all.filter(|(_, assignment)| context.sees.selector(&assignment.selector));
+    let assignments = seen.map(|(name, assignment)| AssignmentJson {
         absent: assignment.target == Target::Absent,
         attempt: assignment.attempt,
         counts: counts.map(|counts| {
@@ -225,7 +261,26 @@ pub async fn assignments(context: &mut Context<'_>) -> Result<Exit, Failure> {
         revision: assignment.target.revision().map(str::to_owned),
         select: assignment.selector.to_string(),
     });
-    let document = AssignmentsJson { assignments: assignments.collect(), index };
+    Ok(AssignmentsJson { assignments: assignments.collect(), index })
+}
+
+/// Lists the assignments.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub async fn assignments(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let document = all_assignments(context).await?;
+    tell_assignments(&document, context)
+}
+
+/// Prints assignments.
+///
+/// # Errors
+/// They cannot be printed.
+pub(crate) fn tell_assignments(
+    document: &AssignmentsJson,
+    context: &mut Context<'_>,
+) -> Result<Exit, Failure> {
     let rows = document.assignments.iter().map(|assignment| {
         let mut row = vec![
             assignment.name.clone(),
@@ -240,17 +295,18 @@ pub async fn assignments(context: &mut Context<'_>) -> Result<Exit, Failure> {
     });
     let heads = ["NAME", "PLUGIN", "REVISION", "PRIORITY", "ATTEMPT", "SELECT", "STAND"];
     let heads = if document.index.is_some() { &heads[..] } else { &heads[..6] };
-    print(context, heads, rows.collect(), &document)
+    print(context, heads, rows.collect(), document)
 }
 
-/// Lists the holds.
+/// The holds that the caller sees.
 ///
 /// # Errors
 /// The ledger cannot be read.
-pub async fn holds(context: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn all_holds(context: &mut Context<'_>) -> Result<HoldsJson, Failure> {
     let ledger = load(context).await?;
     let now = context.seconds();
-    let holds = ledger.holds().map(|(name, hold)| HoldJson {
+    let seen = ledger.holds().filter(|(_, hold)| context.sees.selector(&hold.selector));
+    let holds = seen.map(|(name, hold)| HoldJson {
         by: hold.by.clone(),
         by_hand: ledger.is_by_hand(name),
         ended: hold.until.is_some_and(|until| until <= now),
@@ -261,7 +317,23 @@ pub async fn holds(context: &mut Context<'_>) -> Result<Exit, Failure> {
         select: hold.selector.to_string(),
         until: hold.until.map(words::time),
     });
-    let document = HoldsJson { holds: holds.collect() };
+    Ok(HoldsJson { holds: holds.collect() })
+}
+
+/// Lists the holds.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub async fn holds(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let document = all_holds(context).await?;
+    tell_holds(&document, context)
+}
+
+/// Prints holds.
+///
+/// # Errors
+/// They cannot be printed.
+pub(crate) fn tell_holds(document: &HoldsJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let rows = document.holds.iter().map(|hold| {
         let until = hold.until.clone().unwrap_or_else(|| "-".to_owned());
         vec![
@@ -274,18 +346,20 @@ pub async fn holds(context: &mut Context<'_>) -> Result<Exit, Failure> {
         ]
     });
     let heads = ["NAME", "PLUGINS", "UNTIL", "BY", "SELECT", "REASON"];
-    print(context, &heads, rows.collect(), &document)
+    print(context, &heads, rows.collect(), document)
 }
 
-/// Lists the windows.
+/// The windows that the caller sees.
 ///
 /// # Errors
 /// The ledger cannot be read.
-pub async fn windows(context: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn all_windows(context: &mut Context<'_>) -> Result<WindowsJson, Failure> {
     let ledger = load(context).await?;
     let now = context.seconds();
     let zones = context.zones;
-    let windows = ledger.view().windows.iter().map(|(name, window)| {
+    let all = ledger.view().windows.iter();
+    let seen = all.filter(|(_, window)| context.sees.selector(&window.selector));
+    let windows = seen.map(|(name, window)| {
         let (from, to) = words::hours(&window.weekly);
         let opening = window.weekly.opening(now, zones);
         let (until, next) = match opening {
@@ -294,7 +368,7 @@ pub async fn windows(context: &mut Context<'_>) -> Result<Exit, Failure> {
             Opening::UnknownZone => (None, None),
         };
         WindowJson {
-            days: words::days(&window.weekly),
+            days: words::days(&window.weekly).into_iter().map(str::to_owned).collect(),
             from,
             name: name.clone(),
             next: next.map(words::time),
@@ -307,7 +381,26 @@ pub async fn windows(context: &mut Context<'_>) -> Result<Exit, Failure> {
             zone: window.weekly.zone.clone(),
         }
     });
-    let document = WindowsJson { windows: windows.collect() };
+    Ok(WindowsJson { windows: windows.collect() })
+}
+
+/// Lists the windows.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub async fn windows(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let document = all_windows(context).await?;
+    tell_windows(&document, context)
+}
+
+/// Prints windows.
+///
+/// # Errors
+/// They cannot be printed.
+pub(crate) fn tell_windows(
+    document: &WindowsJson,
+    context: &mut Context<'_>,
+) -> Result<Exit, Failure> {
     let rows = document.windows.iter().map(|window| {
         let state = match (&window.until, &window.next) {
             (Some(until), _) => format!("open until {until}"),
@@ -325,13 +418,12 @@ pub async fn windows(context: &mut Context<'_>) -> Result<Exit, Failure> {
         ]
     });
     let heads = ["NAME", "PLUGINS", "DAYS", "HOURS", "ZONE", "STATE", "SELECT"];
-    print(context, &heads, rows.collect(), &document)
+    print(context, &heads, rows.collect(), document)
 }
 
 /// The counts, and how old they are; nothing where nobody counted yet.
 async fn counts(context: &mut Context<'_>) -> Result<(Option<Counts>, Option<IndexJson>), Failure> {
-    let Some((index, age)) = index::open(context).await? else { return Ok((None, None)) };
-    Ok((Some(index.counts(context.seconds(), context.zones)), Some(age)))
+    Ok(index::counts(context).await?.unzip())
 }
 
 fn stand(standings: &StandingsJson) -> String {

@@ -22,7 +22,9 @@ pub(super) async fn read(
     let (holds, windows) = index.hours();
     let doors = Doors { holds: &holds, windows: &windows, zones: context.zones };
     let selector = options.selector.as_ref().or(options.select.as_ref());
-    let is_wanted = |id: &str, row: &Row| is_wanted(options, selector, id, row, now, &doors);
+    let is_wanted = |id: &str, row: &Row| {
+        context.sees.row(row) && is_wanted(options, selector, id, row, now, &doors)
+    };
     let mut agents = Vec::new();
     let mut after = options.after.clone();
     // A page that looks at much and finds little is followed by the next.
@@ -34,7 +36,9 @@ pub(super) async fn read(
             break;
         }
     }
-    Ok((agents, after))
+    // Not the id before the next page, which may be one that the caller does not see.
+    let last = agents.last().map(|last: &AgentRowJson| last.agent.id.clone());
+    Ok((agents, after.and(last)))
 }
 
 fn is_wanted(

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::context::Context;
 use super::document::ChangeJson;
-use super::failure::{Exit, Failure};
+use super::failure::{Exit, Failure, Kind};
 use crate::configuration::change::{self, Becomes, Edit};
 use crate::configuration::words;
 use crate::records::configuration::{ASSIGNMENT, AssignmentRecord};
@@ -38,11 +38,23 @@ pub enum RetryError {
 /// # Errors
 /// There is no such assignment, or the ledger did not take it.
 pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let changed = raise(options, context).await?;
+    changed.print(context)?;
+    Ok(Exit::Done)
+}
+
+/// The same, and prints nothing.
+///
+/// # Errors
+/// See [`run`].
+pub(crate) async fn raise(options: &Options, context: &Context<'_>) -> Result<ChangeJson, Failure> {
     let decision = context.decision("retry", &options.reason);
     let name = &options.assignment;
     let changed = change::change(context.ledger, &decision, |ledger| {
         let before = ledger.view().assignments.get(name);
+        let before = before.filter(|found| context.sees.selector(&found.selector));
         let before = before.ok_or_else(|| RetryError::Absent(name.clone()))?;
+        context.sees.check_selector(&before.selector)?;
         let attempt =
             before.attempt.checked_add(1).ok_or_else(|| RetryError::TooOften(name.clone()))?;
         let after = Assignment { attempt, ..before.clone() };
@@ -52,21 +64,20 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
             after: Some(words::assignment(&after)),
             record: Becomes::Bytes(AssignmentRecord::of(&after).encode_to_vec().into()),
         };
-        Ok::<_, RetryError>((vec![edit.clone()], vec![edit]))
+        Ok::<_, Failure>((vec![edit.clone()], vec![edit]))
     })
     .await?;
-    ChangeJson::of(changed.entry, &changed.answer).print(context)?;
-    Ok(Exit::Done)
+    Ok(ChangeJson::of(changed.entry, &changed.answer))
 }
 
 // === impl RetryError ===
 
 impl From<RetryError> for Failure {
     fn from(error: RetryError) -> Self {
-        let fix = match &error {
-            RetryError::Absent(_) => "`guest-fleet assignments` lists them",
-            RetryError::TooOften(_) => "declare the assignment under another name",
+        let (fix, kind) = match &error {
+            RetryError::Absent(_) => ("`guest-fleet assignments` lists them", Kind::Absent),
+            RetryError::TooOften(_) => ("declare the assignment under another name", Kind::Usual),
         };
-        Self::failed(&error).hint(fix)
+        Self::failed(&error).hint(fix).kind(kind)
     }
 }

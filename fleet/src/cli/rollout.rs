@@ -1,11 +1,12 @@
 //! `rollout`: takes an assignment from one release to another, wave by wave.
 
-mod create;
+pub(crate) mod create;
 mod error;
-mod preview;
-mod show;
-mod steer;
-mod waves;
+pub(crate) mod preview;
+pub(crate) mod show;
+pub(crate) mod steer;
+pub(crate) mod watch;
+pub(crate) mod waves;
 
 use clap::{Args, Subcommand};
 
@@ -15,8 +16,9 @@ use super::failure::{Exit, Failure};
 pub use create::CreateOptions;
 pub use error::RolloutError;
 pub use preview::PreviewJson;
-pub use show::{HistoryOptions, RolloutJson, RolloutsJson, WatchOptions};
+pub use show::{HistoryOptions, RolloutJson, RolloutsJson};
 pub use steer::SteerOptions;
+pub use watch::WatchOptions;
 
 /// What to do with rollouts.
 #[derive(Clone, Debug, Subcommand)]
@@ -69,7 +71,7 @@ pub async fn run(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failure
         Verb::Preview(options) => preview::run(options, context).await,
         Verb::List => show::list(context).await,
         Verb::Show(options) => show::run(&options.name, context).await,
-        Verb::Watch(options) => show::watch(options, context).await,
+        Verb::Watch(options) => watch::watch(options, context).await,
         Verb::History(options) => show::history(options, context).await,
         Verb::Start(options) => steer::run(options, Asked::Start, context).await,
         Verb::Pause(options) => steer::run(options, Asked::Pause, context).await,

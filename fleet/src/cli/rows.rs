@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use guest_fleet_core::selector::Selector;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::document::Time;
 use super::lists::selector;
@@ -42,7 +42,7 @@ pub struct Options {
 }
 
 /// An agent in a list.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AgentRowJson {
     /// Who it is.
     #[serde(flatten)]
@@ -52,7 +52,7 @@ pub struct AgentRowJson {
 }
 
 /// Where an agent in a list stands with a plugin.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PluginJson {
     /// The revision that it reported as what it has.
     pub has: Option<String>,
@@ -67,7 +67,7 @@ pub struct PluginJson {
 }
 
 /// An agent.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct AgentJson {
     /// Version of the agent; null before its first report.
     pub agent_version: Option<String>,

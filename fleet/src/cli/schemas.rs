@@ -8,7 +8,10 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use super::{agents, audit, document, explain, export, gateways, lists, rollout, status, token};
+use super::{
+    access, agents, audit, document, explain, export, gateways, lists, rollout, status, token,
+};
+use crate::configuration::audit::head::SignedHead;
 
 /// A kind of JSON document.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +54,9 @@ const DOCUMENTS: &[Document] = &[
             "agent archive",
             "agent unarchive",
             "token revoke",
+            "access grant",
+            "access revoke",
+            "access token revoke",
         ],
         about: "What was changed, or would be",
         schema: printed::<document::ChangeJson>,
@@ -146,6 +152,24 @@ const DOCUMENTS: &[Document] = &[
         schema: printed::<token::TokensJson>,
     },
     Document {
+        name: "access",
+        commands: &["access list"],
+        about: "Which roles persons and groups have",
+        schema: printed::<access::AccessJson>,
+    },
+    Document {
+        name: "access-token",
+        commands: &["access token create"],
+        about: "A new API token, with its secret",
+        schema: printed::<access::ApiTokenJson>,
+    },
+    Document {
+        name: "access-tokens",
+        commands: &["access token list"],
+        about: "The tokens by which programs use the API",
+        schema: printed::<access::ApiTokensJson>,
+    },
+    Document {
         name: "explain",
         commands: &["explain"],
         about: "What an agent should have of a plugin, why, and where that stands",
@@ -162,6 +186,24 @@ const DOCUMENTS: &[Document] = &[
         commands: &["audit verify"],
         about: "Whether the audit record is whole",
         schema: printed::<audit::VerdictJson>,
+    },
+    Document {
+        name: "audit-export",
+        commands: &["audit export"],
+        about: "An entry of the audit record with what it is made of; a line each",
+        schema: printed::<audit::ExportedJson>,
+    },
+    Document {
+        name: "audit-key",
+        commands: &["audit create-key"],
+        about: "A new key that signs heads of the audit record",
+        schema: printed::<audit::AuditKeyJson>,
+    },
+    Document {
+        name: "audit-head",
+        commands: &["audit sign-head"],
+        about: "How far the audit record was, signed",
+        schema: printed::<SignedHead>,
     },
 ];
 

@@ -7,7 +7,7 @@ use guest_fleet_core::desired::Decision;
 use guest_fleet_core::view::{ReleaseName, Target, View};
 use prost::Message;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::failure::Failure;
@@ -15,7 +15,7 @@ use crate::gateway::presence::{self, OLD};
 use crate::secrets::reference::{SecretName, names};
 
 /// A secret that a gateway misses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingSecretJson {
     /// Host of the gateway.
     pub gateway: String,

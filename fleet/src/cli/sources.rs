@@ -14,6 +14,15 @@ pub(crate) fn read(
     context: &mut Context<'_>,
     path: &Path,
 ) -> Result<(Declarations, Vec<String>), Failure> {
+    let (declared, sources) = read_files(context, path)?;
+    Ok((declared, sources.notes))
+}
+
+/// The same, with the files.
+pub(crate) fn read_files(
+    context: &mut Context<'_>,
+    path: &Path,
+) -> Result<(Declarations, Sources), Failure> {
     let sources =
         if path == Path::new("-") {
             let mut text = Vec::new();
@@ -34,7 +43,7 @@ pub(crate) fn read(
         context.remark(format_args!("{note}"))?;
     }
     match Declarations::parse(&sources) {
-        Ok(declarations) => Ok((declarations, sources.notes)),
+        Ok(declarations) => Ok((declarations, sources)),
         Err(problems) => refused(context, problems),
     }
 }

@@ -1,19 +1,21 @@
 //! Where an agent stands with a plugin, in words that do not lie: derived from the declarations, the
 //! order journal and the time; nobody has to clear a flag.
 
-use guest_fleet_core::desired::{Decision, Permission};
+use guest_fleet_core::desired::{Decision, OwnersHold, Permission};
 use guest_fleet_core::fold::{Word, probation_until, silent_after};
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Target, View};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::configuration::words;
 use crate::fold::patience::patience;
 
 /// Where an agent stands with a plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// No assignment gives the agent the plugin.
@@ -256,6 +258,10 @@ fn kept_back(decision: &Decision) -> Standing {
         Permission::Held { hold, .. } => {
             (State::Held, Some(format!("to let it go on: `guest-fleet release {hold}`")))
         }
+        Permission::HeldByOwner(OwnersHold { is_window: true, .. }) => (
+            State::HeldByOwner,
+            Some("to see them, on the machine: `guest-agent doctor`".to_owned()),
+        ),
         Permission::HeldByOwner(_) => (
             State::HeldByOwner,
             Some("to let it go on, on the machine: `guest-agent release`".to_owned()),

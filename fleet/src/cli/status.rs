@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use guest_fleet_core::fold::Presence;
 use guest_fleet_core::view::ReleaseName;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::failure::{Exit, Failure};
@@ -14,7 +14,7 @@ use super::text::{or_hyphen, table};
 use crate::fold::reader::Counts;
 
 /// How many agents stand where.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StatusJson {
     /// Agents by how present they are.
     pub agents: AgentCountsJson,
@@ -27,7 +27,7 @@ pub struct StatusJson {
 }
 
 /// Agents by how present they are.
-#[derive(Debug, Default, Serialize, JsonSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AgentCountsJson {
     /// Silent for so long that no other count includes them.
     pub archived: u64,
@@ -42,7 +42,7 @@ pub struct AgentCountsJson {
 }
 
 /// Agents by where they stand with a revision of a plugin.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PluginCountsJson {
     /// How many reported it as what they have; null for what should be absent.
     pub having: Option<u64>,
@@ -59,23 +59,28 @@ pub struct PluginCountsJson {
 /// # Errors
 /// The ledger cannot be read.
 pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let Some((index, age)) = index::open(context).await? else {
+    let document = answer(context).await?;
+    tell(&document, context)
+}
+
+/// Prints the counts.
+///
+/// # Errors
+/// They cannot be printed.
+pub(crate) fn tell(document: &StatusJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let Some(age) = &document.index else {
         context.remark(format_args!(
             "nobody counted yet: `guest-fleet serve` keeps the counts, `guest-fleet agents` lists the agents"
         ))?;
-        let none = Counts::default();
-        context.document(&document(&none, None))?;
+        context.document(document)?;
         return Ok(Exit::Done);
     };
-    let counts = index.counts(context.seconds(), context.zones);
-    let document = document(&counts, Some(age.clone()));
     let all = &document.agents;
     let total = all.present + all.away + all.never_seen + all.quarantined;
-    let by_presence: Vec<String> = counts
-        .agents
-        .iter()
-        .map(|(one, agents)| format!("{agents} {}", index::presence(*one)))
-        .collect();
+    let by_presence = all.by_presence();
+    let by_presence = by_presence.into_iter().filter(|(_, agents)| *agents > 0);
+    let by_presence: Vec<String> =
+        by_presence.map(|(one, agents)| format!("{agents} {}", index::presence(one))).collect();
     context.say(format_args!("agents  {total} ({})", by_presence.join(", ")))?;
     context.say(format_args!("as of   {}, {} ago", age.as_of, index::ago(age.age_seconds)))?;
     if document.left_out > 0 {
@@ -91,8 +96,19 @@ pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
             context.say(format_args!("{line}"))?;
         }
     }
-    context.document(&document)?;
+    context.document(document)?;
     Ok(Exit::Done)
+}
+
+/// How many of the agents that the caller sees stand where.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub(crate) async fn answer(context: &mut Context<'_>) -> Result<StatusJson, Failure> {
+    Ok(match index::counts(context).await? {
+        Some((counts, age)) => document(&counts, Some(age)),
+        None => document(&Counts::default(), None),
+    })
 }
 
 fn document(counts: &Counts, index: Option<IndexJson>) -> StatusJson {
@@ -124,6 +140,23 @@ fn document(counts: &Counts, index: Option<IndexJson>) -> StatusJson {
         index,
         left_out: counts.left_out,
         plugins: plugins.into_values().collect(),
+    }
+}
+
+// === impl AgentCountsJson ===
+
+impl AgentCountsJson {
+    /// In the order in which they are printed.
+    fn by_presence(&self) -> [(Presence, u64); 5] {
+        let mut all = [
+            (Presence::Present, self.present),
+            (Presence::Away, self.away),
+            (Presence::NeverSeen, self.never_seen),
+            (Presence::Quarantined, self.quarantined),
+            (Presence::Archived, self.archived),
+        ];
+        all.sort_by_key(|(presence, _)| *presence);
+        all
     }
 }
 

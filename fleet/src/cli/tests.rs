@@ -1,5 +1,6 @@
 //! Tests of the command line over a ledger in memory: what is printed, and what is written.
 
+mod access;
 mod agents;
 mod documents;
 mod gateways;
@@ -17,6 +18,7 @@ use jiff::Timestamp;
 use super::Verb;
 use super::context::{Caller, Context, Output};
 use super::failure::{Exit, Failure};
+use super::sees::Sees;
 use crate::configuration::tests::fake::{FakeLedger, Fault};
 use crate::ledger::Bucket;
 use crate::records::configuration::HoldRecord;
@@ -77,6 +79,8 @@ async fn run(
         caller: Caller { who: "alice@ops".to_owned(), from: "a test".to_owned() },
         now: now(),
         zones: &UtcOnly,
+        sees: Sees::All,
+        once: None,
     };
     let result = super::run(&arguments.verb, &mut context).await;
     let text = |bytes| String::from_utf8(bytes).expect("text");

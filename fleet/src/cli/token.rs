@@ -8,14 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::context::{Context, Output};
 use super::document::{ChangeJson, Time};
-use super::failure::{Exit, Failure};
+use super::failure::{Exit, Failure, Kind};
+use super::identity::intend;
 use super::text::{or_hyphen, table, time};
 use super::{duration, label};
-use crate::configuration::change::{self, Becomes, Edit};
+use crate::configuration::change::{Becomes, Edit};
 use crate::enroll::AgentId;
 use crate::enroll::token::{self, CreateError, ListError, NewToken, RevokeError};
 use crate::records;
@@ -68,7 +69,7 @@ pub struct Revoke {
 }
 
 /// A token that was made.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TokenJson {
     /// Number of the audit entry.
     pub audit: Option<u64>,
@@ -79,14 +80,14 @@ pub struct TokenJson {
 }
 
 /// The tokens.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TokensJson {
     /// All of them, by name.
     pub tokens: Vec<ListedJson>,
 }
 
 /// A token, without its secret.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListedJson {
     /// The one agent that it enrols; null where it enrols new ones.
     pub agent: Option<String>,
@@ -113,7 +114,7 @@ pub struct ListedJson {
 }
 
 /// Whether a token enrols machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// It does.
@@ -139,6 +140,26 @@ pub async fn run(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failure
 }
 
 async fn create(options: &Create, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let made = make(options, context).await?;
+    tell_new(&made, context)
+}
+
+/// Prints a token that was made.
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn tell_new(made: &TokenJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    // Alone on its line, so that a script can take it into a file.
+    context.say(format_args!("{}", made.token))?;
+    context.document(made)?;
+    Ok(Exit::Done)
+}
+
+/// Makes a token, and prints nothing.
+///
+/// # Errors
+/// The token cannot be made, or the ledger did not take it.
+pub(crate) async fn make(options: &Create, context: &Context<'_>) -> Result<TokenJson, Failure> {
     let mut labels = BTreeMap::new();
     for wish in &options.labels {
         let (key, value) = wish.set().ok_or_else(|| {
@@ -162,25 +183,37 @@ async fn create(options: &Create, context: &mut Context<'_>) -> Result<Exit, Fai
     let after = in_words(&new);
     let (edit, decision) =
         (edit(&new.name, None, after), context.decision("token create", &options.reason));
-    let plan = |_: &_| Ok::<_, Failure>((vec![edit.clone()], ()));
-    let changed = change::change(context.ledger, &decision, plan).await?;
+    let audit = intend(context, &decision, &edit).await?;
     let (name, now) = (new.name.clone(), context.now.into());
     let token = token::create(context.ledger, new, now).await?;
-    // Alone on its line, so that a script can take it into a file.
-    context.say(format_args!("{token}"))?;
-    context.document(&TokenJson { audit: changed.entry, name, token })?;
-    Ok(Exit::Done)
+    Ok(TokenJson { audit, name, token })
+}
+
+/// The tokens.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub(crate) async fn all(context: &Context<'_>) -> Result<TokensJson, Failure> {
+    let now = context.now.into();
+    let tokens = token::list(context.ledger).await?;
+    Ok(TokensJson { tokens: tokens.into_iter().map(|token| ListedJson::of(token, now)).collect() })
 }
 
 async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let now = context.now.into();
-    let tokens = token::list(context.ledger).await?;
-    let tokens: Vec<ListedJson> =
-        tokens.into_iter().map(|token| ListedJson::of(token, now)).collect();
+    let found = all(context).await?;
+    tell(found, context)
+}
+
+/// Prints tokens.
+///
+/// # Errors
+/// They cannot be printed.
+pub(crate) fn tell(found: TokensJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
     if context.output == Output::Json {
-        context.document(&TokensJson { tokens })?;
+        context.document(&found)?;
         return Ok(Exit::Done);
     }
+    let TokensJson { tokens } = found;
     let rows: Vec<Vec<String>> = tokens.into_iter().map(ListedJson::row).collect();
     for line in table(&["NAME", "STATE", "LEFT", "ENDS", "BY", "FOR", "LABELS"], &rows) {
         context.say(format_args!("{line}"))?;
@@ -189,24 +222,31 @@ async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
 }
 
 async fn revoke(options: &Revoke, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let changed = end(options, context).await?;
+    changed.print(context)?;
+    Ok(Exit::Done)
+}
+
+/// Revokes a token, and prints nothing.
+///
+/// # Errors
+/// There is no such token, or the ledger did not take it.
+pub(crate) async fn end(options: &Revoke, context: &Context<'_>) -> Result<ChangeJson, Failure> {
     let name = &options.name;
     let tokens = token::list(context.ledger).await?;
     let found = tokens.iter().find(|token| token.name == *name);
     let found = found.ok_or_else(|| RevokeError::Unknown(name.clone()))?;
     if found.revoked.is_some() {
-        ChangeJson::of(None, &[]).print(context)?;
-        return Ok(Exit::Done);
+        return Ok(ChangeJson::of(None, &[]));
     }
     let before = format!("in force, uses left {}", found.uses_left);
     let (edit, decision) = (
         edit(name, Some(before), "revoked".to_owned()),
         context.decision("token revoke", &options.reason),
     );
-    let plan = |_: &_| Ok::<_, Failure>((vec![edit.clone()], ()));
-    let changed = change::change(context.ledger, &decision, plan).await?;
+    let entry = intend(context, &decision, &edit).await?;
     token::revoke(context.ledger, name, context.now.into()).await?;
-    ChangeJson::of(changed.entry, &[edit]).print(context)?;
-    Ok(Exit::Done)
+    Ok(ChangeJson::of(entry, &[edit]))
 }
 
 fn edit(name: &str, before: Option<String>, after: String) -> Edit {
@@ -278,7 +318,11 @@ impl ListedJson {
 
 impl From<CreateError> for Failure {
     fn from(error: CreateError) -> Self {
-        Self::of(Exit::Failed, &error)
+        let kind = match &error {
+            CreateError::Exists(_) => Kind::Exists,
+            _ => Kind::Usual,
+        };
+        Self::of(Exit::Failed, &error).kind(kind)
     }
 }
 
@@ -290,6 +334,10 @@ impl From<ListError> for Failure {
 
 impl From<RevokeError> for Failure {
     fn from(error: RevokeError) -> Self {
-        Self::of(Exit::Failed, &error)
+        let kind = match &error {
+            RevokeError::Unknown(_) => Kind::Absent,
+            _ => Kind::Usual,
+        };
+        Self::of(Exit::Failed, &error).kind(kind)
     }
 }

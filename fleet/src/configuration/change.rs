@@ -47,6 +47,9 @@ pub struct Decision {
     pub why: String,
     /// When.
     pub at: Timestamp,
+    /// The id of its entry, where the caller chose one: a decision with this id happens once. It is looked for among
+    /// the newest [`REMEMBERED`](super::audit::REMEMBERED) entries. Without one, each call is a decision of its own.
+    pub id: Option<String>,
 }
 
 /// A change of one record.
@@ -103,6 +106,9 @@ pub enum ChangeError<E: std::error::Error + 'static> {
     /// The ledger did not take the write.
     #[error("the ledger did not take the change; nothing was changed")]
     Write(#[source] WriteError),
+    /// A decision with the same id happened already: the number of its entry.
+    #[error("the same request was carried out already, as audit entry {0}")]
+    Repeated(u64),
     /// Others wrote meanwhile, every time.
     #[error("others changed the configuration meanwhile, {TRIES} times; try again")]
     Contended,
@@ -145,7 +151,7 @@ where
     E: std::error::Error + 'static,
     P: FnMut(&Configuration) -> Result<(Vec<Edit>, T), E>,
 {
-    let id = Uuid::new_v4().to_string();
+    let id = decision.id.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
     let mut doubtful = Doubtful::default();
     for attempt in 0..TRIES {
         if attempt > 0 {
@@ -155,6 +161,12 @@ where
         // Before the plan, which would find its own work and refuse to do it twice.
         if let Some(changed) = doubtful.happened(ledger, &id).await.map_err(ChangeError::Read)? {
             return Ok(changed);
+        }
+        if decision.id.is_some()
+            && let Some(entry) =
+                super::audit::of_id(ledger, &id).await.map_err(ChangeError::Read)?
+        {
+            return Err(ChangeError::Repeated(entry.number));
         }
         let (edits, answer) = plan(&configuration).map_err(ChangeError::Refused)?;
         if edits.is_empty() {

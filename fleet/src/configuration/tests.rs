@@ -1,5 +1,6 @@
 //! Changes of the configuration over a ledger that fails as engines may.
 
+mod audit_files;
 pub(crate) mod fake;
 
 use std::convert::Infallible;
@@ -23,6 +24,7 @@ fn decision() -> Decision {
         what: "apply".to_owned(),
         why: "because".to_owned(),
         at: "2026-01-01T00:00:00Z".parse().unwrap(),
+        id: None,
     }
 }
 
@@ -143,7 +145,7 @@ async fn changes_at_the_same_time_all_happen_one_after_the_other() {
     let mut answers = [a, b, c].map(|changed| changed.unwrap().answer);
     answers.sort_unstable();
     assert_eq!(answers, [1, 2, 3]);
-    let verdict = verify(&ledger, None).await.unwrap();
+    let verdict = verify(&ledger, &[]).await.unwrap();
     assert_eq!((verdict.checked, verdict.problems), (3, Vec::new()));
 }
 
@@ -184,30 +186,30 @@ async fn the_newest_entries_are_kept_and_older_ones_go_with_the_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_removed_or_cut_off_entry_is_found() {
-    async fn problems(ledger: &FakeLedger, known: Option<&Known>) -> Vec<String> {
+    async fn problems(ledger: &FakeLedger, known: &[Known]) -> Vec<String> {
         verify(ledger, known).await.unwrap().problems
     }
     let ledger = FakeLedger::default();
     for _ in 0..4 {
         raise(&ledger).await.unwrap();
     }
-    let whole = verify(&ledger, None).await.unwrap();
-    let known = Known { number: whole.newest, digest: whole.digest };
-    assert_eq!(problems(&ledger, Some(&known)).await, Vec::<String>::new());
+    let whole = verify(&ledger, &[]).await.unwrap();
+    let known = [Known { number: whole.newest, digest: whole.digest }];
+    assert_eq!(problems(&ledger, &known).await, Vec::<String>::new());
     let first = ledger.value(Bucket::Configuration, &audit::key(2)).unwrap();
     let mut entry = audit::AuditRecord::decode(first.clone()).unwrap();
     entry.who = "mallory".to_owned();
     ledger.put(Bucket::Configuration, &audit::key(2), entry.encode_to_vec());
-    assert_eq!(problems(&ledger, None).await, ["entry 2 is not the one that entry 3 follows"]);
+    assert_eq!(problems(&ledger, &[]).await, ["entry 2 is not the one that entry 3 follows"]);
     ledger.put(Bucket::Configuration, &audit::key(2), first.to_vec());
-    assert_eq!(problems(&ledger, None).await, Vec::<String>::new());
+    assert_eq!(problems(&ledger, &[]).await, Vec::<String>::new());
     // The end is cut off, and the head made to fit.
     let third = ledger.value(Bucket::Configuration, &audit::key(3)).unwrap();
     let head = AuditHead { version: 1, number: 3, digest: audit::digest(&third) };
     ledger.put(Bucket::Configuration, AUDIT_HEAD, head.encode_to_vec());
-    assert_eq!(problems(&ledger, None).await, Vec::<String>::new());
+    assert_eq!(problems(&ledger, &[]).await, Vec::<String>::new());
     assert_eq!(
-        problems(&ledger, Some(&known)).await,
+        problems(&ledger, &known).await,
         ["entry 4 was written down, and the newest is 3: entries at the end are gone"]
     );
 }

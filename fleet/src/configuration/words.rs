@@ -7,13 +7,11 @@ use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{
     Assignment, AssignmentRollout, Hold, Plugins, Release, Target, Window,
 };
-use guest_fleet_core::window::Weekly;
+use guest_fleet_core::window::{DAY_NAMES, Weekly};
 use jiff::Timestamp;
 
 /// Digits that are shown of a digest.
 const DIGITS: usize = 12;
-
-const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// A time as RFC 3339 in UTC.
 #[must_use]
@@ -53,7 +51,10 @@ pub fn permission(permission: &Permission) -> String {
         Permission::Held { hold, by, reason, until } => {
             format!("held by {}{}: {reason} (hold {hold})", or_nobody(by), until_words(*until))
         }
-        Permission::HeldByOwner(OwnersHold { by, reason, until }) => {
+        Permission::HeldByOwner(OwnersHold { is_window: true, until, .. }) => {
+            format!("outside of the windows that its owner set{}", until_words(*until))
+        }
+        Permission::HeldByOwner(OwnersHold { by, reason, until, is_window: false }) => {
             format!("held by owner {}{}: {reason}", or_nobody(by), until_words(*until))
         }
         Permission::OutsideWindow { window, next: Some(next) } => {
@@ -112,8 +113,9 @@ pub fn assignment(assignment: &Assignment) -> String {
 pub fn rollout(found: &AssignmentRollout) -> String {
     let AssignmentRollout { name, plugin, rollout } = found;
     let what = |target: &Target| target.revision().unwrap_or("nothing").to_owned();
+    let four_eyes = if rollout.four_eyes.is_some() { ", four eyes" } else { "" };
     format!(
-        "{name}: {plugin} {} to {}, {}, wave {} of {}, budget {}",
+        "{name}: {plugin} {} to {}, {}, wave {} of {}, budget {}{four_eyes}",
         what(&rollout.from),
         what(&rollout.to),
         rollout.state.name(),
@@ -148,7 +150,12 @@ pub fn weekly(weekly: &Weekly) -> String {
 /// The days as they are declared.
 #[must_use]
 pub fn days(weekly: &Weekly) -> Vec<&'static str> {
-    DAYS.into_iter().zip(weekly.days).filter(|(_, is_one)| *is_one).map(|(day, _)| day).collect()
+    DAY_NAMES
+        .into_iter()
+        .zip(weekly.days)
+        .filter(|(_, is_one)| *is_one)
+        .map(|(day, _)| day)
+        .collect()
 }
 
 /// When it opens and closes, as it is declared.

@@ -136,6 +136,28 @@ impl Sources {
         Ok(sources)
     }
 
+    /// Files that somebody else read, by their names.
+    ///
+    /// # Errors
+    /// There are too many, one is too long, or its name ends with neither `.toml` nor `.yaml`.
+    pub fn of_texts(
+        files: impl IntoIterator<Item = (String, Vec<u8>)>,
+    ) -> Result<Self, SourcesError> {
+        let mut sources = Self::default();
+        for (name, text) in files {
+            let path = Path::new(&name);
+            let format = format_of(path).ok_or_else(|| SourcesError::Format(path.to_owned()))?;
+            if u64::try_from(text.len()).is_ok_and(|length| length > FILE_BYTES) {
+                return Err(SourcesError::TooLong(path.to_owned()));
+            }
+            if sources.files.len() >= FILES {
+                return Err(SourcesError::TooMany(PathBuf::from("the request")));
+            }
+            sources.files.push(Source { name, text, format });
+        }
+        Ok(sources)
+    }
+
     /// What was read from elsewhere, such as standard input: YAML when its first line that says
     /// something cannot be TOML.
     #[must_use]

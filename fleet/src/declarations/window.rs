@@ -1,7 +1,7 @@
 //! A window: changes happen only while it, or another window of the same agent and plugin, is open.
 
 use guest_fleet_core::view::Window;
-use guest_fleet_core::window::Weekly;
+use guest_fleet_core::window::{DAY_NAMES as DAYS, Weekly, lasting, time_of_day};
 use jiff::tz::TimeZone;
 
 use super::fields::{Context, Fields, shown, suggestion};
@@ -16,9 +16,6 @@ const HINTS: [(&str, &str); 3] = [
     ("timezone", "write `zone`"),
     ("until", "write `to = \"04:00\"`"),
 ];
-
-/// The days of a week as they are written, Monday first.
-pub const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 const DAY_MINUTES: u16 = 24 * 60;
 
@@ -75,14 +72,13 @@ fn times(context: &mut Context<'_>, fields: &Fields<'_>) -> Option<(u16, u16)> {
         context.problem(fields.place(), &fields.key("from"), "no day begins at 24:00", fix);
         return None;
     }
-    if from == to {
+    let Some(minutes) = lasting(from, to) else {
         let reason = "it closes when it opens";
         let fix = "write another time; a whole day is `from = \"00:00\"`, `to = \"24:00\"`";
         context.problem(fields.place(), &fields.key("to"), reason, fix);
         return None;
-    }
-    // It may pass midnight.
-    Some((from, if to > from { to - from } else { to + DAY_MINUTES - from }))
+    };
+    Some((from, minutes))
 }
 
 fn time(context: &mut Context<'_>, fields: &Fields<'_>, name: &str) -> Option<u16> {
@@ -92,23 +88,12 @@ fn time(context: &mut Context<'_>, fields: &Fields<'_>, name: &str) -> Option<u1
         Value::Date(text) => text.strip_suffix(":00").unwrap_or(text),
         _ => context.text(node, &fields.key(name))?,
     };
-    let minutes = minutes(text);
+    let minutes = time_of_day(text);
     if minutes.is_none() {
         let reason = format!("{} is not a time of day", shown(text));
         context.problem(node.place, &fields.key(name), reason, "write it as \"02:30\"");
     }
     minutes
-}
-
-fn minutes(text: &str) -> Option<u16> {
-    let (hour, minute) = text.split_once(':')?;
-    let two = |digits: &str| {
-        let are_digits = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
-        are_digits.then(|| digits.parse::<u16>().ok()).flatten()
-    };
-    let (hour, minute) = (two(hour)?, two(minute)?);
-    let minutes = hour.checked_mul(60)?.checked_add(minute)?;
-    (minute < 60 && minutes <= DAY_MINUTES).then_some(minutes)
 }
 
 /// The zone in the spelling of the database.

@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub(super) struct Locked(#[expect(dead_code, reason = "the lock lives as long as the file")] File);
 
 /// Makes the directory if it is missing, for its owner alone.
-pub(super) fn make(directory: &Path) -> io::Result<()> {
+pub(crate) fn make(directory: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
@@ -42,7 +42,7 @@ pub(super) fn lock(directory: &Path) -> io::Result<Locked> {
 }
 
 /// Replaces a file durably; only its owner may read it.
-pub(super) fn replace(directory: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(directory: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let staged = directory.join(format!("{name}.staged"));
     match fs::remove_file(&staged) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -69,7 +69,7 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Reads a text; `None` where there is no such file.
-pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn read(path: &Path) -> io::Result<Option<String>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -81,7 +81,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// The mode of a file that anybody but its owner may use.
-pub(super) fn open_to_others(path: &Path) -> io::Result<Option<u32>> {
+pub(crate) fn open_to_others(path: &Path) -> io::Result<Option<u32>> {
     let mode = fs::metadata(path)?.mode() & 0o7777;
     Ok((mode & 0o077 != 0).then_some(mode))
 }

@@ -5,14 +5,14 @@ use rcgen::SerialNumber;
 use ring::rand::{SecureRandom, SystemRandom};
 
 /// Random bytes of the kernel.
-pub(super) fn bytes<const N: usize>() -> [u8; N] {
+pub(crate) fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).expect("a Linux kernel gives random bytes");
     bytes
 }
 
 /// Random text of `N` characters, five bits each: `a` to `z` and `2` to `7`.
-pub(super) fn text<const N: usize>() -> String {
+pub(crate) fn text<const N: usize>() -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     bytes::<N>().iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
 }

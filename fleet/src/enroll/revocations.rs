@@ -7,46 +7,31 @@
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::agents;
 use super::certificate::Facts;
-use crate::chain::Chain;
-use crate::ledger::{Bucket, Change, Follower, Ledger, ReadError};
-use crate::lock::lock;
+use crate::ledger::{Bucket, Change, FreshView, Kept, Ledger, ReadError, TooOld};
 use crate::records;
 use crate::records::agent::AgentRecord;
 
 /// Age from which on the view says nothing.
 pub const STALE: Duration = Duration::from_secs(5);
-/// How often the ledger is asked, without a hint that something changed.
-const ASK: Duration = Duration::from_secs(1);
-/// How long hints are gathered.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long an answer of the ledger is waited for.
-const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The view; clones are the same.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Revocations {
-    view: Arc<Mutex<View>>,
-    changes: Arc<watch::Sender<u64>>,
-    /// Held by the one that reads.
-    follower: Arc<tokio::sync::Mutex<Follower>>,
+    agents: FreshView<Agents>,
 }
 
+/// Agents about which there is something to say.
 #[derive(Default)]
-struct View {
-    /// Everything that was written before then is in the view.
-    as_of: Option<Instant>,
-    agents: HashMap<String, AgentRecord>,
-}
+struct Agents(HashMap<String, AgentRecord>);
 
 /// How an agent stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,16 +49,6 @@ pub enum Standing {
 #[error("it is not known whether the agent was revoked, because the ledger does not answer")]
 pub struct Stale;
 
-impl Default for Revocations {
-    fn default() -> Self {
-        Self {
-            view: Arc::default(),
-            changes: Arc::default(),
-            follower: Arc::new(tokio::sync::Mutex::new(Follower::new(Bucket::Agents))),
-        }
-    }
-}
-
 // === impl Revocations ===
 
 impl Revocations {
@@ -82,68 +57,18 @@ impl Revocations {
     /// # Errors
     /// The ledger cannot be read.
     pub async fn refresh(&self, ledger: &dyn Ledger) -> Result<(), ReadError> {
-        let mut follower = self.follower.lock().await;
-        let asked = Instant::now();
-        loop {
-            let through = follower.through();
-            let update = follower.next(ledger, through).await?;
-            let mut view = lock(&self.view);
-            let mut has_changed = false;
-            if update.is_reset {
-                has_changed |= !view.agents.is_empty();
-                view.agents.clear();
-                // Until all of it was read, what is missing says nothing.
-                view.as_of = None;
-            }
-            for change in update.changes {
-                has_changed |= view.apply(change);
-            }
-            if has_changed {
-                self.changes.send_modify(|count| *count += 1);
-            }
-            if !update.more {
-                view.as_of = Some(asked);
-                return Ok(());
-            }
-        }
+        self.agents.refresh(ledger).await
     }
 
     /// Changes its value when some agent stands otherwise.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+        self.agents.changes()
     }
 
     /// Keeps the view current until `shutdown`.
     pub async fn follow(self, ledger: Arc<dyn Ledger>, shutdown: CancellationToken) {
-        let mut hints = ledger.watch(Bucket::Agents);
-        let mut is_failing = false;
-        loop {
-            let refreshed = tokio::time::timeout(PATIENCE, self.refresh(&*ledger)).await;
-            let problem = match &refreshed {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(Chain(error).to_string()),
-                Err(_elapsed) => Some(format!("it did not answer within {PATIENCE:?}")),
-            };
-            if let Some(problem) = &problem
-                && !is_failing
-            {
-                tracing::error!(problem, "revocations cannot be read from the ledger");
-            }
-            is_failing = problem.is_some();
-            let pause = async {
-                // Hints may come with every write of every agent.
-                tokio::time::sleep(PAUSE).await;
-                tokio::select! {
-                    () = tokio::time::sleep(ASK) => {}
-                    // A ledger that ended gives no hints; then the clock alone counts.
-                    Ok(()) = hints.changed() => {}
-                }
-            };
-            if shutdown.run_until_cancelled(pause).await.is_none() {
-                return;
-            }
-        }
+        self.agents.follow(ledger, shutdown).await;
     }
 
     /// How an agent stands, by the certificate that it showed, if it did.
@@ -151,30 +76,35 @@ impl Revocations {
     /// # Errors
     /// The view is too old.
     pub fn standing(&self, agent: &str, shown: Option<&Facts>) -> Result<Standing, Stale> {
-        let view = lock(&self.view);
-        if view.as_of.is_none_or(|as_of| as_of.elapsed() > STALE) {
-            return Err(Stale);
-        }
-        let Some(record) = view.agents.get(agent) else { return Ok(Standing::Good) };
-        let is_revoked = match shown {
-            Some(shown) => agents::is_revoked(record, shown),
-            None => record.revoked.is_some(),
-        };
-        Ok(if is_revoked {
-            Standing::Revoked
-        } else if record.quarantine.is_empty() {
-            Standing::Good
-        } else {
-            Standing::Quarantined(record.quarantine.clone())
-        })
+        self.agents.ask(|Agents(agents)| standing(agents.get(agent), shown)).map_err(|TooOld| Stale)
     }
 }
 
-// === impl View ===
+fn standing(record: Option<&AgentRecord>, shown: Option<&Facts>) -> Standing {
+    let Some(record) = record else { return Standing::Good };
+    let is_revoked = match shown {
+        Some(shown) => agents::is_revoked(record, shown),
+        None => record.revoked.is_some(),
+    };
+    if is_revoked {
+        Standing::Revoked
+    } else if record.quarantine.is_empty() {
+        Standing::Good
+    } else {
+        Standing::Quarantined(record.quarantine.clone())
+    }
+}
 
-impl View {
-    /// Takes a change over; whether there is something else to say about its agent.
-    fn apply(&mut self, change: Change) -> bool {
+// === impl Agents ===
+
+impl Kept for Agents {
+    const BUCKET: Bucket = Bucket::Agents;
+    const STALE: Duration = STALE;
+    const PATIENCE: Duration = Duration::from_secs(4);
+    const WHAT: &'static str = "revocations";
+
+    /// Whether there is something else to say about its agent.
+    fn take(&mut self, change: Change) -> bool {
         let Change { key, value, .. } = change;
         let record = match value.map(|value| records::decode::<AgentRecord>(&key, &value)) {
             None => None,
@@ -189,12 +119,12 @@ impl View {
             }
         };
         match record.filter(says_something).map(slim) {
-            Some(record) if self.agents.get(&key) == Some(&record) => false,
+            Some(record) if self.0.get(&key) == Some(&record) => false,
             Some(record) => {
-                self.agents.insert(key, record);
+                self.0.insert(key, record);
                 true
             }
-            None => self.agents.remove(&key).is_some(),
+            None => self.0.remove(&key).is_some(),
         }
     }
 }

@@ -152,22 +152,7 @@ impl<'a> Index<'a> {
         let doors = self.doors(zones);
         for shard in &self.shards {
             counts.left_out += shard.left_out;
-            for (cell, number) in shard.counts.at(now) {
-                match cell {
-                    Cell::Agents(presence) => *counts.agents.entry(presence).or_default() += number,
-                    Cell::Assigned { assignment, plugin, revision, mark } => {
-                        let word = mark.word(now, &doors);
-                        let by_name = counts.assignments.entry(assignment).or_default();
-                        *by_name.entry(word).or_default() += number;
-                        let by_target = counts.wanted.entry((plugin, revision)).or_default();
-                        *by_target.entry(word).or_default() += number;
-                    }
-                    Cell::Having { release, archived: false } => {
-                        *counts.having.entry(release).or_default() += number;
-                    }
-                    Cell::Having { archived: true, .. } => {}
-                }
-            }
+            counts.add(shard.counts.at(now), now, &doors);
         }
         counts
     }
@@ -242,6 +227,35 @@ impl Stream {
         }
         self.from = leaf.until;
         Ok(())
+    }
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// Adds what was counted of some agents.
+    pub(crate) fn add(
+        &mut self,
+        cells: impl IntoIterator<Item = (Cell, u64)>,
+        now: Seconds,
+        doors: &Doors<'_>,
+    ) {
+        for (cell, number) in cells {
+            match cell {
+                Cell::Agents(presence) => *self.agents.entry(presence).or_default() += number,
+                Cell::Assigned { assignment, plugin, revision, mark } => {
+                    let word = mark.word(now, doors);
+                    let by_name = self.assignments.entry(assignment).or_default();
+                    *by_name.entry(word).or_default() += number;
+                    let by_target = self.wanted.entry((plugin, revision)).or_default();
+                    *by_target.entry(word).or_default() += number;
+                }
+                Cell::Having { release, archived: false } => {
+                    *self.having.entry(release).or_default() += number;
+                }
+                Cell::Having { archived: true, .. } => {}
+            }
+        }
     }
 }
 

@@ -36,7 +36,8 @@ const STEPS: [Step; 7] = [
     Step::TakenBack,
 ];
 
-const WORDS: [Word; 19] = [
+/// All words, by their number in records.
+pub(crate) const WORDS: [Word; 19] = [
     Word::NotAssigned,
     Word::Archived,
     Word::Quarantined,
@@ -58,7 +59,8 @@ const WORDS: [Word; 19] = [
     Word::WaitsForWave,
 ];
 
-const PRESENCES: [Presence; 5] = [
+/// All presences, by their number in records.
+pub(crate) const PRESENCES: [Presence; 5] = [
     Presence::Present,
     Presence::Away,
     Presence::NeverSeen,

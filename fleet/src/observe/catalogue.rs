@@ -56,6 +56,18 @@ guest_agent_observe_kit::catalogue! {
     ARTIFACT_WRITTEN = "guest_fleet_artifact_written" Counter Bytes []
         "Bytes of artifacts that came for the store."
         "It rises with pushes. If it rises without any, see who has the upload token.";
+    ARTIFACT_SENT = "guest_fleet_artifact_sent" Counter Bytes ["coding"]
+        "Bytes of artifacts that the listener sent to agents: identity as they are, zstd compressed, dcz as what changed since an artifact that the agent has. What a bucket gives out is not among them."
+        "If dcz stays 0 while plugins are upgraded: archives have to be plain tar, and agents need a cache; see docs/fleet-operations.md.";
+    ENCODINGS_MADE = "guest_fleet_artifact_encodings" Counter Number ["coding"]
+        "Forms of artifacts that were made: zstd and dcz."
+        "None after a release: see guest_fleet_artifact_encoding_failures_total and the log.";
+    ENCODING_FAILURES = "guest_fleet_artifact_encoding_failures" Counter Number []
+        "Forms of artifacts that could not be made; agents get the artifact itself."
+        "The log has the reason: no room on the disk, an artifact with other bytes than its name says, or one that takes too long.";
+    ENCODED = "guest_fleet_artifact_encoded" Gauge Bytes []
+        "Bytes of the forms of artifacts that are kept beside them."
+        "They may be deleted at any time; those that no release needs are deleted by themselves.";
     CERTIFICATES = "guest_fleet_certificates" Counter Number ["asked"]
         "Certificates that machines got: by an enrolment, or by a renewal."
         "Enrolments that nobody expects: `guest-fleet token list` shows which token is used, `guest-fleet token revoke` ends it.";
@@ -83,6 +95,36 @@ guest_agent_observe_kit::catalogue! {
     CERTIFICATE_STUCK = "guest_fleet_certificate_stuck" Gauge Number ["use"]
         "1 where a certificate that was put into the files of a listener cannot be used, and the former one is still served, else 0."
         "The log says what is wrong with the files; they are read again by themselves.";
+    AGENTS = "guest_fleet_agents" Gauge Number ["presence"]
+        "Agents of the whole fleet by how present they are, as the index counts them. Every gateway says the same, so take the maximum."
+        "away: machines or their network are down, or agents do not run. quarantined: two machines use one identity: see `guest-fleet agents --state quarantined`.";
+    STANDINGS = "guest_fleet_standings" Gauge Number ["state"]
+        "How many agents stand so with an assignment, over all assignments of the whole fleet: the states that `guest-fleet explain` names."
+        "failed, taken_back, silent: machines where something is wrong. conflict, no_release, no_archive: what is declared cannot be. `guest-fleet agents --state STATE` lists them.";
+    INDEX_AGE = "guest_fleet_index_age" Gauge Seconds []
+        "Age of the index of agents that folds maintain: lists, counts and rollouts know everything until then. Absent before it was whole for the first time."
+        "Above a minute nobody folds: pages show how it was, and rollouts do not move. See `guest-fleet gateways` and guest_fleet_ledger_failures_total.";
+    GATEWAYS = "guest_fleet_gateways" Gauge Number ["state"]
+        "Gateways of the whole fleet by what they do, as their records say."
+        "silent: a gateway died or does not reach the ledger; two minutes later it is forgotten.";
+    ROLLOUTS = "guest_fleet_rollouts" Gauge Number ["state"]
+        "Rollouts of the whole fleet by their state."
+        "halted: a person has to say how it goes on: `guest-fleet rollout list`. paused and waiting_for_approval wait for a person as well.";
+    ROLLOUT_FAILURES = "guest_fleet_rollout_failures" Gauge Number []
+        "Agents on which rollouts failed that have not ended, in the whole fleet."
+        "If it rises while guest_fleet_rollouts{state=\"running\"} is not 0, a bad release spreads: `guest-fleet rollout show NAME`, `guest-fleet rollout halt NAME`.";
+    API_CALLS = "guest_fleet_api_calls" Counter Number ["call" "code"]
+        "Calls of the API by their name and the code of the answer, of gRPC, HTTP and the console together; `Watch` counts when it begins."
+        "unavailable, deadline_exceeded: the ledger is away or slow. internal: a mistake of the program, which the log describes. permission_denied: somebody has too small a role.";
+    API_DURATION = "guest_fleet_api_call_duration" Histogram Seconds ["kind"]
+        "How long calls of the API took: those that look, and those that change something."
+        "See guest_fleet_ledger_duration_seconds; a selector over a whole fleet takes longer than one agent.";
+    API_REFUSED = "guest_fleet_api_refused" Counter Number ["code"]
+        "Requests to the API that came to no call, because it is not known whose the token is: it is missing, unknown, ended or revoked, or the ledger cannot say."
+        "unauthenticated: a program has an old token, or somebody tries tokens out. unavailable: the ledger was not read for 30 seconds.";
+    AUDIT_HEAD_FAILURES = "guest_fleet_audit_head_failures" Counter Number []
+        "How often no head of the audit record was signed although it was time for one."
+        "The log has the reason: the directory cannot be written, or the record does not go on from the last head: `guest-fleet audit verify`.";
     PROCESS_CPU = "process_cpu" Counter Seconds []
         "CPU time of this process."
         "Compare it with guest_fleet_streams and guest_fleet_orders_total; a gateway at one core wants another one beside it.";

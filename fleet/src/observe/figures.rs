@@ -42,6 +42,14 @@ pub struct Counted {
     pub artifact_bytes_read: u64,
     /// Bytes of artifacts that came into the store.
     pub artifact_bytes_written: u64,
+    /// Bytes of artifacts that were sent, by content coding.
+    pub artifact_sent: BTreeMap<&'static str, u64>,
+    /// Forms of artifacts that were made, by content coding.
+    pub encodings_made: BTreeMap<&'static str, u64>,
+    /// Forms of artifacts that could not be made.
+    pub encodings_failed: u64,
+    /// Bytes of the forms that are kept.
+    pub encoded_bytes: u64,
     /// Certificates that agents got, by what they asked for.
     pub certificates: BTreeMap<Asked, u64>,
     /// Requests for certificates that were refused, by the code of the answer.
@@ -50,6 +58,14 @@ pub struct Counted {
     pub connections_closed: BTreeMap<Listener, u64>,
     /// What became of webhooks, by the name that the configuration gives them.
     pub webhooks: BTreeMap<String, Webhook>,
+    /// Calls of the API by their name and the code of the answer.
+    pub api_calls: BTreeMap<(&'static str, &'static str), u64>,
+    /// How long they took, by what they do.
+    pub api_took: BTreeMap<&'static str, Histogram<CallBounds>>,
+    /// Requests to the API of which nobody knows who sent them, by the code of the answer.
+    pub api_refused: BTreeMap<&'static str, u64>,
+    /// How often no head of the audit record was signed.
+    pub audit_heads_failed: u64,
 }
 
 /// A state that an order came into.
@@ -155,6 +171,10 @@ pub struct Webhook {
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerBounds;
 
+/// From a record that is read to a call that comes to its deadline.
+#[derive(Clone, Copy, Debug)]
+pub struct CallBounds;
+
 /// From an order that takes a second to one whose download takes an hour.
 #[derive(Clone, Copy, Debug)]
 pub struct SettleBounds;
@@ -162,6 +182,10 @@ pub struct SettleBounds;
 impl Bounds for LedgerBounds {
     const SECONDS: &'static [f64] =
         &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+}
+
+impl Bounds for CallBounds {
+    const SECONDS: &'static [f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 }
 
 impl Bounds for SettleBounds {
@@ -250,6 +274,26 @@ impl Figures {
         self.add(|counted| counted.artifact_bytes_written += wide(bytes));
     }
 
+    /// Bytes of an artifact were sent in this content coding.
+    pub fn artifact_sent(&self, coding: &'static str, bytes: usize) {
+        self.add(|counted| *counted.artifact_sent.entry(coding).or_default() += wide(bytes));
+    }
+
+    /// A form of an artifact was made.
+    pub fn encoding_made(&self, coding: &'static str) {
+        self.add(|counted| *counted.encodings_made.entry(coding).or_default() += 1);
+    }
+
+    /// A form of an artifact could not be made.
+    pub fn encoding_failed(&self) {
+        self.add(|counted| counted.encodings_failed += 1);
+    }
+
+    /// The forms that are kept have so many bytes.
+    pub fn encoded(&self, bytes: u64) {
+        self.add(|counted| counted.encoded_bytes = bytes);
+    }
+
     /// An agent got a certificate.
     pub fn certificate(&self, asked: Asked) {
         self.add(|counted| *counted.certificates.entry(asked).or_default() += 1);
@@ -263,6 +307,30 @@ impl Figures {
     /// A connection was closed before TLS.
     pub fn connection_closed(&self, listener: Listener) {
         self.add(|counted| *counted.connections_closed.entry(listener).or_default() += 1);
+    }
+
+    /// A call of the API was answered with this code after so long.
+    pub fn api_call(
+        &self,
+        call: &'static str,
+        kind: &'static str,
+        code: tonic::Code,
+        took: Duration,
+    ) {
+        self.add(|counted| {
+            *counted.api_calls.entry((call, code_name(code))).or_default() += 1;
+            counted.api_took.entry(kind).or_default().add(took);
+        });
+    }
+
+    /// Nobody knows who sent a request to the API.
+    pub fn api_refused(&self, code: tonic::Code) {
+        self.add(|counted| *counted.api_refused.entry(code_name(code)).or_default() += 1);
+    }
+
+    /// No head of the audit record was signed.
+    pub fn audit_head_failed(&self) {
+        self.add(|counted| counted.audit_heads_failed += 1);
     }
 
     /// Something became of a webhook.

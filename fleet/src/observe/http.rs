@@ -6,7 +6,8 @@
 //!
 //! It has no TLS and no tokens, so it listens on this machine only: on loopback or on a unix socket
 //! for its owner. It answers while other listeners are overloaded, and costs little: a page of
-//! metrics reads memory, a few files, and one record of the ledger.
+//! metrics reads memory, a few files, and one record of the ledger; every ten seconds also those that
+//! say how the whole fleet is.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use thiserror::Error;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,8 +32,8 @@ use tokio_util::task::TaskTracker;
 use super::figures::Listener;
 use super::health::Check;
 use super::snapshot::{Snapshot, Sources};
-use crate::front::{Connection, Front, FrontLimits, Rate};
-use crate::gateway::{Listen, SocketFile, bind_unix};
+use crate::front::{Connection, Front, FrontLimits, Rate, serve_unix};
+use crate::gateway::{Listen, bind_unix};
 
 /// The bounds of the connections over TCP.
 const FRONT: FrontLimits = FrontLimits {
@@ -51,8 +52,6 @@ const CONNECTION: Duration = Duration::from_secs(120);
 const HEAD_BYTES: usize = 16 << 10;
 /// How long a shutdown waits for answers.
 const GRACE: Duration = Duration::from_secs(2);
-/// Pause after a failed accept, which is mostly a lack of descriptors and does not pass at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The running listener. It stops when it is dropped.
 pub struct HttpServer {
@@ -109,8 +108,7 @@ impl HttpServer {
                     return Err(HttpError::SocketInUse(path.clone()));
                 }
                 let (listener, file) = bind_unix(path).map_err(failed)?;
-                let (out, connections) = mpsc::channel(1);
-                tasks.spawn(accept(listener, file, out, shutdown.clone()));
+                let connections = serve_unix(listener, file, shutdown.clone(), &tasks);
                 (listen.to_string(), connections)
             }
         };
@@ -136,32 +134,6 @@ impl Drop for HttpServer {
     fn drop(&mut self) {
         self.shutdown.cancel();
     }
-}
-
-async fn accept(
-    listener: UnixListener,
-    file: SocketFile,
-    out: mpsc::Sender<io::Result<Connection>>,
-    shutdown: CancellationToken,
-) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = shutdown.cancelled() => break,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                if out.send(Ok(Connection::unix(stream))).await.is_err() {
-                    break;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "could not accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(file);
 }
 
 async fn serve(

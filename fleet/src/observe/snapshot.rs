@@ -7,6 +7,7 @@ use super::figures::{Counted, Figures};
 use super::health::{Check, Health};
 use super::process::Process;
 use super::traces::OrderSpans;
+use super::whole::{Whole, WholeFleet};
 use crate::enroll::ends::{Ends, Renewal};
 
 /// Where the values come from. Cheap to clone.
@@ -22,6 +23,8 @@ pub struct Sources {
     pub ends: Ends,
     /// What makes the spans of orders.
     pub spans: OrderSpans,
+    /// What is known of the whole fleet.
+    pub whole: Whole,
     /// When this process was started.
     pub started_at: SystemTime,
 }
@@ -38,6 +41,8 @@ pub(super) struct Snapshot {
     pub(super) view_age: Option<Duration>,
     pub(super) certificates: Vec<Certificate>,
     pub(super) process: Process,
+    /// What the ledger says of the whole fleet; `None` where it did not in time.
+    pub(super) fleet: Option<Arc<WholeFleet>>,
 }
 
 /// A certificate that people replace.
@@ -64,8 +69,9 @@ impl Snapshot {
             ends: end.ends,
             is_stuck: end.trouble.is_some(),
         });
+        let now = SystemTime::now();
         Self {
-            now: SystemTime::now(),
+            now,
             started_at: sources.started_at,
             engine: sources.engine,
             counted: sources.figures.now(),
@@ -74,6 +80,7 @@ impl Snapshot {
             view_age: sources.health.view_age(),
             certificates: certificates.collect(),
             process,
+            fleet: sources.whole.look(&*sources.health.ledger, now).await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The page over a real socket, and the reference that is made from the catalogue.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,6 +18,7 @@ use super::ledger::ObservedLedger;
 use super::process::Process;
 use super::snapshot::{Certificate, Snapshot, Sources};
 use super::traces::OrderSpans;
+use super::whole::{Whole, WholeFleet};
 use crate::enroll::ends::Ends;
 use crate::ledger::MemoryLedger;
 
@@ -37,9 +38,16 @@ fn counted() -> Arc<Figures> {
     figures.operation(Verb::Append, Duration::from_millis(3), Some(Failure::Conflict));
     figures.artifact_read(5);
     figures.artifact_written(6);
+    figures.artifact_sent("dcz", 7);
+    figures.encoding_made("zstd");
+    figures.encoding_failed();
+    figures.encoded(8);
     figures.certificate(Asked::Renewal);
     figures.certificate_refused(Asked::Enrolment, "token_unknown");
     figures.connection_closed(Listener::Gateway);
+    figures.api_call("GetStatus", "look", tonic::Code::Ok, Duration::from_millis(30));
+    figures.api_refused(tonic::Code::Unauthenticated);
+    figures.audit_head_failed();
     figures.webhook("pager", |webhook| {
         webhook.is_ours = true;
         webhook.waiting_since = Some(SystemTime::now() - Duration::from_secs(60));
@@ -62,6 +70,14 @@ fn snapshot(figures: &Figures) -> Snapshot {
             is_stuck: true,
         }],
         process: Process::measure(),
+        fleet: Some(Arc::new(WholeFleet {
+            agents: BTreeMap::from([("away", 2)]),
+            standings: BTreeMap::from([("failed", 3)]),
+            counted_at: Some(SystemTime::now() - Duration::from_secs(4)),
+            gateways: BTreeMap::from([("serving", 1)]),
+            rollouts: BTreeMap::from([("halted", 1)]),
+            rollout_failures: 5,
+        })),
     }
 }
 
@@ -76,6 +92,7 @@ fn sources() -> (Sources, watch::Sender<Stage>) {
         engine: "memory",
         ends: Ends::default(),
         spans: OrderSpans::default(),
+        whole: Whole::default(),
         started_at: SystemTime::now(),
     };
     (sources, stage)
@@ -110,6 +127,14 @@ fn every_metric_of_the_catalogue_is_on_the_page_with_its_labels() {
         "guest_fleet_ready{check=\"view\"} 0",
         "guest_fleet_events_total{kind=\"known\"} 1",
         "guest_fleet_ledger_failures_total{engine=\"memory\",verb=\"append\",failure=\"conflict\"} 1",
+        "guest_fleet_agents{presence=\"away\"} 2",
+        "guest_fleet_standings{state=\"failed\"} 3",
+        "guest_fleet_rollouts{state=\"halted\"} 1",
+        "guest_fleet_rollout_failures 5",
+        "guest_fleet_api_calls_total{call=\"GetStatus\",code=\"ok\"} 1",
+        "guest_fleet_api_call_duration_seconds_bucket{le=\"0.025\",kind=\"look\"} 0",
+        "guest_fleet_api_refused_total{code=\"unauthenticated\"} 1",
+        "guest_fleet_audit_head_failures_total 1",
         "guest_fleet_order_duration_seconds_bucket{le=\"10.0\",outcome=\"failed\"} 1",
     ] {
         assert!(text.lines().any(|line| line.starts_with(sample)), "{sample}:\n{text}");

@@ -1,5 +1,6 @@
 //! A snapshot as samples of the metrics in the catalogue. Pure.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -9,6 +10,7 @@ use guest_agent_observe_kit::page::Figures;
 use super::catalogue as of;
 use super::figures::{Asked, Listener, OrderStep, Verb};
 use super::snapshot::Snapshot;
+use super::whole::WholeFleet;
 
 /// Steps that settle an order.
 const OUTCOMES: [OrderStep; 3] = [OrderStep::Done, OrderStep::Failed, OrderStep::TakenBack];
@@ -20,6 +22,8 @@ impl Figures for Snapshot {
         ledger(self, &mut writer)?;
         others(self, &mut writer)?;
         webhooks(self, &mut writer)?;
+        whole(self, &mut writer)?;
+        api(self, &mut writer)?;
         process(self, &mut writer)
     }
 }
@@ -69,6 +73,16 @@ fn others<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Resu
     let counted = &snapshot.counted;
     writer.counter(&of::ARTIFACT_READ, counted.artifact_bytes_read)?;
     writer.counter(&of::ARTIFACT_WRITTEN, counted.artifact_bytes_written)?;
+    let codings = |of: &BTreeMap<&'static str, u64>, all: &[&'static str]| -> Vec<_> {
+        let count = |coding: &&'static str| of.get(coding).copied().unwrap_or_default();
+        all.iter().map(|coding| (vec![*coding], count(coding))).collect()
+    };
+    let sent = codings(&counted.artifact_sent, &["identity", "zstd", "dcz"]);
+    writer.counters(&of::ARTIFACT_SENT, sent)?;
+    let made = codings(&counted.encodings_made, &["zstd", "dcz"]);
+    writer.counters(&of::ENCODINGS_MADE, made)?;
+    writer.counter(&of::ENCODING_FAILURES, counted.encodings_failed)?;
+    writer.gauge(&of::ENCODED, Some(number(counted.encoded_bytes)))?;
     let certificates = Asked::ALL.into_iter().map(|asked| {
         (vec![asked.name()], counted.certificates.get(&asked).copied().unwrap_or_default())
     });
@@ -98,6 +112,38 @@ fn webhooks<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Re
         (name, waited.unwrap_or_default().as_secs_f64())
     });
     writer.gauges(&of::WEBHOOK_LAG, lag)
+}
+
+/// What is about the whole fleet; absent where the ledger did not say it in time.
+fn whole<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
+    let fleet = snapshot.fleet.as_deref();
+    let all = |of: fn(&WholeFleet) -> &BTreeMap<&'static str, u64>| {
+        fleet.into_iter().flat_map(of).map(|(name, count)| (vec![*name], number(*count)))
+    };
+    writer.gauges(&of::AGENTS, all(|fleet| &fleet.agents))?;
+    writer.gauges(&of::STANDINGS, all(|fleet| &fleet.standings))?;
+    let counted_at = fleet.and_then(|fleet| fleet.counted_at);
+    let age = counted_at.map(|at| snapshot.now.duration_since(at).unwrap_or_default());
+    writer.gauge(&of::INDEX_AGE, age.map(|age| age.as_secs_f64()))?;
+    writer.gauges(&of::GATEWAYS, all(|fleet| &fleet.gateways))?;
+    writer.gauges(&of::ROLLOUTS, all(|fleet| &fleet.rollouts))?;
+    writer.gauge(&of::ROLLOUT_FAILURES, fleet.map(|fleet| number(fleet.rollout_failures)))
+}
+
+fn api<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
+    let counted = &snapshot.counted;
+    let calls = counted.api_calls.iter();
+    writer.counters(
+        &of::API_CALLS,
+        calls.map(|((call, code), count)| (vec![*call, *code], *count)),
+    )?;
+    let took = counted.api_took.iter().map(|(kind, it)| (vec![*kind], it));
+    writer.histograms(&of::API_DURATION, took)?;
+    // Both are there from the start, so that the first refusal is an increase.
+    let refused = ["unauthenticated", "unavailable"]
+        .map(|code| (vec![code], counted.api_refused.get(code).copied().unwrap_or_default()));
+    writer.counters(&of::API_REFUSED, refused)?;
+    writer.counter(&of::AUDIT_HEAD_FAILURES, counted.audit_heads_failed)
 }
 
 fn process<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {

@@ -66,7 +66,7 @@ pub struct ReportedPlugin {
     /// A person on the machine stopped it.
     #[prost(bool, tag = "7")]
     pub stopped_by_owner: bool,
-    /// A person on the machine holds it.
+    /// A person on the machine holds it, or its maintenance windows there are closed.
     #[prost(message, optional, tag = "8")]
     pub hold: Option<ReportedHold>,
     /// Its state in words.
@@ -74,7 +74,7 @@ pub struct ReportedPlugin {
     pub status: String,
 }
 
-/// A hold that a person set on the machine.
+/// A hold that a person set on the machine, or closed maintenance windows of it.
 #[derive(Clone, PartialEq, Message)]
 pub struct ReportedHold {
     /// Who set it.
@@ -86,6 +86,9 @@ pub struct ReportedHold {
     /// When it ends by itself.
     #[prost(message, optional, tag = "3")]
     pub until: Option<Timestamp>,
+    /// No person set it: the machine's own maintenance windows are closed.
+    #[prost(bool, tag = "4")]
+    pub is_window: bool,
 }
 
 // === impl ReportRecord ===

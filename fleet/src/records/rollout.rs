@@ -80,6 +80,9 @@ pub struct RolloutRecord {
     /// Whether nothing that was granted before can be acted on any more.
     #[prost(bool, tag = "19")]
     pub is_dry: bool,
+    /// Who made it, where another person has to approve its waves; empty where that is not so.
+    #[prost(string, tag = "20")]
+    pub four_eyes: String,
 }
 
 /// What the installations of a rollout came to.
@@ -253,6 +256,7 @@ impl RolloutRecord {
             is_dry: rollout.is_dry,
             earlier: rollout.earlier.iter().map(PastPart::of).collect(),
             past: rollout.past.as_ref().map(PastPart::of),
+            four_eyes: rollout.four_eyes.clone().unwrap_or_default(),
         }
     }
 
@@ -306,6 +310,7 @@ impl RolloutRecord {
                 began: self.began.into_iter().take(WAVES).map(Seconds).collect(),
                 earlier: self.earlier.into_iter().take(REMEMBERED).map(PastPart::past).collect(),
                 past: self.past.map(PastPart::past),
+                four_eyes: Some(self.four_eyes).filter(|maker| !maker.is_empty()),
             },
         })
     }

@@ -14,6 +14,7 @@ use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
 use prost_types::Timestamp;
 
+use super::access::{ApiTokenRecord, BindingRecord, RoleGrantPart};
 use super::agent::{AgentRecord, Boot, Certificate};
 use super::audit::{AuditChange, AuditHead, AuditRecord};
 use super::configuration::{
@@ -158,7 +159,7 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
         told: BTreeMap::new(),
     };
     check("journal", &journal, fixture("journal"));
-    let hold = ReportedHold { by: text("root"), reason: text("busy"), until: AT };
+    let hold = ReportedHold { by: text("root"), reason: text("busy"), until: AT, is_window: false };
     let report = ReportRecord {
         version: 1,
         architecture: text("amd64"),
@@ -204,6 +205,27 @@ fn every_audit_record_of_schema_1_is_readable() {
 }
 
 #[test]
+fn every_record_of_access_of_schema_1_is_readable() {
+    let grants = vec![
+        RoleGrantPart { role: 2, scope: text("env = prod") },
+        RoleGrantPart { role: 1, scope: text("all") },
+    ];
+    let token = ApiTokenRecord {
+        version: 1,
+        name: text("ci"),
+        digest: vec![7; 32],
+        grants: grants.clone(),
+        ends: AT,
+        made_by: text("alice@ops"),
+        made: AT,
+        revoked: AT,
+    };
+    check("access-token", &token, fixture("access-token"));
+    let binding = BindingRecord { version: 1, name: text("web"), is_group: true, grants };
+    check("access-binding", &binding, fixture("access-binding"));
+}
+
+#[test]
 fn the_cursor_of_a_webhook_of_schema_1_is_readable() {
     let cursor =
         WebhookRecord { version: 1, holder: text("a1"), position: 42, since: AT, delivered: AT };
@@ -244,11 +266,14 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         // Came later: what was written before reads so.
         earlier: Vec::new(),
         past: None,
+        four_eyes: String::new(),
     };
     check("rollout", &rollout, fixture("rollout"));
     let past = PastPart { name: text("winter"), began: 1, succeeded: 99, failed: 1 };
     let remembers = RolloutRecord { earlier: vec![past.clone()], past: Some(past), ..rollout };
     check("rollout-remembers", &remembers, fixture("rollout-remembers"));
+    let four_eyes = RolloutRecord { four_eyes: text("alice@ops"), ..remembers };
+    check("rollout-four-eyes", &four_eyes, fixture("rollout-four-eyes"));
     let progress = ProgressRecord {
         version: 1,
         rollout: text("spring"),
@@ -328,6 +353,7 @@ fn a_rollout_is_the_same_after_its_record() {
         let past = Past { name: text("winter"), began: Seconds(1), succeeded: 99, failed: 1 };
         rollout.past = Some(Past { began: Seconds(2), ..past.clone() });
         rollout.earlier = vec![past];
+        rollout.four_eyes = Some(text("alice@ops"));
         let (name, plugin) = (text("spring"), text("p"));
         let found = AssignmentRollout { name, plugin, rollout };
         assert_eq!(RolloutRecord::of(&found).rollout("rollout/a"), Ok(found));

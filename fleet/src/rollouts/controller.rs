@@ -368,6 +368,7 @@ impl<'a> Controller<'a> {
             what: told::verb(change).to_owned(),
             why: told::why(&found.rollout, change, &progress.counts),
             at: words::timestamp(now),
+            id: None,
         };
         let edit = Edit {
             key: key.clone(),

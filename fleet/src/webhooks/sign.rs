@@ -1,13 +1,13 @@
 //! The signature of a message: HMAC-SHA256 over the time and the body.
 
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use ring::hmac;
 use thiserror::Error;
 
 use crate::hex::hex;
+use crate::private_file::{self, PrivateFileError};
 
 /// Largest secret, in bytes.
 const MOST: u64 = 4096;
@@ -33,16 +33,13 @@ pub(super) struct Secret(hmac::Key);
 impl Secret {
     /// Reads it, without white space at the ends. Blocks.
     pub(super) fn read(path: &Path) -> Result<Self, SecretError> {
-        let failed = |error| SecretError::Read(path.to_owned(), error);
-        let file = std::fs::File::open(path).map_err(failed)?;
-        let facts = file.metadata().map_err(failed)?;
-        if facts.mode() & 0o077 != 0 {
-            return Err(SecretError::Open(path.to_owned()));
-        }
-        let mut bytes = Vec::new();
-        file.take(MOST + 1).read_to_end(&mut bytes).map_err(failed)?;
+        let bytes = private_file::read(path, MOST).map_err(|error| match error {
+            PrivateFileError::Read(source) => SecretError::Read(path.to_owned(), source),
+            PrivateFileError::Open => SecretError::Open(path.to_owned()),
+            PrivateFileError::Large => SecretError::Size(path.to_owned()),
+        })?;
         let secret = bytes.trim_ascii();
-        if secret.len() < LEAST || bytes.len() > usize::try_from(MOST).unwrap_or(usize::MAX) {
+        if secret.len() < LEAST {
             return Err(SecretError::Size(path.to_owned()));
         }
         Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, secret)))

@@ -102,6 +102,7 @@ pub(crate) fn options(store: Arc<dyn ArtifactStore>) -> ListenerOptions {
         known: Arc::new(|plugin: &str, _: &Digest| plugin == PLUGIN),
         upload_tokens: None,
         delivery: Delivery::default(),
+        encodings: None,
         limits: Limits::default(),
     }
 }

@@ -7,6 +7,7 @@ mod bucket;
 mod certificates;
 mod directory;
 mod download;
+mod encodings;
 mod full_disk;
 mod harness;
 mod hostile;
@@ -21,4 +22,4 @@ mod small_disk;
 use std::time::Duration;
 
 /// Longer than anything takes; only a failing test waits for all of it.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(120);

@@ -38,9 +38,9 @@ const ENROLMENT: &str = "fleet/src/enroll/server.rs";
 const ENROLMENT_TESTS: &str = "fleet/src/enroll/server/tests.rs";
 const TOKEN: &str = "fleet/src/enroll/token.rs";
 const TOKEN_TESTS: &str = "fleet/src/enroll/token/tests.rs";
-const VERIFY: &str = "fleet/src/gateway/admission/jwt/verify.rs";
-const VERIFY_TESTS: &str = "fleet/src/gateway/admission/jwt/verify/tests.rs";
-const KEYS: &str = "fleet/src/gateway/admission/jwt/keys.rs";
+const VERIFY: &str = "fleet/src/jwt/verify.rs";
+const VERIFY_TESTS: &str = "fleet/src/jwt/verify/tests.rs";
+const KEYS: &str = "fleet/src/jwt/keys.rs";
 const ARTIFACTS: &str = "fleet/src/artifacts/listener/options.rs";
 const ARTIFACTS_HOSTILE: &str = "fleet/tests/artifacts/hostile.rs";
 const UPLOAD: &str = "fleet/tests/artifacts/upload.rs";
@@ -57,10 +57,17 @@ const FOE: (&str, &str) =
     (HOSTILE, "a_hostile_agent_is_told_what_is_wrong_and_its_neighbour_gets_its_order");
 const OF_A_RELEASE: (&str, &str) = (DECLARED, "every_bound_of_a_release_is_kept");
 const OTHER: (&str, &str) = (DECLARED, "every_bound_of_an_assignment_and_a_hold_is_kept");
+const API: &str = "fleet/src/identity/tokens.rs";
+const BINDINGS: &str = "fleet/src/identity/bindings.rs";
+const OIDC: &str = "fleet/src/identity/oidc/tests.rs";
+const OF_ACCESS: (&str, &str) =
+    ("fleet/src/identity/tests/access.rs", "every_bound_of_access_is_kept");
 const OF_FILES: (&str, &str) = (DECLARATIONS, "every_bound_of_files_is_kept");
 const OF_A_REPORT: (&str, &str) =
     (OBSERVED, "of_a_report_no_more_is_kept_than_an_agent_has_to_tell");
 const NO_TOKEN: (&str, &str) = (TOKEN_TESTS, "a_token_that_none_can_be_is_refused");
+const OF_THE_API: (&str, &str) =
+    ("fleet/src/api/tests/bodies.rs", "what_is_beyond_a_bound_of_the_api_is_refused");
 const SLOW: (&str, &str) = (ENROLMENT_TESTS, "slow_and_large_requests_are_ended");
 
 /// All bounds, by what they are of. A row stays a line.
@@ -139,6 +146,12 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("A request for a certificate", "fleet/src/enroll/csr.rs", "MAX_BYTES", "refused with its size", ("fleet/src/enroll/csr.rs", "garbage_is_refused")),
             bound("An id of an agent", "fleet/src/enroll/id.rs", "MAX_BYTES", "refused with its size", ("fleet/src/enroll/id.rs", "what_could_be_read_in_two_ways_is_no_id")),
             bound("Certificates of one agent", "fleet/src/enroll/agents.rs", "CERTIFICATES", "the oldest are forgotten", ("fleet/src/enroll/agents/tests.rs", "the_list_of_certificates_is_bounded")),
+            bound("API tokens of a fleet", API, "API_TOKENS", "one that ended or was revoked makes room; else no further one is made", OF_ACCESS),
+            bound("Life of an API token", API, "LIFE", "refused", OF_ACCESS),
+            bound("Persons and groups with a role", BINDINGS, "SUBJECTS", "no further one gets a role", OF_ACCESS),
+            bound("Scopes of a person or a group", BINDINGS, "SCOPES", "no further one is granted", OF_ACCESS),
+            bound("Sessions of people", "fleet/src/identity/sessions.rs", "SESSIONS", "the one that was idle for the longest time ends", (OIDC, "a_session_ends_when_it_is_idle_or_old_and_there_are_not_too_many")),
+            bound("Signed heads in a directory", "fleet/src/configuration/audit/heads.rs", "HEADS", "the oldest go", ("fleet/src/configuration/tests/audit_files.rs", "no_more_than_the_newest_heads_are_kept_and_other_files_stay")),
             bound("Tokens of a fleet", TOKEN, "TOKENS", "no further one is made", (TOKEN_TESTS, "a_fleet_has_so_many_tokens_and_one_that_ended_long_ago_makes_room")),
             bound("Uses of a token", TOKEN, "USES", "refused", NO_TOKEN),
             bound("Life of a token", TOKEN, "LIFE", "refused", NO_TOKEN),
@@ -153,7 +166,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
         &[
             bound("A token", VERIFY, "TOKEN_BYTES", "UNAUTHENTICATED with its size", (VERIFY_TESTS, "garbage_is_no_token")),
             bound("Time by which clocks may differ", VERIFY, "LEEWAY", "UNAUTHENTICATED", (VERIFY_TESTS, "times_count_with_a_minute_of_leeway")),
-            bound("A set of keys", KEYS, "SET_BYTES", "the former keys stay in use", ("fleet/src/gateway/admission/jwt/source/tests.rs", "what_an_issuer_answers_badly_is_an_error_and_former_keys_stay")),
+            bound("A set of keys", KEYS, "SET_BYTES", "the former keys stay in use", ("fleet/src/jwt/source/tests.rs", "what_an_issuer_answers_badly_is_an_error_and_former_keys_stay")),
             bound("Keys of a set", KEYS, "KEYS", "the former keys stay in use", (VERIFY_TESTS, "a_set_without_a_key_that_signs_is_refused")),
         ],
     ),
@@ -201,6 +214,18 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("A selector", "fleet/core/src/selector/expression.rs", "TEXT_BYTES", "refused with the place", OTHER),
             bound("Levels of a selector", "fleet/core/src/selector/expression.rs", "DEPTH", "refused with the place", ("fleet/core/src/selector/tests.rs", "what_does_not_parse_is_named_with_its_place")),
             bound("A key or a value of an operator's label", "fleet/src/cli/label.rs", "BYTES", "a usage error", ("fleet/src/cli/tests/agents.rs", "labels_that_no_selector_can_name_are_usage")),
+        ],
+    ),
+    (
+        "The API",
+        &[
+            bound("The body of a request", "fleet/src/api/http.rs", "BODY_BYTES", "400", OF_THE_API),
+            bound("The query of a request", "fleet/src/api/http.rs", "QUERY_BYTES", "400", OF_THE_API),
+            bound("A text of a request that is no file", "fleet/src/api/answers.rs", "TEXT_BYTES", "400 with the field", OF_THE_API),
+            bound("An idempotency key", "fleet/src/api/once.rs", "KEY_BYTES", "400 with the field", OF_THE_API),
+            bound("Agents of a page", "fleet/src/api/answers.rs", "PAGE_MAX", "the rest is in the next page", ("fleet/src/api/tests/bodies.rs", "a_page_has_at_most_so_many_agents_whatever_is_asked_for")),
+            bound("Watches at one time", "fleet/src/api/asked.rs", "WATCHES", "RESOURCE_EXHAUSTED", ("fleet/src/api/tests/watched.rs", "there_are_at_most_so_many_watches_and_one_that_ends_makes_room")),
+            bound("The cursor of a watch", "fleet/src/api/watch.rs", "CURSOR_BYTES", "400 with the field", OF_THE_API),
         ],
     ),
     (

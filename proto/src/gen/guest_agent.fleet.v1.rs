@@ -39,6 +39,70 @@ pub struct AgentReport {
     /// for them. Nothing is known of them; their absence from `plugins` says nothing.
     #[prost(uint32, tag = "10")]
     pub plugins_left_out: u32,
+    /// When the machine stood still last while this agent process was there; absent where it did not.
+    #[prost(message, optional, tag = "11")]
+    pub last_pause: ::core::option::Option<Pause>,
+}
+/// A time in which nothing went on in a machine: what was due then may have come late.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pause {
+    /// Why.
+    #[prost(enumeration = "pause::Kind", tag = "1")]
+    pub kind: i32,
+    /// How long.
+    #[prost(message, optional, tag = "2")]
+    pub lasted: ::core::option::Option<::prost_types::Duration>,
+    /// When it ended, by the clock of that moment.
+    #[prost(message, optional, tag = "3")]
+    pub ended: ::core::option::Option<::prost_types::Timestamp>,
+}
+/// Nested message and enum types in `Pause`.
+pub mod pause {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Kind {
+        Unspecified = 0,
+        /// The machine was suspended.
+        Suspended = 1,
+        /// Nothing ran for another reason, such as a migration to another host.
+        Stopped = 2,
+        /// The host gave the processors to other machines.
+        Stolen = 3,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "KIND_UNSPECIFIED",
+                Self::Suspended => "SUSPENDED",
+                Self::Stopped => "STOPPED",
+                Self::Stolen => "STOLEN",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "KIND_UNSPECIFIED" => Some(Self::Unspecified),
+                "SUSPENDED" => Some(Self::Suspended),
+                "STOPPED" => Some(Self::Stopped),
+                "STOLEN" => Some(Self::Stolen),
+                _ => None,
+            }
+        }
+    }
 }
 /// One plugin of an agent.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -70,6 +134,9 @@ pub struct PluginReport {
     /// A person on the machine holds it as it is: orders wait.
     #[prost(message, optional, tag = "8")]
     pub hold: ::core::option::Option<Hold>,
+    /// Set outside of the maintenance windows that the machine's own configuration has for it: orders wait.
+    #[prost(message, optional, tag = "9")]
+    pub outside_window: ::core::option::Option<OutsideWindow>,
 }
 /// Nested message and enum types in `PluginReport`.
 pub mod plugin_report {
@@ -115,6 +182,13 @@ pub mod plugin_report {
             }
         }
     }
+}
+/// All maintenance windows of a plugin are closed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OutsideWindow {
+    /// When the next one opens; absent where that is not known.
+    #[prost(message, optional, tag = "1")]
+    pub opens: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// A hold by a person on the machine.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

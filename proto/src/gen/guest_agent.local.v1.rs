@@ -174,6 +174,19 @@ pub struct PluginStatus {
     /// (a person asked for it). Empty for a daemon, and before the first run.
     #[prost(string, tag = "33")]
     pub trigger: ::prost::alloc::string::String,
+    /// Set outside of its maintenance windows, where it has any.
+    #[prost(message, optional, tag = "34")]
+    pub outside_window: ::core::option::Option<OutsideWindow>,
+}
+/// Orders of a plugin wait because all its maintenance windows are closed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OutsideWindow {
+    /// When the next one opens; absent when that is not known.
+    #[prost(message, optional, tag = "1")]
+    pub opens: ::core::option::Option<::prost_types::Timestamp>,
+    /// The order that waits, in words; empty while none does.
+    #[prost(string, tag = "2")]
+    pub waits: ::prost::alloc::string::String,
 }
 /// Orders of a plugin wait because a person wants that.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -213,7 +226,7 @@ pub struct Verdict {
     pub help: ::prost::alloc::string::String,
     /// What the verdict is about, for programs: crash_loop, install_failed, start_failed, start_fails,
     /// down, run_failed, remove_fails, unhealthy, revision_failed, crashed, near_limit, not_enforced,
-    /// manifest_refused, stopped, held, rolled_back, working or fine. Later versions may have more.
+    /// manifest_refused, stopped, held, outside_window, rolled_back, working or fine. Later versions may have more.
     #[prost(string, tag = "7")]
     pub cause: ::prost::alloc::string::String,
 }
@@ -823,7 +836,7 @@ pub enum VerdictLevel {
     Failing = 1,
     /// It does its work, and something about it is wrong.
     Degraded = 2,
-    /// A person keeps it as it is.
+    /// A person keeps it as it is, or an order waits for a maintenance window.
     Held = 3,
     /// Work for an order is under way.
     Busy = 4,

@@ -80,9 +80,23 @@ pub struct PluginRecord {
     /// Set while orders wait because a person wants that.
     #[prost(message, optional, tag = "31")]
     pub hold: ::core::option::Option<Hold>,
-    /// The order that waits for the end of the hold; absent without one.
+    /// The order that waits for the end of the hold, or for a maintenance window; absent without one.
     #[prost(message, optional, tag = "32")]
     pub held_order: ::core::option::Option<HeldOrder>,
+    /// Set outside of the plugin's maintenance windows.
+    #[prost(message, optional, tag = "33")]
+    pub outside_window: ::core::option::Option<OutsideWindow>,
+}
+/// All maintenance windows of a plugin are closed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OutsideWindow {
+    /// When the next one opens; absent when that is not known.
+    #[prost(message, optional, tag = "1")]
+    pub until: ::core::option::Option<::prost_types::Timestamp>,
+    /// `PluginRecord.hold` stands for this: no person holds the plugin. An agent that does not know windows,
+    /// which may follow one that does, keeps the order waiting until then.
+    #[prost(bool, tag = "2")]
+    pub is_hold: bool,
 }
 /// A person makes orders wait.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,6 +1,6 @@
 //! The scheme of a listener, and what follows from it for the cookies of its pages.
 
-use guest_agent_console_kit::session::Cookie;
+use guest_agent_console_kit::session::{Cookie, SameSite};
 
 /// Whether a listener has TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +32,8 @@ impl Scheme {
     }
 
     /// The cookie as the header of a response sets it.
-    pub(crate) fn cookie(self, Cookie { value, lasts }: Cookie) -> String {
-        let name = self.cookie_name();
-        let secure = match self {
-            Self::Http => "",
-            Self::Https => "; Secure",
-        };
-        let seconds = lasts.as_secs();
-        format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}")
+    pub(crate) fn cookie(self, cookie: Cookie) -> String {
+        cookie.header(self.cookie_name(), SameSite::Strict, self == Self::Https)
     }
 }
 

@@ -84,6 +84,10 @@ pub(super) fn plugin(
         }),
         on_trial: view.on_trial,
         hold: view.held.as_ref().map(|Held { hold: held, waits }| hold(held, waits.as_deref())),
+        outside_window: view.outside.as_ref().map(|outside| local::OutsideWindow {
+            opens: outside.until.map(Into::into),
+            waits: outside.waits.as_deref().unwrap_or_default().to_owned(),
+        }),
         rollback_to: view.way_back.as_ref().map(ToString::to_string).unwrap_or_default(),
         rolled_back: view.left.as_ref().map(ToString::to_string).unwrap_or_default(),
         generation: view.generation.0,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::super::context::JsonForm;
 use super::super::format::rfc3339;
-use super::super::json::{self, Hold, NameOf, NotEnforced, Time, present};
+use super::super::json::{self, Hold, NameOf, NotEnforced, OutsideWindow, Time, present};
 use crate::display;
 use crate::display::values::Named;
 
@@ -123,6 +123,8 @@ pub(crate) struct Plugin<'a> {
     not_enforced: Vec<NotEnforced<'a>>,
     /// Set while a person makes orders wait.
     hold: Option<Hold<'a>>,
+    /// Set outside of its maintenance windows, where it has any: orders wait.
+    outside_window: Option<OutsideWindow<'a>>,
     /// Why the last run of a one-shot plugin began.
     trigger: Option<&'a str>,
 }
@@ -214,6 +216,7 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
             install_path: present(&plugin.install_path),
             not_enforced: plugin.not_enforced.iter().map(NotEnforced::from).collect(),
             hold: plugin.hold.as_ref().map(Hold::from),
+            outside_window: plugin.outside_window.as_ref().map(OutsideWindow::from),
             trigger: present(&plugin.trigger),
         }
     }

@@ -83,6 +83,10 @@ pub(crate) fn details(plugin: &PluginStatus, console: &Console<'_>) -> String {
         ("state", Some(plugin.state.clone())),
         ("reason", some(&plugin.reason)),
         ("held", plugin.hold.as_ref().map(|hold| display::hold(hold, now))),
+        (
+            "outside window",
+            plugin.outside_window.as_ref().map(|it| display::outside_window(it, now)),
+        ),
         ("progress", display::progress(plugin)),
         ("revision", some(&plugin.revision)),
         ("pending", display::pending(plugin)),

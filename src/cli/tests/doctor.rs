@@ -75,7 +75,7 @@ fn ailing() -> Script {
 /// What is printed where nothing is wrong.
 const NOTHING: &str = "nothing is wrong\nchecked: agent, plugins (0), store, disk, permissions, \
                        access, policies, admission, local plugins, http, certificates, forwarding, lock, clock, security, leftovers, \
-                       limits\n";
+                       windows, limits\n";
 
 #[test]
 fn findings_come_with_their_reasons_and_fixes_the_worst_first() {

@@ -68,6 +68,119 @@ fn an_archive_is_not_written_into_what_it_packs() {
     assert_eq!(ran(&["pack", &dir, "-o", &out]).exit, Exit::Usage);
 }
 
+/// Packs a folder that has a manifest.
+fn pack_by(folder: &tempfile::TempDir, manifest: &str, more: &[&str]) -> Ran {
+    std::fs::write(folder.path().join("my-plugin/plugin.toml"), manifest).expect("a file");
+    pack(folder, more)
+}
+
+fn order_text(folder: &tempfile::TempDir) -> String {
+    std::fs::read_to_string(folder.path().join("out.tar.gz.json")).expect("the order")
+}
+
+#[test]
+fn a_manifest_says_what_the_order_has() {
+    let folder = tree(&["serve", "other"]);
+    let manifest = "name = \"greeter\"\nrevision = \"3\"\nentry_point = \"serve\"\n\
+                    url = \"https://store.example/{file}\"\n[limits]\nmemory_bytes = 1000\n";
+    let packed = pack_by(&folder, manifest, &[]);
+    assert_eq!(packed.exit, Exit::Done, "{}", packed.err);
+    let order: serde_json::Value = serde_json::from_str(&order_text(&folder)).expect("JSON");
+    assert_eq!(order["plugin"]["name"], "greeter");
+    assert_eq!(order["plugin"]["revisionId"], "3");
+    assert_eq!(order["plugin"]["gcsSignedUrl"], "https://store.example/out.tar.gz");
+    assert_eq!(order["manifest"]["maxMemoryUsageBytes"], "1000");
+    // Flags go before it, and a changed manifest is what the next order is made of.
+    let again = manifest.replace("1000", "2000");
+    assert_eq!(pack_by(&folder, &again, &["--revision", "4", "--arg", "x"]).exit, Exit::Done);
+    let order: serde_json::Value = serde_json::from_str(&order_text(&folder)).expect("JSON");
+    assert_eq!(order["plugin"]["revisionId"], "4");
+    assert_eq!(order["plugin"]["arguments"][0], "x");
+    assert_eq!(order["manifest"]["maxMemoryUsageBytes"], "2000");
+}
+
+#[test]
+fn an_order_that_a_person_changed_is_not_overwritten_by_a_manifest() {
+    let folder = tree(&["serve"]);
+    let manifest = "name = \"greeter\"\n[stop]\ntimeout = \"5s\"\n";
+    assert_eq!(pack_by(&folder, manifest, &[]).exit, Exit::Done);
+    let changed = order_text(&folder).replace("5s", "7s");
+    std::fs::write(folder.path().join("out.tar.gz.json"), &changed).expect("a file");
+    let refused = pack_by(&folder, manifest, &[]);
+    assert_eq!(refused.exit, Exit::Failed);
+    assert!(refused.err.contains("plugin.toml would overwrite it"), "{}", refused.err);
+    assert_eq!(order_text(&folder), changed);
+}
+
+#[test]
+fn packing_again_keeps_what_a_person_wrote_into_the_order() {
+    let folder = tree(&["serve", "other"]);
+    let first = pack(&folder, &["--entry-point", "serve", "--revision", "1", "--arg", "-v"]);
+    assert_eq!(first.exit, Exit::Done, "{}", first.err);
+    let file = folder.path().join("out.tar.gz.json");
+    let mut order: serde_json::Value = serde_json::from_str(&order_text(&folder)).expect("JSON");
+    order["manifest"] = serde_json::json!({ "start_timeout": "45s", "string_config": "mine" });
+    order["plugin"]["gcsSignedUrl"] = "https://store.example/a".into();
+    order["plugin"]["checksum"] = "00".repeat(32).into();
+    std::fs::write(&file, order.to_string()).expect("a file");
+    let again = pack(&folder, &[]);
+    assert_eq!(again.exit, Exit::Done, "{}", again.err);
+    assert!(again.out.contains("revision 1 is of another archive than before"), "{}", again.out);
+    let after: serde_json::Value = serde_json::from_str(&order_text(&folder)).expect("JSON");
+    assert_eq!(after["manifest"]["startTimeout"], "45s");
+    assert_eq!(after["manifest"]["stringConfig"], "mine");
+    assert_eq!(after["plugin"]["gcsSignedUrl"], "https://store.example/a");
+    assert_eq!(after["plugin"]["arguments"][0], "-v");
+    assert_eq!(after["plugin"]["entryPoint"], "serve");
+    assert_ne!(after["plugin"]["checksum"], order["plugin"]["checksum"]);
+    // Something else in its place is nobody's order.
+    std::fs::write(&file, "notes").expect("a file");
+    let refused = pack(&folder, &[]);
+    assert!(refused.err.contains("is no order"), "{}", refused.err);
+}
+
+#[test]
+fn several_architectures_make_a_release_with_an_index() {
+    let folder = tree(&[]);
+    for architecture in ["amd64", "arm64"] {
+        let built = folder.path().join("my-plugin/build").join(architecture);
+        std::fs::create_dir_all(&built).expect("a folder");
+        std::fs::copy("/bin/sh", built.join("serve")).expect("a program");
+    }
+    let manifest = "name = \"greeter\"\nrevision = \"3\"\narchitectures = [\"amd64\", \"arm64\"]\n\
+                    [pack]\nfolder = \"build/{architecture}\"\n[limits]\ncpu_percent = 5\n";
+    let refused = pack_by(&folder, manifest, &[]);
+    assert!(refused.exit == Exit::Usage && refused.err.contains("--index"), "{}", refused.err);
+    let index = folder.path().join("release.json").display().to_string();
+    let packed = pack_by(&folder, manifest, &["--index", &index, "--json"]);
+    let index = std::fs::read_to_string(index).expect("the index");
+    assert_eq!(packed.out, index, "{}", packed.err);
+    let digest = Sha256Digest::of(&[0x1f, 0x8b, 8, 0]).to_string();
+    let archive = |name: &str| serde_json::json!({ "file": name, "sha256": digest, "bytes": 2048, "url": null, "signature": null });
+    let expected = serde_json::json!({
+        "schema_version": 1,
+        "plugin": "greeter",
+        "revision": "3",
+        "entry_point": "serve",
+        "arguments": [],
+        "manifest": { "maxCpuUsagePercentage": 5 },
+        "archives": { "amd64": archive("out-amd64.tar.gz"), "arm64": archive("out-arm64.tar.gz") },
+    });
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&index).expect("JSON"), expected);
+    assert!(folder.path().join("out-arm64.tar.gz.json").exists());
+}
+
+#[test]
+fn mistakes_in_a_manifest_are_listed_with_their_lines() {
+    let ran = pack_by(&tree(&["serve"]), "name = \"a\"\nrevison = \"1\"\n[limit]\n", &[]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert!(ran.err.contains("has 2 mistakes"), "{}", ran.err);
+    assert!(
+        ran.err.contains("line 2: the key \"revison\" is not known; did you mean \"revision\"?")
+    );
+    assert!(ran.err.contains("line 3: the key \"limit\" is not known; did you mean \"limits\"?"));
+}
+
 // === config ===
 
 #[test]

@@ -2,9 +2,11 @@
 
 use super::super::plan::{Admission, Planned, Running, as_text, difference};
 use super::*;
+use crate::check::Trial;
 use crate::hostinfo::preflight::contents::Contents;
 use crate::hostinfo::preflight::finding::{Finding, Severity};
 use crate::install::pack::pack;
+use crate::install::trust::sign::{SigningKey, make_key};
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::json::configure_plugin_from_json;
@@ -105,6 +107,7 @@ fn planned() -> Vec<Planned> {
                 verdict: Some("denied"),
                 why: "not this one".to_owned(),
             },
+            check: None,
             archive: Some(Contents { archive_bytes: 2048, bytes: 20_480, files: 3 }),
             findings: vec![
                 finding(Severity::Error, "it is too large"),
@@ -124,6 +127,7 @@ fn planned() -> Vec<Planned> {
                 verdict: None,
                 why: "nothing is to be installed".to_owned(),
             },
+            check: None,
             archive: None,
             findings: Vec::new(),
         },
@@ -158,6 +162,7 @@ fn the_field_names_of_a_plan_never_change() {
             "admission",
             "archive",
             "changes",
+            "check",
             "differences",
             "findings",
             "name",
@@ -285,6 +290,99 @@ fn what_would_not_be_admitted_stands_in_the_way() {
         };
         assert!(ran.out.contains(said), "{}", ran.out);
     }
+}
+
+/// Plans with `--require-check` for an order with a digest, beside the record `record` of the digest 0000….
+fn planned_with_record(record: Option<&str>, digit: &str, more: &[&str]) -> Ran {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("order.json");
+    let order = r#"{"plugin":{"name":"web","revisionId":"1","entryPoint":"run",
+        "gcsSignedUrl":"https://no/such/web.tar?secret=1","checksum":"SUM"}}"#;
+    std::fs::write(&file, order.replace("SUM", &digit.repeat(64))).expect("a file");
+    if let Some(record) = record {
+        std::fs::write(folder.path().join("web.tar.check.json"), record).expect("a file");
+    }
+    let agent = FakeAgent::start(Script { status: vec![plugins([])], ..Script::default() });
+    planned_of(&agent, &file, &[&["--require-check"], more].concat())
+}
+
+fn record(results: impl Fn(Trial) -> &'static str) -> String {
+    let checks: Vec<_> = Trial::ALL
+        .into_iter()
+        .map(|trial| {
+            serde_json::json!({
+                "check": trial.name(), "result": results(trial), "required": trial.is_required(),
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "schema_version": 1, "plugin": "web", "revision": "1", "sha256": "0".repeat(64),
+        "agent_version": "0.1.0", "checked_at": "2026-01-01T00:00:00Z", "passed": true,
+        "checks": checks, "a later version": "says more",
+    })
+    .to_string()
+}
+
+#[test]
+fn a_plan_can_demand_that_the_archive_passed_its_check() {
+    let skips = |trial| if trial == Trial::FullDisk { "skipped" } else { "passed" };
+    let good = record(skips);
+    let ran = planned_with_record(Some(&good), "0", &[]);
+    assert_eq!(ran.exit, Exit::Done, "{}{}", ran.out, ran.err);
+    let said = "check: passed at 2026-01-01T00:00:00Z with version 0.1.0; skipped on that machine: full-disk";
+    assert!(ran.out.contains(said), "{}", ran.out);
+    let ran = planned_with_record(Some(&good), "0", &["--json"]);
+    assert_eq!(json(&ran)[0]["check"]["skipped"], serde_json::json!(["full-disk"]));
+
+    #[track_caller]
+    fn refused(record: Option<&str>, digit: &str, why: &str) {
+        let ran = planned_with_record(record, digit, &[]);
+        assert_eq!(ran.exit, Exit::Failed, "{}", ran.out);
+        let what = "error: no record proves that the archive passed `check`";
+        for part in [what, why, "fix: run `guest-agent check "] {
+            assert!(ran.out.contains(part), "{part}: {}", ran.out);
+        }
+        assert!(!ran.out.contains("secret"), "{}", ran.out);
+    }
+    refused(None, "0", "web.tar.check.json is not there");
+    refused(Some("{}"), "0", "web.tar.check.json is not the record of a check");
+    refused(Some(&good), "1", "is ordered");
+    let bad = record(|trial| if trial == Trial::Stop { "failed" } else { "passed" });
+    refused(Some(&bad), "0", "the plugin did not pass: stop");
+    refused(Some(&"x".repeat(2 << 20)), "0", "it is larger than");
+}
+
+#[test]
+fn where_archives_are_signed_records_are_too() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let secret = folder.path().join("key");
+    let (_, public) = make_key(&secret).expect("a key");
+    let key = SigningKey::read(&secret).expect("the key");
+    let trusted = format!("trust.keys=[\"{public}\"]");
+    let file = folder.path().join("order.json");
+    let order = r#"{"plugin":{"name":"web","revisionId":"1","entryPoint":"run",
+        "gcsSignedUrl":"https://no/such/web.tar","checksum":"SUM"}}"#;
+    std::fs::write(&file, order.replace("SUM", &"0".repeat(64))).expect("a file");
+    let path = folder.path().join("web.tar.check.json");
+    std::fs::write(&path, record(|_| "passed")).expect("a file");
+    let plan = || {
+        let agent = FakeAgent::start(Script { status: vec![plugins([])], ..Script::default() });
+        planned_of(&agent, &file, &["--set", &trusted, "--require-check"])
+    };
+    let ran = plan();
+    assert_eq!(ran.exit, Exit::Failed, "{}", ran.out);
+    assert!(ran.out.contains("which [trust] demands, cannot be read"), "{}", ran.out);
+    let (name, revision) = ("web".parse().expect("a name"), "1".parse().expect("a revision"));
+    let signature = key.sign(&path, &name, &revision).expect("a signature");
+    std::fs::write(folder.path().join("web.tar.check.json.minisig"), signature).expect("a file");
+    let ran = plan();
+    assert_eq!(ran.exit, Exit::Done, "{}{}", ran.out, ran.err);
+    // The same checks at another time.
+    let other = record(|_| "passed").replace("2026", "2027");
+    std::fs::write(&path, other).expect("a file");
+    let ran = plan();
+    assert_eq!(ran.exit, Exit::Failed, "{}", ran.out);
+    assert!(ran.out.contains("does not match"), "{}", ran.out);
 }
 
 /// Plans an order for a revision of `web` while revision 1 runs by the order `current`.

@@ -98,6 +98,7 @@ fn the_field_names_of_the_status_never_change() {
         "install_path",
         "not_enforced",
         // Of version 0.2.
+        "outside_window",
         "verdict",
         "cause",
         "reason",

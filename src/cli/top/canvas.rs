@@ -9,18 +9,18 @@ use super::super::console::Tone;
 
 /// Whether there are colours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Theme {
+pub(crate) struct Theme {
     colour: bool,
 }
 
 // === impl Theme ===
 
 impl Theme {
-    pub(super) fn new(colour: bool) -> Self {
+    pub(crate) fn new(colour: bool) -> Self {
         Self { colour }
     }
 
-    pub(super) fn style(self, tone: Tone) -> Style {
+    pub(crate) fn style(self, tone: Tone) -> Style {
         let colour = match tone {
             Tone::Plain => return Style::new(),
             Tone::Bad if !self.colour => return Style::new().add_modifier(Modifier::BOLD),
@@ -33,13 +33,13 @@ impl Theme {
         Style::new().fg(colour)
     }
 
-    pub(super) fn heading(self) -> Style {
+    pub(crate) fn heading(self) -> Style {
         self.style(Tone::Plain).add_modifier(Modifier::BOLD)
     }
 }
 
 /// Draws as many lines as fit from the top of an area, and removes their rows from `rest`.
-pub(super) fn draw(lines: &[Line<'_>], area: Rect, rest: &mut Rect, buffer: &mut Buffer) {
+pub(crate) fn draw(lines: &[Line<'_>], area: Rect, rest: &mut Rect, buffer: &mut Buffer) {
     for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
         buffer.set_line(area.x, y, line, area.width);
         rest.y = y + 1;
@@ -47,11 +47,11 @@ pub(super) fn draw(lines: &[Line<'_>], area: Rect, rest: &mut Rect, buffer: &mut
     }
 }
 
-pub(super) fn take_top(rest: &mut Rect, rows: u16) -> Rect {
+pub(crate) fn take_top(rest: &mut Rect, rows: u16) -> Rect {
     Rect { height: rows.min(rest.height), ..*rest }
 }
 
-pub(super) fn take_bottom(rest: &mut Rect, rows: u16) -> Rect {
+pub(crate) fn take_bottom(rest: &mut Rect, rows: u16) -> Rect {
     let rows = rows.min(rest.height);
     rest.height -= rows;
     Rect { y: rest.bottom(), height: rows, ..*rest }

@@ -64,7 +64,7 @@ pub(super) enum Link {
 
 /// A key, or another event of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(crate) enum Key {
     Char(char),
     Up,
     Down,

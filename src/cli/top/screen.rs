@@ -16,7 +16,7 @@ use super::model::Key;
 const BEAT: Duration = Duration::from_millis(100);
 
 /// The terminal in raw mode, on its alternate screen. Dropping this restores it.
-pub(super) struct Screen {
+pub(crate) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
@@ -24,13 +24,13 @@ pub(super) struct Screen {
 
 impl Screen {
     /// Takes the terminal over. A panic restores it before the panic message is printed.
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
         Ok(Self { terminal })
     }
 
     /// Draws one picture, over all of the terminal as large as it is now.
-    pub(super) fn draw(&mut self, view: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
+    pub(crate) fn draw(&mut self, view: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
         self.terminal.draw(|frame| view(frame.area(), frame.buffer_mut()))?;
         Ok(())
     }
@@ -43,7 +43,7 @@ impl Drop for Screen {
 }
 
 /// Receives the keys that are pressed from now on. The channel closes when the terminal is gone.
-pub(super) fn keys(waiting_max: usize) -> io::Result<mpsc::Receiver<Key>> {
+pub(crate) fn keys(waiting_max: usize) -> io::Result<mpsc::Receiver<Key>> {
     let (tell, pressed) = mpsc::channel(waiting_max);
     std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
         while !tell.is_closed() {

@@ -3,6 +3,7 @@
 //! ```text
 //! <SHA-256>             an archive
 //! <SHA-256>.minisig     its signature
+//! <SHA-256>.dictionary  for which downloads it may be the dictionary (terms)
 //! .incoming-<random>    an archive that arrives
 //! ```
 //!
@@ -24,6 +25,9 @@ use crate::install::trust::SUFFIX;
 
 const INCOMING: &str = ".incoming-";
 
+/// The end of the name of an archive's terms.
+const TERMS: &str = ".dictionary";
+
 #[derive(Debug)]
 pub(crate) struct ArchiveStore {
     dir: PathBuf,
@@ -34,6 +38,8 @@ pub(crate) struct ArchiveStore {
 pub(crate) enum Kind {
     Archive(Sha256Digest),
     Signature(Sha256Digest),
+    /// What an archive may be the dictionary for.
+    Terms(Sha256Digest),
     /// An archive that is arriving, or whose arrival was interrupted.
     Incoming,
     /// A name that this agent does not give.
@@ -66,6 +72,14 @@ impl ArchiveStore {
 
     pub(crate) fn signature_name(&self, sha256: Sha256Digest) -> String {
         format!("{sha256}{SUFFIX}")
+    }
+
+    pub(crate) fn terms_of(&self, sha256: Sha256Digest) -> PathBuf {
+        self.dir.join(self.terms_name(sha256))
+    }
+
+    pub(crate) fn terms_name(&self, sha256: Sha256Digest) -> String {
+        format!("{sha256}{TERMS}")
     }
 
     /// A fresh file for an archive that arrives, and its name.
@@ -104,10 +118,11 @@ impl ArchiveStore {
         BTreeSet::new()
     }
 
-    /// Deletes an archive and its signature. The sweep deletes what remains.
+    /// Deletes an archive and what is beside it. The sweep deletes what remains.
     pub(crate) fn delete(&self, sha256: Sha256Digest) {
         drop(fs::remove_file(self.path_of(sha256)));
         drop(fs::remove_file(self.signature_of(sha256)));
+        drop(fs::remove_file(self.terms_of(sha256)));
     }
 
     /// Deletes an entry in a sweep, or reports that a sweep would delete it.
@@ -143,10 +158,12 @@ impl Kind {
         if name.strip_prefix(INCOMING).is_some_and(is_random) {
             return Self::Incoming;
         }
-        let (digest, kind): (_, fn(Sha256Digest) -> Self) = match name.strip_suffix(SUFFIX) {
-            Some(digest) => (digest, Self::Signature),
-            None => (name, Self::Archive),
-        };
+        let (digest, kind): (_, fn(Sha256Digest) -> Self) =
+            match (name.strip_suffix(SUFFIX), name.strip_suffix(TERMS)) {
+                (Some(digest), _) => (digest, Self::Signature),
+                (None, Some(digest)) => (digest, Self::Terms),
+                (None, None) => (name, Self::Archive),
+            };
         digest.parse().map_or(Self::Odd, kind)
     }
 }
@@ -163,6 +180,7 @@ mod tests {
             |path: PathBuf| Kind::of(path.file_name().and_then(|it| it.to_str()).expect("text"));
         assert_eq!(of(archives.path_of(sha256)), Kind::Archive(sha256));
         assert_eq!(of(archives.signature_of(sha256)), Kind::Signature(sha256));
+        assert_eq!(of(archives.terms_of(sha256)), Kind::Terms(sha256));
         assert_eq!(Kind::of(".incoming-0123456789abcdef"), Kind::Incoming);
         for odd in ["", SUFFIX, ".incoming-", ".incoming-0123456789ABCDEF", "README", "\u{fffd}"] {
             assert_eq!(Kind::of(odd), Kind::Odd, "{odd:?}");

@@ -131,8 +131,10 @@ impl Spool {
                 Kind::Incoming => {
                     (!state.arriving.contains(name)).then_some("its upload was interrupted")
                 }
-                Kind::Archive(_) | Kind::Signature(_) => is_old(&self.archives.dir().join(name))
-                    .then_some("it was uploaded, but no order names it"),
+                Kind::Archive(_) | Kind::Signature(_) | Kind::Terms(_) => {
+                    is_old(&self.archives.dir().join(name))
+                        .then_some("it was uploaded, but no order names it")
+                }
                 Kind::Odd => {
                     self.archives.leave_alone(name, report);
                     None

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use guest_agent_actors::model::id::Sha256Digest;
 use tokio::sync::mpsc;
 
-use super::Cache;
+use super::{Beside, Cache};
 
 /// Chunks that wait for the disk. When there are no more the installation waits: it writes the same
 /// bytes to the same disk, and more.
@@ -23,9 +23,7 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 enum Piece {
     Data(Bytes),
     /// The archive is complete, and it is the ordered one.
-    Keep {
-        signature: Option<String>,
-    },
+    Keep(Beside),
 }
 
 /// An archive that is being written into the cache. It is deleted unless [`Tee::keep`] was called.
@@ -67,10 +65,10 @@ impl Tee {
     }
 
     /// Says that the archive is complete, and is to be kept.
-    pub(in crate::install) async fn keep(mut self, signature: Option<String>) {
+    pub(in crate::install) async fn keep(mut self, beside: Beside) {
         let last = async {
             self.flush().await;
-            self.queued = Some(Piece::Keep { signature });
+            self.queued = Some(Piece::Keep(beside));
             self.flush().await;
         };
         // Without the last message the thread deletes it.
@@ -87,7 +85,7 @@ fn write(
     loop {
         match pieces.blocking_recv() {
             Some(Piece::Data(bytes)) => incoming.write(&bytes)?,
-            Some(Piece::Keep { signature }) => return incoming.keep(sha256, signature.as_deref()),
+            Some(Piece::Keep(beside)) => return incoming.keep(sha256, &beside),
             // The installation was cancelled, and reports that itself.
             None => return Ok(()),
         }

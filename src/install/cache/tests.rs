@@ -4,6 +4,10 @@ use guest_agent_actors::ports::SweepFate;
 
 use super::*;
 
+fn beside() -> Beside {
+    Beside { signature: Some("s".to_owned()), terms: None }
+}
+
 struct Rig {
     dir: tempfile::TempDir,
     cache: Arc<Cache>,
@@ -22,7 +26,7 @@ impl Rig {
     fn keep(&self, content: &[u8], seconds_ago: u64) -> Sha256Digest {
         let sha256 = Sha256Digest::of(content);
         let mut incoming = self.cache.receive().expect("a file");
-        if let Err(error) = incoming.write(content).and_then(|()| incoming.keep(sha256, Some("s")))
+        if let Err(error) = incoming.write(content).and_then(|()| incoming.keep(sha256, &beside()))
         {
             // An archive that is not kept leaves no file.
             let message = error.to_string();
@@ -181,4 +185,67 @@ fn room_is_made_of_what_is_not_installed_first() {
     assert!(!rig.cache.make_room(Yield::Unneeded));
     assert!(rig.cache.make_room(Yield::All));
     assert!(!rig.has(installed));
+}
+
+impl Rig {
+    /// Keeps an archive that its server calls a dictionary for these paths.
+    fn keep_dictionary(&self, content: &[u8], paths: &str, seconds_ago: u64) -> Sha256Digest {
+        let sha256 = Sha256Digest::of(content);
+        let url = Url::parse("https://a/x").expect("a URL");
+        let value = format!("match=\"{paths}\"").parse().expect("a value");
+        let name = reqwest::header::HeaderName::from_static(terms::USE_AS_DICTIONARY);
+        let headers = [(name, value)].into_iter().collect();
+        let terms = Terms::read(&url, &headers, SystemTime::now());
+        assert!(terms.is_some());
+        let mut incoming = self.cache.receive().expect("a file");
+        incoming.write(content).expect("written");
+        incoming.keep(sha256, &Beside { signature: None, terms }).expect("kept");
+        let used = SystemTime::now() - Duration::from_secs(seconds_ago);
+        let file = File::open(self.cache.archives.path_of(sha256)).expect("it is there");
+        file.set_modified(used).expect("a time");
+        sha256
+    }
+
+    fn dictionary(&self, url: &str, wanted: &[u8]) -> Option<Sha256Digest> {
+        let url = Url::parse(url).expect("a URL");
+        let found = self.cache.dictionary_for(&url, Sha256Digest::of(wanted), 20);
+        found.map(|dictionary| dictionary.sha256)
+    }
+}
+
+#[test]
+fn the_dictionary_is_the_archive_that_suits_best_and_was_used_last() {
+    let rig = Rig::new(10_000);
+    rig.keep(b"without terms", 0);
+    let _all = rig.keep_dictionary(b"for all", "/*", 0);
+    let _older = rig.keep_dictionary(b"older", "/echo/*", 60);
+    let newer = rig.keep_dictionary(b"newer", "/echo/*", 30);
+    let _large = rig.keep_dictionary(&[7; 20], "/echo/*", 0);
+    let _empty = rig.keep_dictionary(b"", "/echo/*", 0);
+    let other = rig.keep_dictionary(b"other", "/other/*", 0);
+    assert_eq!(rig.dictionary("https://a/echo/2", b"new"), Some(newer));
+    assert_eq!(rig.dictionary("https://a/other/2", b"new"), Some(other));
+    assert_eq!(rig.dictionary("https://b/echo/2", b"new"), None);
+    // The archive itself is no dictionary for itself; the cache would have been used.
+    assert_ne!(rig.dictionary("https://a/echo/2", b"newer"), Some(newer));
+    fs::write(rig.cache.archives.terms_of(newer), "{}").expect("written");
+    assert_ne!(rig.dictionary("https://a/echo/2", b"new"), Some(newer));
+    rig.cache.set_max(0);
+    assert_eq!(rig.dictionary("https://a/other/2", b"new"), None);
+}
+
+#[test]
+fn what_is_beside_an_archive_goes_with_it() {
+    let rig = Rig::new(10_000);
+    let kept = rig.keep_dictionary(b"kept", "/*", 0);
+    let gone = rig.keep_dictionary(b"gone", "/*", 0);
+    let lost = rig.keep_dictionary(b"lost", "/*", 0);
+    rig.cache.forget(gone);
+    fs::remove_file(rig.cache.archives.path_of(lost)).expect("deleted");
+    rig.cache.settle();
+    let names: Vec<_> = rig.cache.archives.names().expect("listed").into_iter().collect();
+    let archives = &rig.cache.archives;
+    let mut expected = [kept.to_string(), archives.terms_name(kept)];
+    expected.sort();
+    assert_eq!(names, expected);
 }

@@ -1,9 +1,11 @@
 //! Opens the archive that a URL names: over HTTP, on a unix socket, or on this machine's disk.
 //!
-//! It returns the bytes exactly as the server sent them. It follows a bounded number of
-//! redirections, as far as `redirect` permits. A transfer that broke off can be resumed if the
-//! server confirms with a strong entity tag that it still serves the same archive (RFC 9110,
-//! sections 13.1.5 and 14.2). `transfer` calls this and decides on retries and deadlines.
+//! It returns the bytes of the archive. Where the request offered content codings (`offer`) and the
+//! server used one, `expand` undoes it; else they are exactly what the server sent. It follows a
+//! bounded number of redirections, as far as `redirect` permits, and offers no coding there. A
+//! transfer that broke off can be resumed if the server confirms with a strong entity tag that it
+//! still serves the same archive in the same coding (RFC 9110, sections 13.1.5 and 14.2). `transfer`
+//! calls this and decides on retries and deadlines.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -14,16 +16,19 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use guest_agent_actors::model::spec::ArtifactUrl;
-use reqwest::header::{
-    ACCEPT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE, RETRY_AFTER,
-};
+use guest_agent_actors::ports::ContentCoding;
+use reqwest::header::{CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 use rustix::fs::{FileType, Mode, OFlags};
 use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
 
 use super::buffers::{BUFFER_BYTES, Buffers};
 use super::clients::{self, Clients, Resolver};
+use super::expand::Expander;
+use super::offer::{Coding, Offer};
 use super::redirect::{self, Misdirection, RedirectRules};
+use crate::install::cache::terms::Terms;
 use crate::install::error::FetchError;
 use crate::install::retry;
 
@@ -48,6 +53,23 @@ pub(in crate::install) struct Body {
     /// The validator with which a later request gets the rest of the same archive.
     validator: Option<HeaderValue>,
     buffers: Buffers,
+    /// What the archive may be the dictionary for.
+    terms: Option<Terms>,
+    coded: Coded,
+}
+
+/// The form in which a body comes, and how far it is.
+#[derive(Debug)]
+struct Coded {
+    offer: Offer,
+    coding: Coding,
+    expander: Option<Expander>,
+    /// Bytes that wait for the expander.
+    queued: Option<Bytes>,
+    /// Bytes that came over the network; of a file, none.
+    received: u64,
+    /// How many there are in all, if the server stated it.
+    total: Option<u64>,
 }
 
 /// The source of the bytes.
@@ -87,21 +109,41 @@ impl Fetcher {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
-    /// Requests the archive. Returns when the first bytes can be read.
-    pub(in crate::install) async fn open(&self, url: &ArtifactUrl) -> Result<Body, FetchError> {
-        let response = match Location::parse(url)? {
+    /// Requests the archive, and offers these forms. Returns when the first bytes can be read.
+    pub(in crate::install) async fn open(
+        &self,
+        url: &ArtifactUrl,
+        offer: &Offer,
+    ) -> Result<Body, FetchError> {
+        let answer = match Location::parse(url)? {
             Location::File(path) => return open_file(path).await,
-            Location::Http(location) => self.request(location, url, HeaderMap::new()).await?,
+            Location::Http(location) => {
+                let offer = offer.at(&location);
+                self.request(location, url, HeaderMap::new(), &offer).await?
+            }
             Location::Unix { socket, url: location } => {
-                send(&clients::on_socket(&socket)?, location, url, HeaderMap::new()).await?
+                let client = clients::on_socket(&socket)?;
+                let offer = Offer::nothing();
+                let response = send(&client, location, url, HeaderMap::new(), &offer).await?;
+                Answered { response, offer, terms: None }
             }
         };
+        let Answered { response, offer, terms } = answer;
         if response.status() != StatusCode::OK {
             return Err(refused(url, &response));
         }
-        let total = response.content_length();
-        let validator = strong_tag(response.headers());
-        Ok(Body { origin: Origin::of(response), total, validator, buffers: Buffers::default() })
+        let coding = offer.answered(response.headers());
+        let length = response.content_length();
+        let expander = Expander::begin(&coding);
+        Ok(Body {
+            // What a coding expands to is known at its end.
+            total: length.filter(|_| expander.is_none()),
+            validator: strong_tag(response.headers()),
+            origin: Origin::of(response),
+            buffers: Buffers::default(),
+            terms,
+            coded: Coded { offer, coding, expander, queued: None, received: 0, total: length },
+        })
     }
 
     /// Requests the missing part of an archive whose first `from` bytes have arrived. Returns
@@ -114,23 +156,34 @@ impl Fetcher {
         from: u64,
     ) -> Result<bool, FetchError> {
         let Some(validator) = body.validator.clone() else { return Ok(false) };
+        // A range is one of the bytes in their coding.
+        let is_coded = body.coded.expander.is_some();
+        let from = body.resumes_at(from);
+        let total = body.coded.total;
+        let offer = body.coded.offer.clone();
         let range = HeaderValue::try_from(format!("bytes={from}-"));
         let range = range.map_err(|error| FetchError::Client { source: error.into() })?;
         let headers = HeaderMap::from_iter([(RANGE, range), (IF_RANGE, validator.clone())]);
         let response = match Location::parse(url)? {
             Location::File(_) => return Ok(false),
-            Location::Http(location) => self.request(location, url, headers).await?,
+            Location::Http(location) => {
+                self.request(location, url, headers, &offer).await?.response
+            }
             Location::Unix { socket, url: location } => {
-                send(&clients::on_socket(&socket)?, location, url, headers).await?
+                send(&clients::on_socket(&socket)?, location, url, headers, &offer).await?
             }
         };
         match response.status() {
             StatusCode::PARTIAL_CONTENT => {
                 let range = response.headers().get(CONTENT_RANGE).and_then(|it| it.to_str().ok());
-                let same = range.is_some_and(|range| continues(range, from, body.total))
+                let same = range.is_some_and(|range| continues(range, from, total))
+                    && offer.answered(response.headers()).name() == body.coded.coding.name()
                     && strong_tag(response.headers()).is_none_or(|tag| tag == validator);
                 if same {
                     body.origin = Origin::of(response);
+                    if is_coded {
+                        body.coded.received = from;
+                    }
                 }
                 Ok(same)
             }
@@ -153,7 +206,7 @@ impl Fetcher {
     ) -> Result<Vec<u8>, FetchError> {
         let mut bytes = Vec::new();
         let all = async {
-            let mut body = self.open(url).await?;
+            let mut body = self.open(url, &Offer::nothing()).await?;
             while bytes.len() <= most {
                 let total = body.total();
                 let received = bytes.len() as u64;
@@ -174,28 +227,45 @@ impl Fetcher {
         }
     }
 
-    /// Requests a URL of an order, and the targets of the redirections that follow.
+    /// Requests a URL of an order, and the targets of the redirections that follow. Those get no
+    /// offer: another server, such as a bucket, may answer with what its address was not signed for.
     async fn request(
         &self,
         location: Url,
         url: &ArtifactUrl,
         headers: HeaderMap,
-    ) -> Result<Response, FetchError> {
+        offer: &Offer,
+    ) -> Result<Answered, FetchError> {
         let rules = Arc::clone(&self.rules.lock().unwrap_or_else(PoisonError::into_inner));
         let mut client = self.ordered.get(&location).await?;
         let mut here = location;
         let mut trail = Vec::new();
+        let mut offer = offer.clone();
         loop {
-            let response = send(&client, here.clone(), url, headers.clone()).await?;
+            let response = send(&client, here.clone(), url, headers.clone(), &offer).await?;
             let target = redirect::target(response.status(), response.headers(), &here);
-            let Some(target) = target else { return Ok(response) };
+            let Some(target) = target else {
+                let terms = match trail.is_empty() && here.query().is_none() {
+                    true => Terms::read(&here, response.headers(), SystemTime::now()),
+                    false => None,
+                };
+                return Ok(Answered { response, offer, terms });
+            };
             trail.push(here);
             let checked = target.and_then(|next| rules.check(&trail, &next).map(|()| next));
             here =
                 checked.map_err(|source| FetchError::Redirect { url: url.to_string(), source })?;
             client = self.redirected.get(&here).await?;
+            offer = Offer::nothing();
         }
     }
+}
+
+/// An answer, and the offer that the last request made.
+struct Answered {
+    response: Response,
+    offer: Offer,
+    terms: Option<Terms>,
 }
 
 // === impl Body ===
@@ -211,16 +281,99 @@ impl Body {
         self.total
     }
 
-    /// The next bytes; `None` at the end. May be dropped and called again.
+    /// What the archive may be the dictionary for, as its server said.
+    pub(in crate::install) fn terms(&self) -> Option<&Terms> {
+        self.terms.as_ref()
+    }
+
+    /// The coding in which it comes.
+    pub(in crate::install) fn coding(&self) -> ContentCoding {
+        self.coded.coding.name()
+    }
+
+    /// How many bytes came over the network so far.
+    pub(in crate::install) fn received(&self) -> u64 {
+        self.coded.received
+    }
+
+    /// The first byte, in its coding, that a later request would have to get, after so many bytes of
+    /// the archive were passed on. What is being expanded came, even where nothing of it is out yet.
+    pub(in crate::install) fn resumes_at(&self, passed_on: u64) -> u64 {
+        match self.coded.expander {
+            Some(_) => self.coded.received.saturating_sub(self.origin.waiting()),
+            None => passed_on,
+        }
+    }
+
+    /// The next bytes of the archive; `None` at the end. May be dropped and called again.
     pub(in crate::install) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let buffers = &mut self.buffers;
-        match &mut self.origin {
-            Origin::Response(response, received) => {
+        let Self { origin, buffers, coded, .. } = self;
+        let Some(expander) = &mut coded.expander else {
+            return origin.chunk(buffers, &mut coded.received).await;
+        };
+        loop {
+            // Nothing is lost when this is dropped: what was received is queued at once.
+            let waits = coded.queued.is_some();
+            tokio::select! {
+                biased;
+                expanded = expander.expanded.recv() => {
+                    return Ok(expanded.transpose()?);
+                }
+                () = pass_on(expander.coded.as_ref(), &mut coded.queued), if waits => {}
+                piece = origin.chunk(buffers, &mut coded.received),
+                    if !waits && expander.coded.is_some() =>
+                {
+                    coded.queued = piece?;
+                    if coded.queued.is_none() {
+                        expander.coded = None;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Sends the queued piece when there is room. Dropping the future loses nothing.
+async fn pass_on(pieces: Option<&mpsc::Sender<Bytes>>, queued: &mut Option<Bytes>) {
+    if let Some(pieces) = pieces
+        && let Ok(room) = pieces.reserve().await
+        && let Some(piece) = queued.take()
+    {
+        room.send(piece);
+    }
+    // The thread has ended, and says why.
+    *queued = None;
+}
+
+// === impl Origin ===
+
+impl Origin {
+    fn of(response: Response) -> Self {
+        Self::Response(Box::new(response), VecDeque::new())
+    }
+
+    /// Bytes that came and were not passed on yet.
+    fn waiting(&self) -> u64 {
+        match self {
+            Self::Response(_, received) => received.iter().map(|it| it.len() as u64).sum(),
+            Self::File(_) => 0,
+        }
+    }
+
+    /// The next bytes as they come; `None` at the end. Adds to `count` what came over the network.
+    async fn chunk(
+        &mut self,
+        buffers: &mut Buffers,
+        count: &mut u64,
+    ) -> Result<Option<Bytes>, BodyError> {
+        match self {
+            Self::Response(response, received) => {
                 while received.is_empty() {
                     let chunk = response.chunk().await;
                     let Some(chunk) = chunk.map_err(reqwest::Error::without_url)? else {
                         return Ok(None);
                     };
+                    *count = count.saturating_add(chunk.len() as u64);
                     // The whole buffer at once: the client can receive into the same memory again
                     // only if no part of it is left.
                     received.extend(chunk.chunks(BUFFER_BYTES).map(|part| {
@@ -231,20 +384,12 @@ impl Body {
                 }
                 Ok(received.pop_front())
             }
-            Origin::File(file) => {
+            Self::File(file) => {
                 let mut buffer = buffers.take();
                 let amount = file.read_buf(&mut buffer).await?;
                 Ok((amount > 0).then(|| buffers.lend(buffer)))
             }
         }
-    }
-}
-
-// === impl Origin ===
-
-impl Origin {
-    fn of(response: Response) -> Self {
-        Self::Response(Box::new(response), VecDeque::new())
     }
 }
 
@@ -277,6 +422,15 @@ impl Location {
             "http" | "https" => Ok(Self::Http(url)),
             _ => Err(wrong("does not begin with http:, https:, unix: or file:")),
         }
+    }
+}
+
+/// The file of this machine that a URL names; `None` where it names none.
+#[must_use]
+pub fn file_of(url: &ArtifactUrl) -> Option<PathBuf> {
+    match Location::parse(url) {
+        Ok(Location::File(path)) => Some(path),
+        Ok(Location::Http(_) | Location::Unix { .. }) | Err(_) => None,
     }
 }
 
@@ -318,10 +472,11 @@ async fn send(
     client: &Client,
     location: Url,
     url: &ArtifactUrl,
-    headers: HeaderMap,
+    mut headers: HeaderMap,
+    offer: &Offer,
 ) -> Result<Response, FetchError> {
-    let request = client.get(location).headers(headers).header(ACCEPT_ENCODING, "identity");
-    request.send().await.map_err(|error| {
+    offer.describe(&mut headers);
+    client.get(location).headers(headers).send().await.map_err(|error| {
         let url = url.to_string();
         let source = error.without_url();
         match Misdirection::behind(&source) {
@@ -373,8 +528,15 @@ pub(in crate::install) async fn open_file(path: PathBuf) -> Result<Body, FetchEr
         return Err(FetchError::NotAFile { path: shown });
     }
     let total = u64::try_from(found.st_size).ok();
-    let origin = Origin::File(file.into());
-    Ok(Body { origin, total, validator: None, buffers: Buffers::default() })
+    let (offer, coding) = (Offer::nothing(), Coding::Identity);
+    Ok(Body {
+        origin: Origin::File(file.into()),
+        total,
+        validator: None,
+        buffers: Buffers::default(),
+        terms: None,
+        coded: Coded { offer, coding, expander: None, queued: None, received: 0, total },
+    })
 }
 
 #[cfg(test)]

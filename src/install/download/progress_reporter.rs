@@ -12,8 +12,7 @@ pub(super) struct ProgressReporter<'a> {
 
 impl<'a> ProgressReporter<'a> {
     pub(super) fn new(progress: &'a ProgressSender, attempt: u32, total: Option<u64>) -> Self {
-        let reporter =
-            Self { now: Progress { received: 0, total, attempt, held_up: None }, progress };
+        let reporter = Self { now: Progress { total, attempt, ..Progress::default() }, progress };
         reporter.tell();
         reporter
     }

@@ -1,7 +1,10 @@
 //! Tries to install an archive until that succeeds, or fails for a reason that another try would
 //! not change.
 //!
-//! The cache is used before the network, but not again when its archive is damaged. After a
+//! The cache is used before the network, but not again when its archive is damaged. Over the network
+//! the agent takes what changed since an archive of the cache, or the archive compressed, where the
+//! server has that; when that cannot be used, the archive is downloaded in the next simpler form, which
+//! is not another attempt. After a
 //! transient failure the download is tried again after a pause, as often as the order says; after a
 //! full disk it is tried again when the cache can make room. Every other failure is final. The
 //! pipeline calls this while it holds the plugin's turn.
@@ -12,18 +15,26 @@ use std::time::Duration;
 
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::spec::{Artifact, PluginSpec};
-use guest_agent_actors::ports::{InstallError, InstallStep, Progress, ProgressSender};
+use guest_agent_actors::ports::{
+    Arrival, ContentCoding, InstallError, InstallStep, Progress, ProgressSender, Unused,
+};
 use guest_agent_actors::trace;
+use reqwest::Url;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::error_span;
 use tracing::field::Empty;
 
+use super::expand::DICTIONARY_MAX;
+use super::failure::Failure;
 use super::fetch::{self, Fetcher};
+use super::offer::Offer;
 use super::redirect::RedirectRules;
 use crate::install::cache::{Cache, Kept, Tee, Yield};
-use crate::install::download::transfer::{ArchiveOrigin, Budget, Failure, Transfer};
-use crate::install::error::{Exhausted, FolderError, SignatureError, UnpackError};
+use crate::install::download::transfer::{ArchiveOrigin, Budget, Came, Transfer};
+use crate::install::error::{
+    CodingError, Exhausted, FetchError, FolderError, SignatureError, UnpackError,
+};
 use crate::install::folder::{PluginFolder, Turn};
 use crate::install::limits::Limits;
 use crate::install::retry;
@@ -67,6 +78,23 @@ struct Course {
     yielded: Option<Yield>,
     /// The memory that its decoder needs, as far as it is known, in units of the budget.
     window: u32,
+    /// The forms in which the archive may still come.
+    forms: Forms,
+    /// How it came in the last transfer.
+    came: Came,
+    /// How it came in all of them.
+    arrival: Arrival,
+}
+
+/// The forms in which an archive is asked for. Each failure of one leaves the simpler ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forms {
+    /// As what changed, compressed, or as it is.
+    Any,
+    /// Compressed, or as it is.
+    Whole,
+    /// As it is.
+    Plain,
 }
 
 // === impl Downloader ===
@@ -98,6 +126,12 @@ impl Downloader {
         *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
     }
 
+    /// Judges archives by these limits.
+    #[cfg(test)]
+    pub(in crate::install) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     pub(in crate::install) fn trust(&self) -> Arc<Trust> {
         Arc::clone(&self.trust.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -108,13 +142,49 @@ impl Downloader {
 impl Retry<'_> {
     /// Installs the archive.
     pub(in crate::install) async fn until_done(self) -> Result<(), InstallError> {
-        let Self { spec, .. } = self;
-        let attempts = spec.download.attempts.max(1);
+        let attempts = self.spec.download.attempts.max(1);
         let budget = Budget { number: 1, attempts, spent: Duration::ZERO };
-        let mut course = Course { budget, kept: true, yielded: None, window: 0 };
+        let mut course = Course {
+            budget,
+            kept: true,
+            yielded: None,
+            window: 0,
+            forms: Forms::Any,
+            came: Came::default(),
+            arrival: Arrival::default(),
+        };
+        let done = self.attempts(&mut course).await;
+        let arrival = course.arrival;
+        self.progress.send_if_modified(|progress| {
+            progress.arrival = arrival;
+            arrival != Arrival::default()
+        });
+        done
+    }
+
+    async fn attempts(&self, course: &mut Course) -> Result<(), InstallError> {
+        let Self { spec, .. } = self;
+        let attempts = course.budget.attempts;
         loop {
-            let error = match self.once(&mut course).await {
+            course.came = Came::default();
+            let done = self.once(course).await;
+            if let Came { coding: Some(coding), bytes, .. } = course.came {
+                course.arrival.add(coding, bytes);
+            }
+            let error = match done {
                 Ok(()) => return Ok(()),
+                Err(failure) if self.falls_back(&failure, course).await => {
+                    let error = InstallError::from(failure);
+                    tracing::warn!(
+                        plugin = %spec.name,
+                        revision = %spec.revision,
+                        url = %self.artifact.url,
+                        error = %Chain(&error),
+                        "the form in which the archive came is not usable; the agent downloads it \
+                         in a simpler one"
+                    );
+                    continue;
+                }
                 // This is not another attempt: the installation only let others go first. It cannot
                 // go on for ever, because an archive may not ask for more than it did the second
                 // time, and the time of a download that stalls is counted.
@@ -126,7 +196,7 @@ impl Retry<'_> {
                     );
                     continue;
                 }
-                Err(failure) if failure.is_space() && self.make_room(&mut course).await => continue,
+                Err(failure) if failure.is_space() && self.make_room(course).await => continue,
                 Err(Failure::Fetch(error)) if error.is_transient() => error,
                 Err(failure) => return Err(failure.into()),
             };
@@ -151,6 +221,64 @@ impl Retry<'_> {
             course.budget.number += 1;
             course.budget.spent = Duration::ZERO;
         }
+    }
+
+    /// Whether the archive is to be asked for in a simpler form now, after a failure.
+    async fn falls_back(&self, failure: &Failure, course: &mut Course) -> bool {
+        let coding = course.came.coding;
+        // Some servers and what is before them refuse what they do not know.
+        if let Failure::Fetch(FetchError::Status { status: 400 | 406 | 415, .. }) = failure
+            && self.offer(course, None).await.is_something()
+        {
+            course.forms = Forms::Plain;
+            course.arrival.give_up(ContentCoding::Zstd, Unused::Refused);
+            return true;
+        }
+        let reason = match (failure, coding) {
+            (_, None | Some(ContentCoding::Identity)) => return false,
+            (Failure::Coded(error), Some(_)) => error.reason(),
+            (Failure::Checksum(_), Some(_)) => Unused::Checksum,
+            (Failure::Unpack(UnpackError::Window { .. }), Some(_)) => Unused::TooLarge,
+            (Failure::Fetch(error), Some(_)) if error.is_transient() => {
+                // A server that compresses as it sends cannot go on where it broke off.
+                if !course.came.can_be_resumed {
+                    course.forms = Forms::Plain;
+                }
+                return false;
+            }
+            _ => return false,
+        };
+        if let Failure::Coded(CodingError::Dictionary { path, .. }) = failure {
+            let name = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+            let cache = Arc::clone(&self.downloader.cache);
+            if let Some(sha256) = name {
+                aside(move || cache.forget(sha256)).await;
+            }
+        }
+        let coding = coding.unwrap_or(ContentCoding::Identity);
+        course.arrival.give_up(coding, reason);
+        course.forms = if coding == ContentCoding::Delta { Forms::Whole } else { Forms::Plain };
+        true
+    }
+
+    /// The forms in which the archive is asked for.
+    async fn offer(&self, course: &Course, memory: Option<&Arc<Hold>>) -> Offer {
+        let Ok(url) = Url::parse(self.artifact.url.expose()) else { return Offer::nothing() };
+        let is_http = matches!(url.scheme(), "http" | "https");
+        if course.forms == Forms::Plain || !is_http {
+            return Offer::nothing();
+        }
+        let memory = match memory {
+            Some(memory) => Arc::clone(memory),
+            None => Arc::new(self.downloader.windows.take(0, || {}).await),
+        };
+        let whole = Offer { memory: Some(memory), dictionary: None }.at(&url);
+        if course.forms == Forms::Whole || !whole.is_something() {
+            return whole;
+        }
+        let (cache, sha256) = (Arc::clone(&self.downloader.cache), self.artifact.sha256);
+        let found = aside(move || cache.dictionary_for(&url, sha256, DICTIONARY_MAX)).await;
+        Offer { dictionary: found.flatten(), ..whole }
     }
 
     async fn once(&self, course: &mut Course) -> Result<(), Failure> {
@@ -183,7 +311,8 @@ impl Retry<'_> {
         }
         let voucher = self.voucher(None, keyring).await?;
         let check = self.check(keyring, voucher.as_ref())?;
-        self.transfer(ArchiveOrigin::Ordered, check, slot, &windows, course).await
+        let offer = self.offer(course, Some(&windows)).await;
+        self.transfer(ArchiveOrigin::Ordered(&offer), check, slot, &windows, course).await
     }
 
     /// Waits for the memory that its decoder needs, where that is known already. The installation
@@ -227,8 +356,9 @@ impl Retry<'_> {
         let cache = &downloader.cache;
         // If the cache had to delete archives for this installation, it does not keep the new
         // archive.
-        let keeps =
-            matches!(origin, ArchiveOrigin::Ordered) && course.yielded.is_none() && cache.is_on();
+        let keeps = matches!(origin, ArchiveOrigin::Ordered(_))
+            && course.yielded.is_none()
+            && cache.is_on();
         let transfer = Transfer {
             fetcher: &downloader.fetcher,
             folder: self.folder,
@@ -243,6 +373,7 @@ impl Retry<'_> {
             check,
             windows: Arc::clone(windows),
             budget: &mut course.budget,
+            came: &mut course.came,
             hold: (slot, Arc::clone(self.turn)),
         };
         let number = transfer.budget.number;

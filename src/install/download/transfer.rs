@@ -22,35 +22,31 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::id::Sha256Digest;
-use guest_agent_actors::model::spec::{Artifact, PluginSpec};
-use guest_agent_actors::ports::{InstallError, InstallStep, Progress, ProgressSender};
+use guest_agent_actors::model::spec::{Artifact, ArtifactUrl, PluginSpec};
+use guest_agent_actors::ports::{ContentCoding, Progress, ProgressSender};
 use sha2::{Digest, Sha256};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+use super::failure::Failure;
 use super::fetch::{self, Body, Fetcher};
+use super::offer::Offer;
 use super::progress_reporter::ProgressReporter;
-use crate::hostinfo::preflight::{self, Unfit};
-use crate::install::cache::Tee;
-use crate::install::error::{ChecksumError, FetchError, FolderError, SignatureError, UnpackError};
+use super::worker::{Parts, Worker};
+use crate::install::cache::terms::Terms;
+use crate::install::cache::{Beside, Tee};
+use crate::install::error::{ChecksumError, CodingError, FetchError};
 use crate::install::folder::PluginFolder;
 use crate::install::limits::Limits;
 use crate::install::retry;
 use crate::install::trust::Check;
-use crate::install::unpack::Unpacking;
 use crate::install::unpack::limits_reader::Piece;
 use crate::install::unpack::tree::Resolver;
 use crate::install::window_budget::{Hold, STALLED_BYTES};
-
-/// Chunks that wait for the thread. When there are no more the download waits.
-const CHUNKS_IN_FLIGHT: usize = 8;
 
 /// Most bytes that are still read of an archive that cannot be used, to find out whether it is the
 /// ordered one at all.
@@ -59,8 +55,8 @@ const MAX_POST_MORTEM: u64 = 64 << 20;
 /// The source of the archive.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::install) enum ArchiveOrigin<'a> {
-    /// The URL of the order.
-    Ordered,
+    /// The URL of the order, in one of these forms.
+    Ordered(&'a Offer),
     /// The cache. The checksum is computed in any case.
     Cached(&'a Path),
 }
@@ -85,6 +81,8 @@ pub(in crate::install) struct Transfer<'a, H> {
     pub(in crate::install) windows: Arc<Hold>,
     /// The requests that were made and that may be made.
     pub(in crate::install) budget: &'a mut Budget,
+    /// Where it says how the archive came over the network.
+    pub(in crate::install) came: &'a mut Came,
     /// Held until the thread has ended, also if this future is dropped before that.
     pub(in crate::install) hold: H,
 }
@@ -101,38 +99,16 @@ pub(in crate::install) struct Budget {
     pub(in crate::install) spent: Duration,
 }
 
-/// Why a transfer failed.
-#[derive(Debug)]
-pub(in crate::install) enum Failure {
-    /// The archive did not arrive.
-    Fetch(FetchError),
-    /// The checksum of the bytes is not the ordered one.
-    Checksum(ChecksumError),
-    /// No trusted key made the signature.
-    Signature(SignatureError),
-    /// It could not be unpacked.
-    Unpack(UnpackError),
-    /// This machine cannot run its program.
-    Unfit(Unfit),
-    /// Its folder could not be made or published.
-    Folder(InstallStep, FolderError),
-    /// The server was silent while other installations waited for the memory that this one held.
-    /// It has given that back and begins again, which is not a new attempt.
-    Stalled,
+/// How the archive of one transfer came over the network.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::install) struct Came {
+    /// Its coding; `None` where there was no answer, or where it came from a file.
+    pub(in crate::install) coding: Option<ContentCoding>,
+    /// Bytes that came.
+    pub(in crate::install) bytes: u64,
+    /// Whether a later request could get what is missing.
+    pub(in crate::install) can_be_resumed: bool,
 }
-
-/// The thread that unpacks. It stops when this is dropped.
-struct Worker {
-    pieces: Option<mpsc::Sender<Piece>>,
-    thread: Option<JoinHandle<Result<(), Failure>>>,
-    /// The bytes that were hashed but not sent to the thread yet.
-    queued: Option<Piece>,
-    fate: Arc<Fate>,
-}
-
-/// Whether an installation may still become visible. This is decided once.
-#[derive(Debug, Default)]
-struct Fate(AtomicU8);
 
 // === impl Transfer ===
 
@@ -148,7 +124,7 @@ impl<H: Send + 'static> Transfer<'_, H> {
         let mut deadline = Instant::now() + timeout.saturating_sub(self.budget.spent);
         let opening = async {
             match self.origin {
-                ArchiveOrigin::Ordered => fetcher.open(url).await,
+                ArchiveOrigin::Ordered(offer) => fetcher.open(url, offer).await,
                 ArchiveOrigin::Cached(path) => fetch::open_file(path.to_owned()).await,
             }
         };
@@ -156,6 +132,15 @@ impl<H: Send + 'static> Transfer<'_, H> {
             Ok(opened) => opened.map_err(Failure::Fetch)?,
             Err(_) => return Err(late(0)),
         };
+        let came = self.came;
+        *came = match self.origin {
+            ArchiveOrigin::Ordered(_) if is_of_network(url) => {
+                let can_be_resumed = body.can_be_resumed();
+                Came { coding: Some(body.coding()), bytes: 0, can_be_resumed }
+            }
+            ArchiveOrigin::Ordered(_) | ArchiveOrigin::Cached(_) => Came::default(),
+        };
+        let is_coded = !matches!(body.coding(), ContentCoding::Identity);
         let total = body.total();
         let limit = limits.archive_bytes;
         if total.is_some_and(|total| total > limit) {
@@ -180,21 +165,25 @@ impl<H: Send + 'static> Transfer<'_, H> {
             worker: parts.start(total, self.hold),
             heard: Heard::new(self.check),
             post_mortem: match self.origin {
-                ArchiveOrigin::Ordered => MAX_POST_MORTEM,
-                ArchiveOrigin::Cached(_) => u64::MAX,
+                // What a coding led to may be wrong where the archive is not.
+                ArchiveOrigin::Ordered(_) if !is_coded => MAX_POST_MORTEM,
+                ArchiveOrigin::Ordered(_) | ArchiveOrigin::Cached(_) => u64::MAX,
             },
+            is_coded,
             tee: self.tee,
             windows: self.windows,
         };
         loop {
             let failure = match timeout_at(deadline, feed.whole(&mut body, &mut reporter)).await {
                 Ok(Ok(())) => {
-                    feed.keep().await;
+                    came.bytes = body.received();
+                    feed.keep(body.terms()).await;
                     return Ok(());
                 }
                 Ok(Err(failure)) => failure,
                 Err(_) => late(reporter.now.received),
             };
+            came.bytes = body.received();
             match feed.go_on(fetcher, failure, &mut body, &mut reporter, budget).await {
                 Ok(()) => deadline = Instant::now() + timeout,
                 Err(failure) => {
@@ -211,64 +200,6 @@ impl<H: Send + 'static> Transfer<'_, H> {
     }
 }
 
-/// The input of the thread.
-struct Parts<'a> {
-    folder: &'a PluginFolder,
-    limits: &'a Limits,
-    dry_run_for: Option<&'a Path>,
-    resolver: Resolver,
-    spec: &'a Arc<PluginSpec>,
-    artifact: &'a Artifact,
-    signature: Option<String>,
-    windows: Arc<Hold>,
-}
-
-impl Parts<'_> {
-    fn start<H: Send + 'static>(self, needed: Option<u64>, hold: H) -> Worker {
-        let (pieces, received) = mpsc::channel(CHUNKS_IN_FLIGHT);
-        let fate = Arc::new(Fate::default());
-        let spec = Arc::clone(self.spec);
-        let sha256 = self.artifact.sha256;
-        let folder = self.folder.clone();
-        let limits = *self.limits;
-        let dry_run_for = self.dry_run_for.map(Path::to_owned);
-        let resolver = self.resolver;
-        let decision = Arc::clone(&fate);
-        let (windows, signature) = (self.windows, self.signature);
-        let span = tracing::error_span!("unpack");
-        let thread = tokio::task::spawn_blocking(move || {
-            let _inside = span.enter();
-            let _hold = hold;
-            let mut staging = folder
-                .stage(&spec.revision, needed, resolver)
-                .map_err(|error| Failure::Folder(InstallStep::Prepare, error))?;
-            let place = staging.path();
-            let unpacking = Unpacking {
-                tree: staging.tree(),
-                place: place.clone(),
-                entry_point: &spec.entry_point,
-                limits: &limits,
-                windows,
-                is_cancelled: &|| decision.is_cancelled(),
-            };
-            unpacking.run(received).map_err(Failure::Unpack)?;
-            // An interpreter that the plugin brings is named by its path after the installation.
-            let plugins = dry_run_for.as_deref().or_else(|| place.ancestors().nth(2));
-            preflight::before_publish(&place, &spec.entry_point, plugins)
-                .map_err(Failure::Unfit)?;
-            if decision.is_cancelled() {
-                // Flushing a disk can take long, and no caller waits for it any more.
-                return Err(Failure::Unpack(UnpackError::Abandoned));
-            }
-            let _publishing = tracing::error_span!("publish").entered();
-            staging
-                .publish(&spec.revision, (sha256, signature.as_deref()), || decision.commit())
-                .map_err(|error| Failure::Folder(InstallStep::Publish, error))
-        });
-        Worker { pieces: Some(pieces), thread: Some(thread), queued: None, fate }
-    }
-}
-
 /// Passes the bytes to the worker. It outlives a transfer that breaks off.
 struct Feed<'a> {
     spec: &'a Arc<PluginSpec>,
@@ -279,6 +210,8 @@ struct Feed<'a> {
     heard: Heard<'a>,
     /// Most bytes that are still read of an archive that cannot be used.
     post_mortem: u64,
+    /// Whether a content coding is undone.
+    is_coded: bool,
     windows: Arc<Hold>,
 }
 
@@ -338,8 +271,11 @@ impl Feed<'_> {
                 chunk.as_ref().map_or(0, |chunk| chunk.as_ref().map_or(0, Bytes::len)),
             );
             let Progress { received, total, .. } = reporter.now;
-            let chunk = chunk.map_err(|source| {
-                Failure::Fetch(FetchError::Broken { url: url(), received, total, source })
+            let chunk = chunk.map_err(|source| match source.downcast::<CodingError>() {
+                Ok(error) => Failure::of_coding(*error),
+                Err(source) => {
+                    Failure::Fetch(FetchError::Broken { url: url(), received, total, source })
+                }
             })?;
             let Some(chunk) = chunk else {
                 return match total {
@@ -359,7 +295,10 @@ impl Feed<'_> {
             let received = reporter.now.received;
             let limit = self.limits.archive_bytes;
             if received > limit {
-                return Err(Failure::Fetch(FetchError::TooLarge { url: url(), limit }));
+                return Err(match self.is_coded {
+                    true => Failure::Coded(CodingError::TooLarge { limit }),
+                    false => Failure::Fetch(FetchError::TooLarge { url: url(), limit }),
+                });
             }
             match self.heard.verdict.take() {
                 None => {
@@ -385,11 +324,12 @@ impl Feed<'_> {
         }
     }
 
-    /// Keeps the archive, which is installed now, and its signature.
-    async fn keep(&mut self) {
+    /// Keeps the archive, which is installed now, its signature, and what it may be the dictionary
+    /// for.
+    async fn keep(&mut self, terms: Option<&Terms>) {
         let signature = self.heard.check.as_ref().map(|check| check.signature().text().to_owned());
         if let Some(tee) = self.tee.take() {
-            tee.keep(signature).await;
+            tee.keep(Beside { signature, terms: terms.cloned() }).await;
         }
     }
 
@@ -438,7 +378,7 @@ impl Feed<'_> {
             && body.can_be_resumed()
             && self.heard.verdict.is_none()
             && !self.heard.verified
-            && reporter.now.received > 0
+            && body.resumes_at(reporter.now.received) > 0
         {
             let pause = retry::pause(budget.number, error.retry_after(), rand::random());
             tracing::info!(
@@ -526,123 +466,8 @@ impl<'a> Heard<'a> {
     }
 }
 
-// === impl Failure ===
-
-impl From<Failure> for InstallError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Fetch(error) => Self { step: InstallStep::Download, cause: error.into() },
-            Failure::Checksum(error) => Self { step: InstallStep::Verify, cause: error.into() },
-            Failure::Signature(error) => Self { step: InstallStep::Verify, cause: error.into() },
-            Failure::Unpack(error) => Self { step: InstallStep::Unpack, cause: error.into() },
-            Failure::Unfit(error) => Self { step: InstallStep::Check, cause: error.into() },
-            Failure::Folder(step, error) => Self { step, cause: error.into() },
-            // The caller begins again instead, for this reason.
-            Failure::Stalled => {
-                Self { step: InstallStep::Download, cause: UnpackError::Abandoned.into() }
-            }
-        }
-    }
-}
-
-// === impl Worker ===
-
-impl Worker {
-    /// Sends a message to the worker. If the worker has stopped, its result has the reason.
-    async fn hand_over(&mut self, piece: Piece) {
-        self.flush().await;
-        self.queued = Some(piece);
-        self.flush().await;
-    }
-
-    /// Queues bytes for the next flush, which has to come before the next bytes are queued.
-    fn queue(&mut self, data: Bytes) {
-        debug_assert!(self.queued.is_none());
-        self.queued = Some(Piece::Data(data));
-    }
-
-    /// Sends the queued bytes to the worker. Dropping the future loses nothing.
-    async fn flush(&mut self) {
-        if self.queued.is_none() {
-            return;
-        }
-        let Some(pieces) = &self.pieces else {
-            self.queued = None;
-            return;
-        };
-        let room = pieces.reserve().await;
-        let piece = self.queued.take();
-        if let (Ok(room), Some(piece)) = (room, piece) {
-            room.send(piece);
-        }
-    }
-
-    /// Resolves when the worker takes no more pieces.
-    async fn stopped(&self) {
-        if let Some(pieces) = &self.pieces {
-            pieces.closed().await;
-        }
-    }
-
-    /// Why a worker has stopped before its end: an error that the archive did not cause, or the
-    /// reason if the archive did.
-    async fn verdict(&mut self) -> Result<Failure, Failure> {
-        match self.end().await {
-            Err(Failure::Unpack(error)) if error.is_about_content() => Ok(Failure::Unpack(error)),
-            Err(other) => Err(other),
-            Ok(()) => Err(Failure::Unpack(UnpackError::Abandoned)),
-        }
-    }
-
-    /// Waits for the worker to end. Only the first call gets its result.
-    async fn end(&mut self) -> Result<(), Failure> {
-        self.pieces = None;
-        let gone = || Err(Failure::Unpack(UnpackError::Abandoned));
-        let Some(thread) = &mut self.thread else { return gone() };
-        let result = thread.await;
-        self.thread = None;
-        result.unwrap_or_else(|error| {
-            if error.is_cancelled() {
-                return gone();
-            }
-            Err(Failure::Folder(InstallStep::Unpack, FolderError::Panicked))
-        })
-    }
-
-    fn cancel(&self) {
-        self.fate.cancel();
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // The caller dropped the installation, so the thread must not publish it. The channel
-        // closes as well.
-        self.fate.cancel();
-    }
-}
-
-// === impl Fate ===
-
-impl Fate {
-    const OPEN: u8 = 0;
-    const CANCELLED: u8 = 1;
-    const COMMITTED: u8 = 2;
-
-    fn cancel(&self) {
-        self.decide(Self::CANCELLED);
-    }
-
-    /// Whether the installation may be published.
-    fn commit(&self) -> bool {
-        self.decide(Self::COMMITTED)
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == Self::CANCELLED
-    }
-
-    fn decide(&self, fate: u8) -> bool {
-        self.0.compare_exchange(Self::OPEN, fate, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
+/// Whether a URL is of a network, not of this machine.
+fn is_of_network(url: &ArtifactUrl) -> bool {
+    let text = url.expose();
+    !text.starts_with("file:") && !text.starts_with("unix:")
 }

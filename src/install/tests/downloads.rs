@@ -8,7 +8,7 @@ use std::time::Duration;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::spec::ArtifactUrl;
-use guest_agent_actors::ports::{InstallStep, Installer, Progress};
+use guest_agent_actors::ports::{Arrival, ContentCoding, InstallStep, Installer, Progress};
 use tokio::sync::watch;
 
 use super::rig::{PATIENCE, Rig, assert_failed, listing, spec};
@@ -17,6 +17,7 @@ use super::tarball::{Tarball, gzip};
 use crate::install::RedirectRules;
 use crate::install::download::clients::Resolver;
 use crate::install::download::fetch::Fetcher;
+use crate::install::download::offer::Offer;
 
 async fn archive() -> Vec<u8> {
     gzip(&Tarball::good().finish()).await
@@ -29,7 +30,10 @@ async fn an_archive_is_installed_over_http_and_progress_is_told() {
     let spec = spec(&format!("{}/a.zip", server.address), Sha256Digest::of(&archive));
     let progress = rig.install(spec.clone()).await.expect("installable");
     let size = archive.len() as u64;
-    assert_eq!(progress, Progress { received: size, total: Some(size), attempt: 1, held_up: None });
+    let mut arrival = Arrival::default();
+    arrival.add(ContentCoding::Identity, size);
+    let (total, held_up) = (Some(size), None);
+    assert_eq!(progress, Progress { received: size, total, attempt: 1, held_up, arrival });
     assert!(rig.installed("run").exists());
     rig.install(spec).await.expect("it is there already");
     assert_eq!(server.requests(), 1, "what is there was fetched again");
@@ -50,7 +54,7 @@ async fn what_is_received_goes_through_the_same_few_buffers() {
     let server = Server::new(vec![Answer::Whole(archive.clone())]).await;
     for url in [format!("{}/a.tgz", server.address), rig.archive(&archive)] {
         let mut body = Fetcher::new(RedirectRules::default())
-            .open(&ArtifactUrl::new(&url))
+            .open(&ArtifactUrl::new(&url), &Offer::nothing())
             .await
             .expect("there");
         let (mut places, mut received) = (BTreeSet::new(), 0);
@@ -143,7 +147,8 @@ async fn a_broken_transfer_is_gone_on_with_as_often_as_attempts_are_left() {
     let spec = spec(&server.address, Sha256Digest::of(&archive));
     let progress = rig.install(spec).await.expect("installable");
     let size = size as u64;
-    assert_eq!(progress, Progress { received: size, total: Some(size), attempt: 3, held_up: None });
+    assert_eq!((progress.received, progress.total, progress.attempt), (size, Some(size), 3));
+    assert_eq!(progress.arrival.coding, Some(ContentCoding::Identity));
     assert_eq!(server.requests(), 3);
 }
 
@@ -284,7 +289,7 @@ async fn no_redirection_leads_to_a_name_of_a_link_local_address() {
         let mapped = "[::ffff:169.254.169.254]:0".parse().expect("an address");
         Box::pin(async move { Ok(vec!["169.254.169.254:0".parse().expect("an address"), mapped]) })
     });
-    let error = Fetcher::with(redirect_hosts(&["*"]), resolver).open(&url).await;
+    let error = Fetcher::with(redirect_hosts(&["*"]), resolver).open(&url, &Offer::nothing()).await;
     let error = error.expect_err("off limits");
     let chain = Chain(&error).to_string();
     assert!(chain.contains("rebound.example, whose address 169.254.169.254"), "{chain}");
@@ -294,7 +299,7 @@ async fn no_redirection_leads_to_a_name_of_a_link_local_address() {
         let both = ["169.254.169.254:0", "127.0.0.1:0"].map(|text| text.parse().expect("one"));
         Box::pin(async move { Ok(both.to_vec()) })
     });
-    let body = Fetcher::with(redirect_hosts(&["*"]), resolver).open(&url).await;
+    let body = Fetcher::with(redirect_hosts(&["*"]), resolver).open(&url, &Offer::nothing()).await;
     assert_eq!(body.expect("there").total(), Some(archive.len() as u64));
 }
 

@@ -63,6 +63,12 @@ guest_agent_observe_kit::catalogue! {
     INSTALL_DURATION = "guest_agent_install_duration" Histogram Seconds []
         "How long installations take that succeed, from their admission on."
         "Slow downloads, or memory pressure that installations wait for: `guest-agent explain`.";
+    DOWNLOADED = "guest_agent_downloaded" Counter Bytes ["coding"]
+        "Bytes of archives that came over the network: identity as they are, zstd compressed, delta as what changed since an archive of the cache."
+        "If delta stays 0 while plugins are upgraded: see docs/install.md, what travels.";
+    DOWNLOADS_UNUSED = "guest_agent_downloads_unused" Counter Number ["coding" "reason"]
+        "Archives that were downloaded again in a simpler form, because the first form could not be used."
+        "The agent's log names the server. damaged, checksum: what the server or a cache before it keeps is wrong. no_dictionary: the agent's cache is damaged. The plugins are installed in any case.";
     REGISTRY_ENTRIES = "guest_agent_registry_entries" Gauge Number []
         "Entries in the registry."
         "Entries end with the processes that registered them: a drop means that a plugin ended.";

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::PluginName;
-use guest_agent_actors::ports::{Count, Counters, OrderKind, Outcome};
+use guest_agent_actors::ports::{ContentCoding, Count, Counters, OrderKind, Outcome, Unused};
 use guest_agent_observe_kit::histogram::{Bounds, Histogram};
 
 /// Upper bounds of the time that a commit takes, in seconds: from a fast disk to one that hangs.
@@ -41,6 +41,10 @@ pub struct Counted {
     pub judged: ByOutcome,
     /// Installations that ended.
     pub installs: ByOutcome,
+    /// Bytes of archives that came over the network, in each coding.
+    pub arrived: BTreeMap<ContentCoding, u64>,
+    /// Archives that were downloaded again in a simpler form, and why.
+    pub unused: BTreeMap<(ContentCoding, Unused), u64>,
     /// Durations of those that succeeded.
     pub install_time: Histogram<InstallBounds>,
     /// Duration of the last successful installation of each plugin.
@@ -135,6 +139,15 @@ impl Counters for Counts {
                     if counted.last_install.len() > PLUGINS_MAX {
                         counted.last_install.pop_first();
                     }
+                }
+            }
+            Count::Arrived(arrival) => {
+                for coding in ContentCoding::ALL {
+                    let bytes = counted.arrived.entry(coding).or_default();
+                    *bytes = bytes.saturating_add(arrival.bytes(coding));
+                }
+                if let Some(unused) = arrival.unused {
+                    *counted.unused.entry(unused).or_default() += 1;
                 }
             }
             Count::Crashed { plugin, cause } => {

@@ -8,7 +8,7 @@ use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::spec::Kind as PluginKind;
 use guest_agent_actors::model::verdict::{Cause, Level};
 use guest_agent_actors::model::view::{Pending, Reported};
-use guest_agent_actors::ports::{OrderKind, Outcome};
+use guest_agent_actors::ports::{ContentCoding, OrderKind, Outcome, Unused};
 use guest_agent_actors::wire;
 pub(crate) use guest_agent_observe_kit::figures::{Sink, Value, Values, Writer};
 
@@ -102,6 +102,17 @@ fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result
     writer.counters(&of::ADMISSIONS, outcomes(counted.judged, ["admitted", "denied"]))?;
     writer.counters(&of::INSTALLS, outcomes(counted.installs, ["installed", "failed"]))?;
     writer.histogram(&of::INSTALL_DURATION, &counted.install_time)?;
+    let arrived = ContentCoding::ALL.map(|coding| {
+        (vec![coding.name()], counted.arrived.get(&coding).copied().unwrap_or_default())
+    });
+    writer.counters(&of::DOWNLOADED, arrived)?;
+    let unused = [ContentCoding::Zstd, ContentCoding::Delta].into_iter().flat_map(|coding| {
+        Unused::ALL.map(|reason| {
+            let count = counted.unused.get(&(coding, reason)).copied().unwrap_or_default();
+            (vec![coding.name(), reason.name()], count)
+        })
+    });
+    writer.counters(&of::DOWNLOADS_UNUSED, unused)?;
     writer.gauge(&of::REGISTRY_ENTRIES, Some(number(snapshot.offers)))?;
     writer.counter(&of::SWEEPS, counted.sweeps)?;
     writer.counters(&of::SWEPT, outcomes(counted.swept, ["deleted", "failed"]))

@@ -11,7 +11,8 @@ use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::view::{Pending, Reported};
 use guest_agent_actors::outbox::Weight;
 use guest_agent_actors::ports::{
-    Count, Counters, Health, MemoryBasis, MemoryUse, OrderKind, Outcome,
+    Arrival, ContentCoding, Count, Counters, Health, MemoryBasis, MemoryUse, OrderKind, Outcome,
+    Unused,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -126,6 +127,11 @@ fn counted(plugin: &str) -> Counted {
     counts.note(Count::Ordered { kind: OrderKind::Remove, outcome: Outcome::Failed });
     let outcome = Outcome::Succeeded;
     counts.note(Count::Installed { plugin: plugin.clone(), took, outcome });
+    let mut arrival = Arrival::default();
+    arrival.add(ContentCoding::Delta, 400);
+    arrival.give_up(ContentCoding::Delta, Unused::Damaged);
+    arrival.add(ContentCoding::Zstd, 5000);
+    counts.note(Count::Arrived(arrival));
     counts.note(Count::Swept { deleted: 2, failed: 1 });
     counts.note(Count::Crashed { plugin: plugin.clone(), cause: ExitCause::OverMemoryLimit });
     counts.now(Some(&BTreeSet::from([&plugin])))
@@ -192,6 +198,10 @@ fn numbers_are_those_of_the_snapshot() {
     assert_eq!(of("guest_agent_orders_total", &[("kind", "remove"), ("outcome", "refused")]), 1.0);
     assert_eq!(of("guest_agent_orders_total", &[("kind", "install"), ("outcome", "taken")]), 0.0);
     assert_eq!(of("guest_agent_saves_total", &[("outcome", "failed")]), 1.0);
+    assert_eq!(of("guest_agent_downloaded_bytes_total", &[("coding", "delta")]), 400.0);
+    assert_eq!(of("guest_agent_downloaded_bytes_total", &[("coding", "identity")]), 0.0);
+    let unused = [("coding", "delta"), ("reason", "damaged")];
+    assert_eq!(of("guest_agent_downloads_unused_total", &unused), 1.0);
     assert_eq!(of("guest_agent_save_duration_seconds_bucket", &[("le", "0.025")]), 0.0);
     assert_eq!(of("guest_agent_save_duration_seconds_bucket", &[("le", "0.05")]), 1.0);
     assert_eq!(of("guest_agent_save_duration_seconds_bucket", &[("le", "+Inf")]), 2.0);

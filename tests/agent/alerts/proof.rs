@@ -1,10 +1,10 @@
 //! Has promtool look at recordings: what fires, and which panels have data.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::ALERTS;
 use super::recording::{JOB, Pace, Recording};
 use super::rules::{self, Alert};
 use crate::harness::promtool;
@@ -164,7 +164,7 @@ fn what_expires(alerts: &[Alert]) -> Value {
 
 /// Every alert fires in its incident and at no other time, says promtool.
 pub(super) fn of_alerts(stories: &[Story]) {
-    let alerts = rules::all();
+    let alerts = rules::all(ALERTS);
     let fired: BTreeSet<&str> = stories
         .iter()
         .flat_map(|story| &story.moments)
@@ -208,17 +208,8 @@ pub(super) fn of_dashboard(stories: &[Story], queries: &[String]) {
     check("dashboard", pace, &[fleet]);
 }
 
-/// Has promtool carry tests out. They stay in the target folder for people to look at.
+/// Has promtool carry tests out.
 fn check(name: &str, pace: Pace, tests: &[Value]) {
-    let document = json!({
-        "rule_files": [rules::path()],
-        "evaluation_interval": format!("{}s", pace.interval().as_secs()),
-        "tests": tests,
-    });
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("alerts");
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join(format!("{name}.json"));
-    // JSON is YAML.
-    std::fs::write(&path, document.to_string()).unwrap();
-    promtool::check(&["test", "rules", &path.display().to_string()], "");
+    let interval = format!("{}s", pace.interval().as_secs());
+    promtool::test_rules(name, &rules::path(ALERTS), &interval, tests);
 }

@@ -178,8 +178,13 @@ impl Browser {
 
     /// Gives pages a size, and a taste: `light` or `dark`.
     pub(crate) async fn look(&mut self, width: u32, height: u32, taste: &str) {
+        self.look_sharply(width, height, taste, 1.5).await;
+    }
+
+    /// The same with so many dots for each pixel of the page.
+    pub(crate) async fn look_sharply(&mut self, width: u32, height: u32, taste: &str, dots: f64) {
         let size = json!({
-            "width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": width < 600,
+            "width": width, "height": height, "deviceScaleFactor": dots, "mobile": width < 600,
         });
         self.call("Emulation.setDeviceMetricsOverride", size).await;
         let feature = json!({ "name": "prefers-color-scheme", "value": taste });
@@ -246,9 +251,14 @@ impl Browser {
         Some(found.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect())
     }
 
-    /// Writes what is to be seen, all the way down, into a file.
-    pub(crate) async fn picture(&mut self, file: &Path) {
-        let request = json!({ "format": "png", "captureBeyondViewport": true });
+    /// Writes what is to be seen into a file, all the way down, or so far.
+    pub(crate) async fn picture(&mut self, file: &Path, highest: u64) {
+        let root = "document.documentElement";
+        let width = self.evaluate(&format!("{root}.clientWidth")).await;
+        let height = self.evaluate(&format!("{root}.scrollHeight")).await;
+        let height = height.as_u64().unwrap_or(highest).min(highest);
+        let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
+        let request = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
         let picture = self.call("Page.captureScreenshot", request).await;
         let picture = STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
         std::fs::write(file, picture).unwrap();

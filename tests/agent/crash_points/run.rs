@@ -246,8 +246,27 @@ impl Play<'_> {
         .await;
     }
 
+    /// Waits until each save and each deletion that began has ended: a plugin leaves `status` as soon
+    /// as the deletion of its record is on its way to the store.
+    async fn committed_everything(&mut self) {
+        let life = self.played.lives.len() - 1;
+        self.until("every commit that began has ended", async |bed| {
+            let log = std::fs::read_to_string(bed.dir().join(format!("points-{life}"))).ok()?;
+            let count = |moment: &str| {
+                ["save ", "delete "]
+                    .map(|what| format!("{moment} {what}"))
+                    .map(|prefix| log.lines().filter(|line| line.starts_with(&prefix)).count())
+            };
+            (count("before") == count("after")).then_some(())
+        })
+        .await;
+    }
+
     /// What must hold when all is done, and the end of the play.
     async fn end(mut self, witness: &Witness) -> Played {
+        if self.plan.is_empty() {
+            self.committed_everything().await;
+        }
         self.revive();
         self.read_points();
         if self.played.deaths.len() < self.plan.len() {

@@ -6,10 +6,11 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 /// All of them.
-pub(crate) const PROGRAMS: [&str; 7] = [
+pub(crate) const PROGRAMS: [&str; 8] = [
     "admission_policy",
     "admission_trouble",
     "echo_plugin",
+    "new_project",
     "one_shot",
     "registry_consumer",
     "registry_provider",
@@ -33,8 +34,9 @@ pub(crate) fn program(name: &str) -> PathBuf {
 }
 
 fn is_fresh(examples: &Path) -> bool {
-    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin-sdk");
-    let newest_source = ["src", "examples"].iter().filter_map(|it| newest(&sdk.join(it))).max();
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk/rust");
+    let sources = ["src", "examples", "../../src/scaffold/templates/rust"];
+    let newest_source = sources.iter().filter_map(|it| newest(&sdk.join(it))).max();
     let oldest_program = PROGRAMS.map(|name| modified(&examples.join(name))).into_iter();
     match oldest_program.min().flatten() {
         Some(built) => newest_source.is_none_or(|changed| changed <= built),

@@ -44,13 +44,19 @@ fn of_revision<'a>(
 /// No more orders were in flight than the budget allows, there and back: as agents saw it, and as the
 /// journals have it. An agent takes an order after it was recorded and tells of its end before that is
 /// recorded, and times of journals are shortened to the seconds that are certain; so what is
-/// counted here is never more than what was in flight.
+/// counted here is never more than what was in flight. A gateway that stands still between the making of
+/// an order and its record makes the record when it is let go on, so only from then on it is certain.
 pub(super) fn within_budget(
     lives: &[Life],
     orders: &BTreeMap<String, Order>,
     (since, until): (u64, u64),
+    frozen: &[Frozen],
     budget: usize,
 ) -> Vec<String> {
+    let recorded_at = |made: u64| {
+        let over_it = frozen.iter().filter(|(from, until)| made + SECOND >= *from && made < *until);
+        over_it.map(|(_, until)| *until).fold(made + SECOND, u64::max)
+    };
     let taken = lives
         .iter()
         .flat_map(|life| &life.orders)
@@ -60,12 +66,17 @@ pub(super) fn within_budget(
         orders.values().filter(|order| (since..until).contains(&(order.made.0 * SECOND)));
     let recorded = most_in_flight(recorded.map(|order| {
         let until = order.state.is_settled().then_some(order.since.0 * SECOND);
-        ((order.made.0 + 1) * SECOND, until)
+        (recorded_at(order.made.0 * SECOND), until)
     }));
     crate::say(format_args!("{seen} orders were in flight at one time, by journals {recorded}"));
     let most = seen.max(recorded);
     let is_kept = most <= budget;
-    if is_kept { Vec::new() } else { vec![format!("{most} in flight, and {budget} may be")] }
+    if is_kept {
+        return Vec::new();
+    }
+    vec![format!(
+        "{most} in flight ({recorded} by journals), and {budget} may be; frozen: {frozen:?}"
+    )]
 }
 
 /// No order for the revision was made or taken once every view was younger than the halt.

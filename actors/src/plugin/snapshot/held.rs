@@ -1,4 +1,4 @@
-//! The durable form of a hold and of the order that waits for its end.
+//! The durable form of a hold, of closed maintenance windows, and of the order that waits.
 
 use std::time::SystemTime;
 
@@ -7,6 +7,7 @@ use guest_agent_proto::record as rec;
 use super::error::SnapshotError;
 use super::spec::{config_of, config_record, spec_of, spec_record};
 use crate::model::act::{BY_MAX, HeldOrder, Hold};
+use crate::model::window::Closed;
 use crate::plugin::state::{Phase, State};
 use crate::text::shortened;
 
@@ -26,6 +27,29 @@ pub(crate) fn hold_of(record: rec::Hold) -> Hold {
         since: since.unwrap_or(SystemTime::UNIX_EPOCH),
         until: record.until.and_then(|at| at.try_into().ok()),
     }
+}
+
+/// The hold and the windows of a record. An agent before windows that finds an order which waits takes the
+/// record for damaged where it finds no hold, so there one stands for closed windows.
+pub(super) fn held_records(state: &State) -> (Option<rec::Hold>, Option<rec::OutsideWindow>) {
+    let person = &state.person;
+    let hold = person.hold.as_ref().map(hold_record);
+    let Some(closed) = &state.closed else { return (hold, None) };
+    let is_hold = hold.is_none() && person.held_order.is_some();
+    let until = closed.until.map(Into::into);
+    let stands = is_hold.then(|| rec::Hold { by: closed.in_words(), since: None, until });
+    (hold.or(stands), Some(rec::OutsideWindow { until, is_hold }))
+}
+
+/// What [`held_records`] made records of.
+pub(super) fn held_of(
+    hold: Option<rec::Hold>,
+    outside: Option<rec::OutsideWindow>,
+) -> (Option<Hold>, Option<Closed>) {
+    let stands = outside.as_ref().is_some_and(|outside| outside.is_hold);
+    let until = |outside: rec::OutsideWindow| outside.until.and_then(|at| at.try_into().ok());
+    let closed = outside.map(|outside| Closed { until: until(outside) });
+    (hold.filter(|_| !stands).map(hold_of), closed)
 }
 
 pub(super) fn held_order_record(order: &HeldOrder) -> rec::HeldOrder {
@@ -55,13 +79,13 @@ pub(super) fn held_order_of(record: rec::HeldOrder) -> Result<HeldOrder, Snapsho
     })
 }
 
-/// An order waits only under a hold, and a plugin of which nothing is there waits for one.
+/// An order waits only under a hold or outside of windows, and a plugin of which nothing is there waits for one.
 ///
 /// # Errors
 /// The record says otherwise: nothing would ever carry the order out.
 pub(super) fn check_hold(state: &State) -> Result<(), SnapshotError> {
     let person = &state.person;
-    if person.held_order.is_some() && person.hold.is_none() {
+    if person.held_order.is_some() && !state.is_held() {
         return Err(SnapshotError::Missing("hold of the order that waits"));
     }
     if state.phase == Phase::Held && person.held_order.is_none() {

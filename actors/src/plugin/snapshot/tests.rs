@@ -12,6 +12,7 @@ use crate::model::spec::{
     Boot as Needed, Config, Enablement, Execution, Kind, Limits, MatchPolicy, OneShot, Operator,
     PluginSpec, Rule, Rules, Tries, Triggers,
 };
+use crate::model::window::Closed;
 use crate::plugin::event::Boot;
 use crate::plugin::operation::Operation;
 use crate::ports::Shortfall;
@@ -319,15 +320,20 @@ fn any_state() -> impl Strategy<Value = State> {
             let (hold, held_order) = hold.unzip();
             Person { stopped, left, hold, held_order: held_order.flatten() }
         });
-        let people = (person, proptest::option::of(any_spec()));
+        let closed = any_time().prop_map(|until| Closed { until });
+        let people = (person, proptest::option::of(any_spec()), proptest::option::of(closed));
         (parts, owed, restarts, local, (shutdown, "[a-z ]{0,9}", people)).prop_map(
             move |(
                 (spec, phase, next, trial, runs),
                 (install, apply, apply_of, standing),
                 restarts,
                 local,
-                (shutdown, trouble, (person, former)),
+                (shutdown, trouble, (mut person, former, closed)),
             )| {
+                // Either of both makes an order wait.
+                if closed.is_some() && attempt.0.is_multiple_of(2) {
+                    person.hold = None;
+                }
                 let runs_now = matches!(phase, Phase::Running { .. });
                 let is_removed = matches!(
                     phase,
@@ -352,6 +358,7 @@ fn any_state() -> impl Strategy<Value = State> {
                     shutdown: if runs_now { shutdown } else { Shutdown::NotTaken },
                     former,
                     person,
+                    closed,
                     removal_trouble: is_removed.then(|| trouble.into()),
                 }
             },
@@ -559,4 +566,22 @@ fn probation_in_a_record_is_never_longer_than_a_whole_one() {
     record.trial = Some(rec::Trial { last_good, slices_left: u32::MAX });
     let snapshot = Snapshot::decode(&record.encode_to_vec()).unwrap();
     assert_eq!(snapshot.state.trial.unwrap().slices_left, PROBATION_SLICES);
+}
+
+#[test]
+fn an_agent_before_windows_finds_a_hold_where_an_order_waits_for_one() {
+    let until = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(7200));
+    let mut state = State::of(Generation(1), spec("a", "1"), Phase::Held);
+    state.person.held_order = Some(HeldOrder::Install(spec("a", "1")));
+    state.closed = Some(Closed { until });
+    let record =
+        rec::PluginRecord::decode(&*Snapshot::of(state.clone()).encode()).expect("a record");
+    let hold = record.hold.expect("a hold stands for the window");
+    assert_eq!(hold.until, until.map(Into::into));
+    assert_eq!(Snapshot::decode(&Snapshot::of(state.clone()).encode()).expect("it").state, state);
+    // A person's hold is not mistaken for it.
+    state.person.hold =
+        Some(Hold { by: "root".into(), since: SystemTime::UNIX_EPOCH, until: None });
+    let read = Snapshot::decode(&Snapshot::of(state.clone()).encode()).expect("a record");
+    assert_eq!(read.state, state);
 }

@@ -20,6 +20,7 @@ fn host() -> HostFacts {
         host_name: "vm-1".to_owned(),
         kernel: "6.18.0".to_owned(),
         boot: BootId("boot-1".into()),
+        pause: None,
     }
 }
 

@@ -289,3 +289,26 @@ fn goals_never_exceed_the_targets_and_percents_round_up() {
     assert_eq!(plan.goal(0, 7), 1);
     assert_eq!(plan.goal(0, 0), 0);
 }
+
+#[test]
+fn where_two_persons_have_to_agree_neither_the_maker_nor_a_program_approves() {
+    let first = Wave { needs_approval: true, ..wave(Size::Count(1)) };
+    let mut rollout = rollout(vec![first, wave(Size::Percent(100))], 10);
+    rollout.state = State::Running(Stage::Approval);
+    rollout.four_eyes = Some("alice".to_owned());
+    let before = rollout.clone();
+    for (who, refused) in [
+        ("alice", Refused::SamePerson { name: "alice".to_owned() }),
+        ("token/alice", Refused::Program { name: "token/alice".to_owned() }),
+    ] {
+        assert_eq!(rollout.ask_by(&Verb::Approve, who, NOW), Err(refused));
+        assert_eq!(rollout, before);
+    }
+    // The maker may stop it, and what it is asked for then goes on where it was.
+    for verb in [Verb::Pause, Verb::Resume { reason: String::new() }] {
+        assert_eq!(rollout.ask_by(&verb, "alice", NOW), Ok(()));
+    }
+    assert_eq!(rollout.state, State::Running(Stage::Approval));
+    assert_eq!(rollout.ask_by(&Verb::Approve, "bob", NOW), Ok(()));
+    assert_eq!((rollout.wave, rollout.state), (1, State::Running(Stage::Reaching)));
+}

@@ -6,6 +6,9 @@ use std::fmt;
 use super::{Cause, Rollout, Stage, State};
 use crate::time::Seconds;
 
+/// What the names of programs begin with, as those of API tokens. All other names are of persons.
+pub const PROGRAM: &str = "token/";
+
 /// What a person asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -45,11 +48,38 @@ pub enum Refused {
     },
     /// A reason is needed.
     NoReason,
+    /// The person that made it asks to approve it, and another one has to.
+    SamePerson {
+        /// Who.
+        name: String,
+    },
+    /// A program asks to approve it, and a person has to.
+    Program {
+        /// Which.
+        name: String,
+    },
 }
 
 // === impl Rollout ===
 
 impl Rollout {
+    /// Does what this person or program asks. Where two persons have to agree, the one that made the
+    /// rollout does not approve it, and no program does.
+    ///
+    /// # Errors
+    /// As [`Rollout::ask`], and where another person has to approve it.
+    pub fn ask_by(&mut self, verb: &Verb, who: &str, now: Seconds) -> Result<(), Refused> {
+        if let (Verb::Approve, Some(maker)) = (verb, &self.four_eyes) {
+            if maker == who {
+                return Err(Refused::SamePerson { name: who.to_owned() });
+            }
+            if who.starts_with(PROGRAM) {
+                return Err(Refused::Program { name: who.to_owned() });
+            }
+        }
+        self.ask(verb, now)
+    }
+
     /// Does what a person asks.
     ///
     /// # Errors
@@ -193,6 +223,12 @@ impl fmt::Display for Refused {
                 write!(f, "`{verb}` is not possible while the rollout is {state}; `{allowed}` are")
             }
             Self::NoReason => f.write_str("a reason is needed: add --reason"),
+            Self::SamePerson { name } => {
+                write!(f, "{name} made this rollout, and another person has to approve it")
+            }
+            Self::Program { name } => {
+                write!(f, "`{name}` is a program, and a person has to approve this rollout")
+            }
         }
     }
 }

@@ -54,4 +54,32 @@ impl Expression {
             Self::And(all) | Self::Or(all) => all.iter().any(|one| one.any_key(is_wanted)),
         }
     }
+
+    /// Whether it follows from the parts that whatever this selects, `scope` selects, too.
+    pub(super) fn is_within(&self, scope: &Self) -> bool {
+        match (self, scope) {
+            (_, Self::All) => true,
+            (_, Self::And(all)) => all.iter().all(|part| self.is_within(part)),
+            (Self::Or(any), _) => any.iter().all(|part| part.is_within(scope)),
+            (_, Self::Or(any)) => any.iter().any(|part| self.is_within(part)),
+            (Self::And(all), _) => all.iter().any(|part| part.is_within(scope)),
+            (Self::Is(key, _) | Self::In(key, _), Self::Exists(of)) => key == of,
+            (Self::Is(key, value), Self::In(of, values)) => key == of && values.contains(value),
+            (Self::Is(key, value), Self::IsNot(of, other)) => key == of && value != other,
+            (Self::In(key, some), Self::In(of, values)) => {
+                key == of && some.iter().all(|value| values.contains(value))
+            }
+            (Self::In(key, some), Self::IsNot(of, other)) => key == of && !some.contains(other),
+            (one, other) => one == other,
+        }
+    }
+
+    pub(super) fn has_percentage(&self) -> bool {
+        match self {
+            Self::Percent(..) => true,
+            Self::All | Self::Exists(_) | Self::Is(..) | Self::IsNot(..) | Self::In(..) => false,
+            Self::Not(inner) => inner.has_percentage(),
+            Self::And(all) | Self::Or(all) => all.iter().any(Self::has_percentage),
+        }
+    }
 }

@@ -112,3 +112,70 @@ fn what_does_not_parse_is_named_with_its_place() {
     assert!(Selector::parse(&"not ".repeat(1000)).is_err());
     assert!(Selector::parse(&"a".repeat(TEXT_BYTES + 1)).is_err());
 }
+
+#[test]
+fn a_selector_says_whether_it_is_about_everything_and_whether_it_has_a_percentage() {
+    for (text, is_all, has_percentage) in [
+        ("all", true, false),
+        (" all ", true, false),
+        ("all or env = prod", false, false),
+        ("env = prod", false, false),
+        ("percent(10, spring)", false, true),
+        ("env = prod and not (zone = a or percent(10, spring))", false, true),
+        ("percent = 5", false, false),
+    ] {
+        let selector = Selector::parse(text).expect("it parses");
+        assert_eq!(selector.is_all(), is_all, "{text}");
+        assert_eq!(selector.names_percentages(), has_percentage, "{text}");
+    }
+}
+
+#[test]
+fn what_is_within_a_scope_selects_nothing_beyond_it() {
+    let texts = [
+        "all",
+        "not all",
+        "env = prod",
+        "env != prod",
+        "env in (prod, test)",
+        "env in (prod)",
+        "env exists",
+        "not env exists",
+        "env = prod and zone = a",
+        "zone = a and (env = prod or env = test)",
+        "env = prod or zone = a",
+        "zone in (a, b) and env != test",
+    ];
+    let values = [None, Some("prod"), Some("test"), Some("a"), Some("b")];
+    let mut within = 0;
+    for (text, scope) in texts.iter().flat_map(|text| texts.map(|scope| (*text, scope))) {
+        let [one, other] = [text, scope].map(|text| Selector::parse(text).expect("it parses"));
+        if !one.is_within(&other) {
+            continue;
+        }
+        within += 1;
+        for (env, zone) in values.iter().flat_map(|env| values.map(|zone| (*env, zone))) {
+            let mut found = Labels::default();
+            found.operator.extend(env.map(|env| ("env".to_owned(), env.to_owned())));
+            found.operator.extend(zone.map(|zone| ("zone".to_owned(), zone.to_owned())));
+            let selects = |it: &Selector| it.selects("a-1", &found, OwnLabels::Ignored);
+            assert!(!selects(&one) || selects(&other), "{text} within {scope}: {env:?} {zone:?}");
+        }
+    }
+    // Each within itself and within `all`, and some within others.
+    assert!(within > 2 * texts.len(), "{within}");
+}
+
+#[test]
+fn a_part_more_stays_within_a_scope_and_a_part_less_does_not() {
+    let is_within = |one: &str, scope: &str| {
+        let [one, scope] = [one, scope].map(|text| Selector::parse(text).expect("it parses"));
+        one.is_within(&scope)
+    };
+    assert!(is_within("env = prod and zone = a", "env = prod"));
+    assert!(is_within("self.rack = r7 and env = prod", "env = prod"));
+    assert!(is_within("env = prod", "env in (prod, test)"));
+    assert!(!is_within("env = prod", "env = prod and zone = a"));
+    assert!(!is_within("env = prod or zone = a", "env = prod"));
+    assert!(!is_within("all", "env = prod"));
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::artifacts::encodings::Encodings;
 use crate::artifacts::named::Known;
 use crate::artifacts::store::ArtifactStore;
 use crate::gateway::Listen;
@@ -29,6 +30,8 @@ pub struct ListenerOptions {
     pub upload_tokens: Option<PathBuf>,
     /// How artifacts of a bucket reach agents.
     pub delivery: Delivery,
+    /// The artifacts in other forms, where there are any.
+    pub encodings: Option<Arc<Encodings>>,
     /// What clients may take.
     pub limits: Limits,
 }

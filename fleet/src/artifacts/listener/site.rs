@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::options::{Delivery, ListenerOptions};
+use crate::artifacts::encodings::Encodings;
 use crate::artifacts::named::Known;
 use crate::artifacts::store::ArtifactStore;
 
@@ -19,6 +20,7 @@ pub(super) struct Site {
     pub(super) known: Arc<dyn Known>,
     pub(super) upload_tokens: Option<PathBuf>,
     pub(super) delivery: Delivery,
+    pub(super) encodings: Option<Arc<Encodings>>,
     /// Longest that a client may send nothing of an upload.
     pub(super) stall: Duration,
     /// Places of uploads.
@@ -27,12 +29,13 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new(options: ListenerOptions) -> Self {
-        let ListenerOptions { store, known, upload_tokens, delivery, limits, .. } = options;
+        let ListenerOptions { store, known, upload_tokens, delivery, encodings, limits, .. } =
+            options;
         let delivery = match delivery {
             Delivery::Redirect(lifetime) => Delivery::Redirect(lifetime.min(SIGNED_FOR_MOST)),
             Delivery::Stream => Delivery::Stream,
         };
         let uploads = Semaphore::new(limits.uploads);
-        Self { store, known, upload_tokens, delivery, stall: limits.stall, uploads }
+        Self { store, known, upload_tokens, delivery, encodings, stall: limits.stall, uploads }
     }
 }

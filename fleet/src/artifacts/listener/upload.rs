@@ -149,6 +149,7 @@ async fn receive(
         Ok(stat) => {
             let digest = stat.digest.to_string();
             tracing::info!(digest, length = stat.length, "an artifact was uploaded");
+            site.encodings.iter().for_each(|encodings| encodings.look());
             Ok(json(StatusCode::CREATED, &json!({ "digest": digest, "length": stat.length })))
         }
         Err(error) => Err(refusal_of(&error)),

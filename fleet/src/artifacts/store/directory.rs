@@ -77,6 +77,16 @@ impl DirectoryStore {
         Ok(Self { inner: Arc::new(Inner { root, bounds }) })
     }
 
+    /// The file of an artifact; `None` where it is not there. Blocks.
+    pub(in crate::artifacts) fn read(
+        &self,
+        digest: Digest,
+    ) -> io::Result<Option<(File, fs::Metadata)>> {
+        let Some((file, _)) = self.inner.open(digest)? else { return Ok(None) };
+        let metadata = file.metadata()?;
+        Ok(Some((file, metadata)))
+    }
+
     /// Runs what blocks on another thread.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -294,7 +304,8 @@ impl Inner {
     }
 }
 
-fn read(file: File, part: Part) -> Outgoing {
+/// The bytes of a part of a file.
+pub(in crate::artifacts) fn read(file: File, part: Part) -> Outgoing {
     let file = Arc::new(file);
     let end = part.first.saturating_add(part.length);
     stream::try_unfold(part.first, move |at| {

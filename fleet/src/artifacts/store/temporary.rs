@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 8;
 
 /// A file that is removed when dropped, unless it was kept.
 #[derive(Debug)]
-pub(super) struct Temporary {
+pub(in crate::artifacts) struct Temporary {
     file: File,
     path: PathBuf,
     hasher: Sha256,
@@ -30,7 +30,7 @@ pub(super) struct Temporary {
 
 impl Temporary {
     /// Creates a file in this folder.
-    pub(super) fn create(folder: &Path) -> io::Result<Self> {
+    pub(in crate::artifacts) fn create(folder: &Path) -> io::Result<Self> {
         for _ in 0..ATTEMPTS {
             let path = folder.join(Uuid::new_v4().simple().to_string());
             let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -52,7 +52,7 @@ impl Temporary {
         Err(io::Error::other("other processes removed the temporary files again and again"))
     }
 
-    pub(super) fn write(&mut self, chunks: &[Bytes]) -> io::Result<()> {
+    pub(in crate::artifacts) fn write(&mut self, chunks: &[Bytes]) -> io::Result<()> {
         for chunk in chunks {
             self.file.write_all(chunk)?;
             self.hasher.update(chunk);
@@ -62,16 +62,21 @@ impl Temporary {
     }
 
     /// The digest and the length of all that was written.
-    pub(super) fn sum(&self) -> (Digest, u64) {
+    pub(in crate::artifacts) fn sum(&self) -> (Digest, u64) {
         (Digest::finish(self.hasher.clone()), self.length)
     }
 
-    pub(super) fn sync(&self) -> io::Result<()> {
+    /// Opens what was written, from its begin.
+    pub(in crate::artifacts) fn read(&self) -> io::Result<File> {
+        File::open(&self.path)
+    }
+
+    pub(in crate::artifacts) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
     /// Gives the file its name, in place of one that has it.
-    pub(super) fn keep(mut self, path: &Path) -> io::Result<fs::Metadata> {
+    pub(in crate::artifacts) fn keep(mut self, path: &Path) -> io::Result<fs::Metadata> {
         fs::rename(&self.path, path)?;
         self.is_kept = true;
         self.file.metadata()
@@ -88,7 +93,7 @@ impl Drop for Temporary {
 }
 
 /// Removes the files whose writers died. Returns their number.
-pub(super) fn clean(folder: &Path) -> io::Result<usize> {
+pub(in crate::artifacts) fn clean(folder: &Path) -> io::Result<usize> {
     let mut removed = 0;
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

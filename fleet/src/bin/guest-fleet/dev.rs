@@ -102,18 +102,18 @@ pub(crate) async fn run(options: Options) -> Result<Exit, Failure> {
 }
 
 async fn work(world: &mut World, is_once: bool) -> anyhow::Result<()> {
-    walk::begin(world).await?;
+    let addresses = walk::begin(world).await?;
     if is_once {
         return walk::walk(world).await;
     }
     world.declare("2").await?;
     world.declare("3").await?;
-    tell(world);
+    tell(world, &addresses.console);
     world.stay().await
 }
 
 /// Prints what can be tried in another terminal.
-fn tell(world: &World) {
+fn tell(world: &World, console: &str) {
     let fleet = world.programs().fleet.display();
     let agent = world.programs().agent.display();
     let dir = world.dir().display();
@@ -122,6 +122,7 @@ fn tell(world: &World) {
         "everything is in {dir}; in another terminal:\n  \
            export GUEST_FLEET_LEDGER={dir}/ledger.db\n  \
            {fleet} agents\n  \
+           {fleet} access token create me --role admin    # to log in at the console, {console}\n  \
            {fleet} rollout create good --assignment {ASSIGNMENT} --to 2 {RING_WAVES} --soak 5s\n  \
            {fleet} rollout watch good\n  \
            {fleet} rollout create bad --assignment {ASSIGNMENT} --to 3 {RING_WAVES} --soak 5s    # it halts by itself\n  \

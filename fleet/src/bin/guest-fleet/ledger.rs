@@ -80,6 +80,7 @@ impl Place {
             what: "restore".to_owned(),
             why: String::new(),
             at: jiff::Timestamp::now(),
+            id: None,
         };
         let from = std::path::absolute(&from).unwrap_or(from);
         let halted = restored::record(&*restored.shared(), &decision, &from).await;

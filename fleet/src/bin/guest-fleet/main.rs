@@ -3,6 +3,7 @@
 //! Parses the command line and runs [`serve`] or a verb of the library; answers go to stdout, logs and
 //! failures to stderr.
 
+mod asked;
 mod dev;
 mod ledger;
 mod log;
@@ -12,6 +13,7 @@ mod serve;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -19,8 +21,13 @@ use guest_fleet::artifacts::named::Named;
 use guest_fleet::cli;
 use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::failure::{Exit, Failure};
+use guest_fleet::cli::sees::Sees;
 use guest_fleet::configuration::Configuration;
+use guest_fleet::ledger::{MemoryLedger, SharedLedger};
+use guest_fleet::remote::{self, Link};
 use guest_fleet::zones::IanaZones;
+
+use asked::Asked;
 use ledger::Place;
 
 /// The self-hosted control plane that guest-agents connect to.
@@ -71,7 +78,7 @@ enum Verb {
         replace: bool,
     },
     #[command(flatten)]
-    Fleet(cli::Verb),
+    Fleet(Box<Asked>),
     /// Write the manual pages.
     Man {
         /// The directory for them; it is made.
@@ -127,25 +134,37 @@ async fn dispatch(verb: Verb, place: &Place, output: Output) -> Result<Exit, Fai
         Verb::Completions { shell } => {
             pages::completions(Cli::command(), shell, &mut io::stdout().lock());
         }
-        Verb::Fleet(verb) => return run(&verb, place, output).await,
+        Verb::Fleet(asked) => return run(*asked, place, output).await,
     }
     Ok(Exit::Done)
 }
 
-async fn run(verb: &cli::Verb, place: &Place, output: Output) -> Result<Exit, Failure> {
-    let ledger = place.open().await?.shared();
+async fn run(asked: Asked, place: &Place, output: Output) -> Result<Exit, Failure> {
+    let Asked { verb, server } = asked;
+    // Nothing of the fleet is asked for.
+    let is_offline = matches!(&verb, cli::Verb::Audit(options) if options.is_offline());
+    let server = if is_offline { None } else { server.open()? };
+    let ledger: SharedLedger = match &server {
+        None if !is_offline => place.open().await?.shared(),
+        _ => Arc::new(MemoryLedger::new()),
+    };
     let sudo = std::env::var("SUDO_USER").ok();
     let mut context = Context {
         ledger: &*ledger,
-        out: &mut io::stdout().lock(),
-        remarks: &mut io::stderr().lock(),
-        input: &mut io::stdin().lock(),
+        out: &mut io::stdout(),
+        remarks: &mut io::stderr(),
+        input: &mut io::stdin(),
         output,
         caller: Caller::of_process(sudo.as_deref()),
         now: jiff::Timestamp::now(),
         zones: &IanaZones,
+        sees: Sees::All,
+        once: None,
     };
-    cli::run(verb, &mut context).await
+    match server {
+        Some(server) => remote::run(&verb, &mut Link::new(server), &mut context).await,
+        None => cli::run(&verb, &mut context).await,
+    }
 }
 
 fn ended(result: Result<Exit, Failure>) -> ExitCode {

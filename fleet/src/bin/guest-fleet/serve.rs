@@ -1,12 +1,15 @@
 //! The verb `serve`: opens the ledger, starts everything on it, stops on a signal.
 
 mod admission;
+mod api;
+mod audit;
 mod drain;
 mod ends;
 mod files;
 mod folding;
 mod limits;
 mod observe;
+mod people;
 mod webhooks;
 
 use std::io::Write;
@@ -18,6 +21,7 @@ use std::time::Duration;
 use crate::ledger::Opened;
 use clap::Args;
 use guest_fleet::artifacts::Digest;
+use guest_fleet::artifacts::encodings::{EncodingLimits, Encodings};
 use guest_fleet::artifacts::listener::{ArtifactListener, Delivery, Limits, ListenerOptions};
 use guest_fleet::artifacts::named::Named;
 use guest_fleet::artifacts::place::Place;
@@ -28,6 +32,7 @@ use guest_fleet::enroll::listener::secure_and_tell;
 use guest_fleet::enroll::{Authorities, Enrolment, Revocations, Server, Settings, server};
 use guest_fleet::gateway::housekeeping;
 use guest_fleet::gateway::orders::{OrderSettings, Orders};
+use guest_fleet::identity::Directory;
 use guest_fleet::ledger::{Bucket, SharedLedger};
 use guest_fleet::observe::artifacts::ObservedStore;
 use guest_fleet::observe::health::Stage;
@@ -98,12 +103,20 @@ pub(crate) struct Options {
     #[command(flatten)]
     webhooks: webhooks::Options,
     #[command(flatten)]
+    api: api::Options,
+    #[command(flatten)]
+    people: people::Options,
+    #[command(flatten)]
+    audit: audit::Options,
+    #[command(flatten)]
     pub(crate) log: crate::log::Options,
 }
 
 /// Serves until SIGTERM or SIGINT, or until the ledger fails.
 pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> {
     let webhooks = options.webhooks.read()?;
+    let heads = options.audit.read()?;
+    let provider = options.people.read(options.api.reached().as_ref())?;
     let secrets = match &options.secrets {
         Some(directory) => Secrets::open(directory).await?,
         None => Secrets::default(),
@@ -156,10 +169,21 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     if let Some(pair) = artifacts.as_ref().and_then(ArtifactListener::pair) {
         ends::files(&certificates, "artifacts", pair);
     }
+    let directory = Directory::default();
+    tasks.spawn(directory.clone().follow(ledger.clone(), ending.clone()));
+    if let Some(provider) = &provider {
+        tasks.spawn(provider.oidc.clone().follow(ending.clone()));
+    }
+    let access = api::Access { directory, provider };
+    let watched = (&certificates, &observed.figures);
+    let api = options.api.listen(ledger.clone(), access, watched, ending.clone()).await?;
     tasks.spawn(certificates.watch(ending.clone()));
     tasks.spawn(housekeeping::run(ledger.clone(), orders.key().to_owned(), ending.clone()));
     let enrolment = start_enrolment(&options, &observed, authorities).await?;
     options.webhooks.start(webhooks, &observed, &ending, &mut tasks);
+    if let Some(heads) = heads {
+        tasks.spawn(heads.run(ledger.clone(), observed.figures.clone(), ending.clone()));
+    }
     observed.is(Stage::Serving);
 
     for endpoint in control_plane.endpoints() {
@@ -170,6 +194,9 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     }
     if let Some(enrolment) = &enrolment {
         say(format_args!("enrolment https://{}", enrolment.address()));
+    }
+    if let Some(api) = &api {
+        say(format_args!("api {}", api.endpoint()));
     }
     if let Some(http) = &http {
         say(format_args!("http {}", http.endpoint()));
@@ -201,6 +228,9 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     control_plane.shutdown().await;
     if let Some(enrolment) = enrolment {
         enrolment.shutdown().await;
+    }
+    if let Some(api) = api {
+        api.shutdown().await;
     }
     if let Some(artifacts) = artifacts {
         artifacts.shutdown().await;
@@ -277,7 +307,19 @@ async fn start_artifacts(
 ) -> anyhow::Result<Option<ArtifactListener>> {
     let Some(place) = &options.artifacts else { return Ok(None) };
     let named = Arc::new(Mutex::new(Arc::new(Named::default())));
-    tasks.spawn(follow_releases(observed.ledger.clone(), named.clone(), ending.clone()));
+    let encodings = match place {
+        Place::Directory(root) => {
+            let (root, figures) = (root.clone(), observed.figures.clone());
+            let opening = tokio::task::spawn_blocking(move || {
+                Encodings::open(&root, EncodingLimits::default(), figures)
+            });
+            Some(opening.await??)
+        }
+        // What a bucket signs is sent as it is.
+        Place::Bucket { .. } => None,
+    };
+    let followed = Followed { named: named.clone(), encodings: encodings.clone() };
+    tasks.spawn(follow_releases(observed.ledger.clone(), followed, ending.clone()));
     let known = move |plugin: &str, digest: &Digest| {
         let named = named.lock().unwrap_or_else(PoisonError::into_inner).clone();
         named.releases(digest).any(|release| release.plugin == plugin)
@@ -295,18 +337,21 @@ async fn start_artifacts(
         known: Arc::new(known),
         upload_tokens: options.upload_token_file.clone(),
         delivery: Delivery::default(),
+        encodings,
         limits: Limits::default(),
     })
     .await?;
     Ok(Some(listener))
 }
 
-/// Keeps up with which artifacts the releases name.
-async fn follow_releases(
-    ledger: SharedLedger,
+/// What has to know which artifacts the releases name.
+struct Followed {
     named: Arc<Mutex<Arc<Named>>>,
-    ending: CancellationToken,
-) {
+    encodings: Option<Arc<Encodings>>,
+}
+
+/// Keeps up with which artifacts the releases name.
+async fn follow_releases(ledger: SharedLedger, followed: Followed, ending: CancellationToken) {
     let mut changes = ledger.watch(Bucket::Configuration);
     let mut configuration = Configuration::default();
     loop {
@@ -314,7 +359,10 @@ async fn follow_releases(
         match configuration.catch_up(&*ledger, after).await {
             Ok(true) => {
                 let found = Arc::new(Named::of(configuration.view()));
-                *named.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                let mut named = followed.named.lock().unwrap_or_else(PoisonError::into_inner);
+                *named = Arc::clone(&found);
+                drop(named);
+                followed.encodings.iter().for_each(|it| it.release(Arc::clone(&found)));
             }
             Ok(false) => {}
             Err(error) => tracing::warn!(%error, "the releases were not read"),

@@ -11,6 +11,8 @@ use tokio_util::io::ReaderStream;
 
 use super::error::ArtifactError;
 use super::file_name;
+use super::index::Index;
+use super::toml::{key, quoted};
 use crate::artifacts::place::Place;
 use crate::artifacts::push::{Hashed, Remote};
 use crate::artifacts::store::{ArtifactStore, Bounds, Claim};
@@ -24,8 +26,11 @@ const REVISION_DIGITS: usize = 12;
 pub struct PushArgs {
     /// Archives of one release, one per architecture. The architecture is read from the name of the
     /// file, or written before it: `arm64=build/plugin.tar.gz`.
-    #[arg(required = true, value_name = "[ARCHITECTURE=]FILE")]
+    #[arg(required_unless_present = "index", value_name = "[ARCHITECTURE=]FILE")]
     files: Vec<String>,
+    /// The archives of a release, as `guest-agent pack --index` lists them.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "plugin", "revision", "entry_point"])]
+    index: Option<PathBuf>,
     /// Name of the plugin; read from the names of the files otherwise.
     #[arg(long, value_name = "NAME")]
     plugin: Option<String>,
@@ -80,12 +85,22 @@ enum Target {
 }
 
 pub(super) async fn run(args: PushArgs, out: &mut dyn Write) -> Result<(), ArtifactError> {
-    let files = by_architecture(&args.files)?;
-    let plugin = plugin(&args, &files)?;
+    let index = args.index.as_deref().map(Index::read).transpose()?;
+    let files = match &index {
+        Some(index) => index.files(),
+        None => by_architecture(&args.files)?,
+    };
+    let plugin = match &index {
+        Some(index) => checked(&index.plugin)?,
+        None => plugin(&args, &files)?,
+    };
     let target = target(&args).await?;
     let mut archives = BTreeMap::new();
     for (architecture, path) in &files {
         let file = Hashed::read(path).await?;
+        if let Some(index) = &index {
+            index.check(architecture, &file.digest.to_string())?;
+        }
         match &target {
             Target::Store(store) => keep(store.as_ref(), &file).await?,
             Target::Remote(remote) => remote.put(&plugin, &file).await?,
@@ -94,13 +109,21 @@ pub(super) async fn run(args: PushArgs, out: &mut dyn Write) -> Result<(), Artif
         let archive = PushedArchive { file, sha256: digest.to_string(), bytes };
         archives.insert(architecture.clone(), archive);
     }
-    let revision = revision(&args, &files, &archives);
+    let revision = match &index {
+        Some(index) => index.revision.clone(),
+        None => revision(&args, &files, &archives),
+    };
     let pushed = Pushed { plugin, revision, archives };
     if args.json {
         let document = serde_json::to_string_pretty(&pushed).map_err(std::io::Error::other)?;
         writeln!(out, "{document}")?;
     } else {
-        write!(out, "{}", release(&pushed, args.entry_point.as_deref()))?;
+        let entry_point = match &index {
+            Some(index) => Some(index.entry_point.as_str()),
+            None => args.entry_point.as_deref(),
+        };
+        let more = index.as_ref().map(Index::keys).unwrap_or_default();
+        write!(out, "{}", release(&pushed, entry_point, &more))?;
     }
     Ok(())
 }
@@ -209,7 +232,7 @@ fn name_of(path: &Path) -> String {
 }
 
 /// A release in TOML. All that is printed is TOML, so that it may go into a file as it is.
-fn release(pushed: &Pushed, entry_point: Option<&str>) -> String {
+fn release(pushed: &Pushed, entry_point: Option<&str>, more: &[String]) -> String {
     let mut lines = vec!["[[release]]".to_owned()];
     lines.push(format!("plugin = {}", quoted(&pushed.plugin)));
     lines.push(format!("revision = {}", quoted(&pushed.revision)));
@@ -217,6 +240,7 @@ fn release(pushed: &Pushed, entry_point: Option<&str>) -> String {
         Some(path) => format!("entry_point = {}", quoted(path)),
         None => "# entry_point = \"…\"   # the program, from the top of the archive".to_owned(),
     });
+    lines.extend_from_slice(more);
     for (architecture, archive) in &pushed.archives {
         let PushedArchive { file, sha256, bytes } = archive;
         lines.push(format!("# {}, {bytes} bytes", name_of(file).escape_debug()));
@@ -224,17 +248,6 @@ fn release(pushed: &Pushed, entry_point: Option<&str>) -> String {
     }
     lines.push(String::new());
     lines.join("\n")
-}
-
-/// A basic string. What JSON escapes is escaped in TOML in the same way.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
-fn key(name: &str) -> String {
-    let is_bare = !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    if is_bare { name.to_owned() } else { quoted(name) }
 }
 
 #[cfg(test)]
@@ -266,7 +279,7 @@ mod tests {
             ("odd \"name".to_owned(), archive("line\nbreak")),
         ]);
         let pushed = Pushed { plugin: "echo".to_owned(), revision: "1\"2".to_owned(), archives };
-        let text = release(&pushed, Some("bin/echo"));
+        let text = release(&pushed, Some("bin/echo"), &[]);
         assert_eq!(
             text,
             format!(

@@ -25,7 +25,7 @@ use crate::records::rollout::{RolloutRecord, WAVES, rollout_key};
 use crate::rollouts::rows::Rows;
 
 /// The largest budget.
-const BUDGET_MAX: u32 = 10_000;
+pub(crate) const BUDGET_MAX: u32 = 10_000;
 
 /// The options of `rollout create` and `rollout preview`.
 #[derive(Clone, Debug, Args)]
@@ -48,6 +48,9 @@ pub struct CreateOptions {
     /// The most agents that may be under way at one time.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(BUDGET_MAX)))]
     pub budget: Option<u32>,
+    /// Have another person approve the waves that wait for approval, not the one who makes the rollout.
+    #[arg(long)]
+    pub four_eyes: bool,
     /// Do not begin yet.
     #[arg(long)]
     pub draft: bool,
@@ -67,13 +70,37 @@ pub(super) async fn run(
     options: &CreateOptions,
     context: &mut Context<'_>,
 ) -> Result<Exit, Failure> {
+    let changed = create(options, context).await?;
+    changed.print(context)?;
+    context.remark(format_args!("{}", what_now(options)))?;
+    Ok(Exit::Done)
+}
+
+/// What there is to do after a rollout was made.
+pub(crate) fn what_now(options: &CreateOptions) -> String {
+    format!(
+        "the assignment wants {} now: write that into its file; `guest-fleet rollout watch {}` shows how far it is",
+        options.to, options.name
+    )
+}
+
+/// Makes a rollout, and prints nothing.
+///
+/// # Errors
+/// See [`RolloutError`]; or the ledger does not answer.
+pub(crate) async fn create(
+    options: &CreateOptions,
+    context: &Context<'_>,
+) -> Result<ChangeJson, Failure> {
     let rows = read(context).await?;
     let now = context.seconds();
     let zones = context.zones;
     let decision = context.decision("rollout create", &options.reason);
+    let maker = options.four_eyes.then(|| context.caller.who.clone());
     let changed = change::change(context.ledger, &decision, |ledger: &Configuration| {
         let view = ledger.view();
         let mut made = plan(options, view, &rows, now, zones)?;
+        made.rollout.rollout.four_eyes.clone_from(&maker);
         if !options.draft {
             made.rollout.rollout.ask(&Asked::Start, now)?;
         }
@@ -96,12 +123,7 @@ pub(super) async fn run(
         Ok::<_, RolloutError>((edits.clone(), edits))
     })
     .await?;
-    ChangeJson::of(changed.entry, &changed.answer).print(context)?;
-    context.remark(format_args!(
-        "the assignment wants {} now: write that into its file; `guest-fleet rollout watch {}` shows how far it is",
-        options.to, options.name
-    ))?;
-    Ok(Exit::Done)
+    Ok(ChangeJson::of(changed.entry, &changed.answer))
 }
 
 /// What the ledger shows of all agents.
@@ -228,6 +250,13 @@ fn waves(options: &CreateOptions, targets: u32) -> Result<Plan, RolloutError> {
             return Err(wrong(reason, "end with `--wave 100%`"));
         }
         plan.waves = options.waves.iter().map(|wave| wave.wave(options.soak)).collect();
+    }
+    if options.four_eyes && !plan.waves.iter().any(|wave| wave.needs_approval) {
+        return Err(RolloutError::Value {
+            what: "--four-eyes",
+            reason: "no wave waits for approval".to_owned(),
+            fix: "add `,approve` to a wave, such as `--wave ring=canary,approve`".to_owned(),
+        });
     }
     plan.budget = options.budget.unwrap_or(plan.budget);
     Ok(plan)

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::super::failure::Failure;
+use super::super::failure::{Failure, Kind};
 
 /// Why a rollout is not made or steered.
 #[derive(Debug, Error)]
@@ -48,13 +48,15 @@ pub enum RolloutError {
 impl From<RolloutError> for Failure {
     fn from(error: RolloutError) -> Self {
         match &error {
-            RolloutError::Value { fix, .. } => Self::usage(&error).hint(fix),
-            RolloutError::Absent(_) => {
-                Self::failed(&error).hint("`guest-fleet rollout list` lists them")
+            RolloutError::Value { what, reason, fix } => {
+                Self::usage(&error).hint(fix).field(what, reason, fix)
             }
-            RolloutError::NoAssignment(_) => {
-                Self::failed(&error).hint("`guest-fleet assignments` lists them")
-            }
+            RolloutError::Absent(_) => Self::failed(&error)
+                .hint("`guest-fleet rollout list` lists them")
+                .kind(Kind::Absent),
+            RolloutError::NoAssignment(_) => Self::failed(&error)
+                .hint("`guest-fleet assignments` lists them")
+                .kind(Kind::Absent),
             RolloutError::NoRelease(..) => Self::failed(&error)
                 .hint("declare it as a `[[release]]`; `guest-fleet releases` lists them"),
             RolloutError::UnderWay { name, is_same: true, .. } => Self::failed(&error).hint(format_args!(

@@ -10,7 +10,7 @@ use guest_fleet_core::rollout::{Size, Wave};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::View;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::super::context::Context;
 use super::super::failure::{Exit, Failure};
@@ -23,7 +23,7 @@ use super::waves;
 const NAMED: usize = 10;
 
 /// What a rollout would do.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PreviewJson {
     /// How many agents it is about.
     pub agents: usize,
@@ -46,7 +46,7 @@ pub struct PreviewJson {
 }
 
 /// A wave.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct WaveJson {
     /// How many agents it would reach.
     pub agents: usize,
@@ -63,7 +63,7 @@ pub struct WaveJson {
 }
 
 /// Agents that would not get it now.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct KeptBackJson {
     /// How many.
     pub agents: usize,
@@ -89,14 +89,33 @@ pub(super) async fn run(
     options: &CreateOptions,
     context: &mut Context<'_>,
 ) -> Result<Exit, Failure> {
+    let preview = answer(options, context).await?;
+    tell(&preview, context)
+}
+
+/// Prints what `create` would do.
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn tell(preview: &PreviewJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    print(preview, context)?;
+    context.document(preview)?;
+    Ok(Exit::Done)
+}
+
+/// What `create` would do.
+///
+/// # Errors
+/// As `create`.
+pub(crate) async fn answer(
+    options: &CreateOptions,
+    context: &mut Context<'_>,
+) -> Result<PreviewJson, Failure> {
     let configuration = load(context).await?;
     let rows = read(context).await?;
     let (view, now) = (configuration.view(), context.seconds());
     let made = plan(options, view, &rows, now, context.zones)?;
-    let preview = preview(options, &made, view, &rows, now, context.zones);
-    print(&preview, context)?;
-    context.document(&preview)?;
-    Ok(Exit::Done)
+    Ok(preview(options, &made, view, &rows, now, context.zones))
 }
 
 fn preview(

@@ -1,18 +1,14 @@
-//! `rollout list`, `show`, `watch` and `history`.
-
-use std::io::IsTerminal;
-use std::time::Duration;
+//! `rollout list`, `show` and `history`.
 
 use clap::Args;
 use guest_fleet_core::progress::Stand;
-use guest_fleet_core::rollout::{Cause, Past, Stage, State};
+use guest_fleet_core::rollout::{Cause, Past, State};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
-use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::super::audit::EntryJson;
+use super::super::audit::{EntriesJson, EntryJson};
 use super::super::context::Context;
 use super::super::document::Time;
 use super::super::failure::{Exit, Failure};
@@ -20,25 +16,13 @@ use super::super::lists::load;
 use super::super::text::{one_line, table};
 use super::steer::find;
 use super::waves;
-use crate::configuration::{Configuration, audit, words};
-use crate::ledger::{Bucket, Ledger};
+use crate::configuration::{audit, words};
+use crate::ledger::Bucket;
 use crate::records;
+use crate::records::audit::AuditChange;
 use crate::records::progress::{ProgressRecord, progress_key, stand_of_number};
 use crate::records::rollout::rollout_key;
 use crate::rollouts::told;
-
-/// The options of `rollout watch`.
-#[derive(Clone, Debug, Args)]
-pub struct WatchOptions {
-    /// Name of the rollout, or of its assignment.
-    pub name: String,
-    /// How often it is looked at, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub every: u64,
-    /// End also when a person has to say how it goes on.
-    #[arg(long)]
-    pub until_person: bool,
-}
 
 /// The options of `rollout history`.
 #[derive(Clone, Debug, Args)]
@@ -52,14 +36,14 @@ pub struct HistoryOptions {
 }
 
 /// The rollouts.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RolloutsJson {
     /// One for each assignment that has one.
     pub rollouts: Vec<RolloutJson>,
 }
 
 /// A rollout.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RolloutJson {
     /// Name of the assignment.
     pub assignment: String,
@@ -67,6 +51,9 @@ pub struct RolloutJson {
     pub budget: u32,
     /// Why it halted; null where it did not.
     pub cause: Option<String>,
+    /// Who made it, where another person has to approve its waves. Only the text says so.
+    #[serde(skip)]
+    pub four_eyes: Option<String>,
     /// The former revision; null where the plugin was absent.
     pub from: Option<String>,
     /// What installations of earlier rollouts of the plugin came to.
@@ -92,7 +79,7 @@ pub struct RolloutJson {
 }
 
 /// What installations of earlier rollouts of a plugin came to: of those that were done and never halted.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryJson {
     /// Installations that failed.
     pub failed: u64,
@@ -103,7 +90,7 @@ pub struct HistoryJson {
 }
 
 /// How far a rollout is.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ProgressJson {
     /// Seconds since it was counted.
     pub age_seconds: u64,
@@ -139,7 +126,7 @@ pub struct ProgressJson {
 }
 
 /// How many agents stand somewhere.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StandJson {
     /// How many.
     pub agents: u32,
@@ -148,7 +135,7 @@ pub struct StandJson {
 }
 
 /// An agent on which it failed.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FailedJson {
     /// Its id.
     pub agent: String,
@@ -164,7 +151,7 @@ pub struct FailedJson {
 }
 
 /// An agent that may not be given what comes next.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct KeptJson {
     /// Its id.
     pub agent: String,
@@ -173,7 +160,7 @@ pub struct KeptJson {
 }
 
 /// What failures have in common.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FingerprintJson {
     /// How many have it.
     pub agents: u32,
@@ -182,7 +169,7 @@ pub struct FingerprintJson {
 }
 
 /// A property of agents.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FacetJson {
     /// How many failed agents have it.
     pub failed: u32,
@@ -195,7 +182,7 @@ pub struct FacetJson {
 }
 
 /// What a test of the gate says.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MeterJson {
     /// Logarithm of the e-value.
     pub evidence: f64,
@@ -214,17 +201,50 @@ pub struct MeterJson {
 /// # Errors
 /// The ledger cannot be read.
 pub(super) async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let configuration = load(context).await?;
-    let mut rollouts = Vec::new();
-    for (assignment, found) in &configuration.view().rollouts {
-        rollouts.push(read(context.ledger, assignment, found, context.seconds()).await?);
-    }
-    let rows: Vec<Vec<String>> = rollouts.iter().map(row).collect();
+    let document = all(context).await?;
+    tell_all(&document, context)
+}
+
+/// Prints rollouts.
+///
+/// # Errors
+/// They cannot be printed.
+pub(crate) fn tell_all(
+    document: &RolloutsJson,
+    context: &mut Context<'_>,
+) -> Result<Exit, Failure> {
+    let rows: Vec<Vec<String>> = document.rollouts.iter().map(row).collect();
     for line in table(&["NAME", "PLUGIN", "FROM", "TO", "STATE", "WAVE", "GIVEN"], &rows) {
         context.say(format_args!("{line}"))?;
     }
-    context.document(&RolloutsJson { rollouts })?;
+    context.document(document)?;
     Ok(Exit::Done)
+}
+
+/// The rollouts that the caller sees.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub(crate) async fn all(context: &mut Context<'_>) -> Result<RolloutsJson, Failure> {
+    let configuration = load(context).await?;
+    let view = configuration.view();
+    let mut rollouts = Vec::new();
+    for (assignment, found) in &view.rollouts {
+        if context.sees.assignment(view, assignment) {
+            rollouts.push(read(context, assignment, found, context.seconds()).await?);
+        }
+    }
+    Ok(RolloutsJson { rollouts })
+}
+
+/// A rollout that the caller sees.
+///
+/// # Errors
+/// There is no such rollout, or the ledger cannot be read.
+pub(crate) async fn one(name: &str, context: &mut Context<'_>) -> Result<RolloutJson, Failure> {
+    let configuration = load(context).await?;
+    let (assignment, found) = find(configuration.view(), name, &context.sees)?;
+    read(context, assignment, found, context.seconds()).await
 }
 
 /// Shows a rollout.
@@ -232,49 +252,20 @@ pub(super) async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
 /// # Errors
 /// There is no such rollout, or the ledger cannot be read.
 pub(super) async fn run(name: &str, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let configuration = load(context).await?;
-    let (assignment, found) = find(configuration.view(), name)?;
-    let rollout = read(context.ledger, assignment, found, context.seconds()).await?;
-    for line in lines(&rollout) {
-        context.say(format_args!("{}", one_line(&line)))?;
-    }
-    context.document(&rollout)?;
-    Ok(Exit::Done)
+    let rollout = one(name, context).await?;
+    tell(&rollout, context)
 }
 
-/// Shows a rollout until it ends. On a terminal each look replaces the one before.
+/// Prints a rollout.
 ///
 /// # Errors
-/// There is no such rollout, or the ledger cannot be read.
-pub(super) async fn watch(
-    options: &WatchOptions,
-    context: &mut Context<'_>,
-) -> Result<Exit, Failure> {
-    let is_terminal = std::io::stdout().is_terminal();
-    let mut configuration = Configuration::load(context.ledger).await?;
-    let mut shown = Vec::new();
-    loop {
-        let now = u64::try_from(Timestamp::now().as_second()).map_or(Seconds(0), Seconds);
-        let (assignment, found) = find(configuration.view(), &options.name)?;
-        let rollout = read(context.ledger, assignment, found, now).await?;
-        let lines = lines(&rollout);
-        if lines != shown {
-            let clear = if is_terminal { "\u{1b}[H\u{1b}[J" } else { "" };
-            let text: Vec<String> = lines.iter().map(|line| one_line(line)).collect();
-            context.say(format_args!("{clear}{}", text.join("\n")))?;
-            context.line(&rollout)?;
-            shown = lines;
-        }
-        let state = &found.rollout.state;
-        let waits =
-            matches!(state, State::Halted(_) | State::Paused(_) | State::Running(Stage::Approval));
-        if !state.is_live() || (options.until_person && waits) {
-            return Ok(Exit::Done);
-        }
-        tokio::time::sleep(Duration::from_secs(options.every)).await;
-        let through = configuration.through();
-        configuration.catch_up(context.ledger, through).await?;
+/// It cannot be printed.
+pub(crate) fn tell(rollout: &RolloutJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    for line in lines(rollout) {
+        context.say(format_args!("{}", one_line(&line)))?;
     }
+    context.document(rollout)?;
+    Ok(Exit::Done)
 }
 
 /// Shows who and what moved a rollout.
@@ -285,34 +276,62 @@ pub(super) async fn history(
     options: &HistoryOptions,
     context: &mut Context<'_>,
 ) -> Result<Exit, Failure> {
-    let configuration = load(context).await?;
-    let (assignment, _) = find(configuration.view(), &options.name)?;
-    let key = rollout_key(assignment);
-    for entry in audit::newest(context.ledger, options.limit.into()).await? {
-        if !entry.changes.iter().any(|change| change.key == key) {
-            continue;
-        }
-        let entry = EntryJson::from(&entry);
+    let found = moves(options, context).await?;
+    tell_moves(&found, context)
+}
+
+/// Prints who and what moved a rollout.
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn tell_moves(found: &EntriesJson, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    for entry in &found.entries {
         context.say(format_args!("{}", entry.head()))?;
-        context.line(&entry)?;
+        context.line(entry)?;
     }
     Ok(Exit::Done)
 }
 
-async fn read(
-    ledger: &dyn Ledger,
+/// Who and what moved a rollout that the caller sees.
+///
+/// # Errors
+/// There is no such rollout, or the audit record cannot be read.
+pub(crate) async fn moves(
+    options: &HistoryOptions,
+    context: &mut Context<'_>,
+) -> Result<EntriesJson, Failure> {
+    let configuration = load(context).await?;
+    let (assignment, _) = find(configuration.view(), &options.name, &context.sees)?;
+    let key = rollout_key(assignment);
+    let is_seen = |it: &AuditChange| it.key == key || context.sees.is_all();
+    let mut entries = Vec::new();
+    for mut entry in audit::newest(context.ledger, options.limit.into()).await? {
+        if entry.changes.iter().any(|change| change.key == key) {
+            entry.changes.retain(is_seen);
+            entries.push(EntryJson::from(&entry));
+        }
+    }
+    Ok(EntriesJson { entries })
+}
+
+pub(super) async fn read(
+    context: &Context<'_>,
     assignment: &str,
     found: &AssignmentRollout,
     now: Seconds,
 ) -> Result<RolloutJson, Failure> {
     let key = progress_key(assignment);
-    let progress = ledger.get(Bucket::Index, &key).await?;
+    let progress = context.ledger.get(Bucket::Index, &key).await?;
     let progress = progress
         .map(|progress| records::decode::<ProgressRecord>(&key, &progress.value))
         .transpose()?;
     // That of a rollout before this one says nothing of it.
     let progress = progress.filter(|progress| progress.rollout == found.name);
-    let rollout = &found.rollout;
+    let mut rollout = found.rollout.clone();
+    if !context.sees.is_all() {
+        // What other rollouts came to is not theirs.
+        rollout.earlier.clear();
+    }
     Ok(RolloutJson {
         assignment: assignment.to_owned(),
         budget: rollout.plan.budget,
@@ -324,6 +343,7 @@ async fn read(
             ),
             _ => None,
         },
+        four_eyes: rollout.four_eyes.clone(),
         from: rollout.from.revision().map(str::to_owned),
         history: HistoryJson::of(&rollout.earlier),
         name: found.name.clone(),
@@ -355,7 +375,7 @@ fn row(rollout: &RolloutJson) -> Vec<String> {
     ]
 }
 
-fn lines(rollout: &RolloutJson) -> Vec<String> {
+pub(super) fn lines(rollout: &RolloutJson) -> Vec<String> {
     let mut lines = vec![format!(
         "{}: {} {} to {}, {}",
         rollout.name,
@@ -374,6 +394,9 @@ fn lines(rollout: &RolloutJson) -> Vec<String> {
         rollout.waves.join(", "),
         rollout.budget
     ));
+    if let Some(maker) = &rollout.four_eyes {
+        lines.push(format!("  approval  by another person than {maker}"));
+    }
     let HistoryJson { failed, rollouts, succeeded } = rollout.history;
     if rollouts > 0 {
         lines.push(format!(
@@ -407,6 +430,20 @@ fn stand(stand: Stand) -> &'static str {
         Stand::Silent => "silent",
         Stand::Back => "back",
         Stand::BackFailed => "failed to go back",
+    }
+}
+
+// === impl RolloutsJson ===
+
+impl RolloutsJson {
+    /// The same without when it was counted, to see whether anything else changed.
+    pub(crate) fn without_times(&self) -> Self {
+        let mut all = self.clone();
+        for progress in all.rollouts.iter_mut().filter_map(|it| it.progress.as_mut()) {
+            progress.age_seconds = 0;
+            progress.as_of.clear();
+        }
+        all
     }
 }
 

@@ -8,6 +8,7 @@ use prost::Message;
 use super::super::context::Context;
 use super::super::document::ChangeJson;
 use super::super::failure::{Exit, Failure};
+use super::super::sees::Sees;
 use super::error::RolloutError;
 use crate::configuration::change::{self, Becomes, Edit};
 use crate::configuration::{Configuration, words};
@@ -32,31 +33,50 @@ pub(super) async fn run(
     asked: Asked,
     context: &mut Context<'_>,
 ) -> Result<Exit, Failure> {
+    let changed = steer(options, asked, context).await?;
+    changed.print(context)?;
+    Ok(Exit::Done)
+}
+
+/// The same, and prints nothing.
+///
+/// # Errors
+/// See [`RolloutError`]; or the ledger does not answer.
+pub(crate) async fn steer(
+    options: &SteerOptions,
+    asked: Asked,
+    context: &Context<'_>,
+) -> Result<ChangeJson, Failure> {
     let decision = context.decision(&format!("rollout {}", asked.name()), &options.reason);
     let now = context.seconds();
+    let who = context.caller.who.clone();
     let changed = change::change(context.ledger, &decision, |ledger: &Configuration| {
-        let (assignment, before) = find(ledger.view(), &options.name)?;
+        let (assignment, before) = find(ledger.view(), &options.name, &context.sees)?;
+        if let Some(of) = ledger.view().assignments.get(assignment) {
+            context.sees.check_selector(&of.selector)?;
+        }
         let mut after = before.clone();
-        after.rollout.ask(&asked, now)?;
+        after.rollout.ask_by(&asked, &who, now).map_err(RolloutError::from)?;
         let edit = Edit {
             key: rollout_key(assignment),
             before: Some(words::rollout(before)),
             after: Some(words::rollout(&after)),
             record: Becomes::Bytes(RolloutRecord::of(&after).encode_to_vec().into()),
         };
-        Ok::<_, RolloutError>((vec![edit.clone()], vec![edit]))
+        Ok::<_, Failure>((vec![edit.clone()], vec![edit]))
     })
     .await?;
-    ChangeJson::of(changed.entry, &changed.answer).print(context)?;
-    Ok(Exit::Done)
+    Ok(ChangeJson::of(changed.entry, &changed.answer))
 }
 
-/// The rollout of this name, or of the assignment of this name, with the assignment.
+/// The rollout of this name, or of the assignment of this name, with the assignment; of those that the caller sees.
 pub(super) fn find<'a>(
     view: &'a View,
     name: &str,
+    sees: &Sees,
 ) -> Result<(&'a String, &'a AssignmentRollout), RolloutError> {
     let by_name = view.rollouts.iter().find(|(_, found)| found.name == name);
     let found = by_name.or_else(|| view.rollouts.get_key_value(name));
+    let found = found.filter(|(assignment, _)| sees.assignment(view, assignment));
     found.ok_or_else(|| RolloutError::Absent(name.to_owned()))
 }

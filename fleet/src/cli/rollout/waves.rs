@@ -30,6 +30,12 @@ impl WaveOption {
         }
     }
 
+    /// As it is written, with how long it is watched.
+    pub(crate) fn words(&self, soak: Duration) -> String {
+        let approve = if self.needs_approval { ",approve" } else { "" };
+        format!("{},soak={}s{approve}", words(&self.size), self.soak.unwrap_or(soak).as_secs())
+    }
+
     /// Whether all agents are in it.
     pub(super) fn is_all(&self) -> bool {
         self.size == Size::Percent(100)
@@ -100,6 +106,9 @@ mod tests {
         }
         let wave: WaveOption = "ring=canary,soak=30m,approve".parse().expect("a wave");
         assert_eq!((wave.soak, wave.needs_approval), (Some(Duration::from_secs(1800)), true));
+        assert_eq!(wave.words(Duration::ZERO).parse(), Ok(wave));
+        let wave: WaveOption = "5".parse().expect("a wave");
+        assert_eq!(wave.words(Duration::ZERO), "5,soak=0s");
     }
 
     #[test]

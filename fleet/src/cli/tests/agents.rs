@@ -60,7 +60,11 @@ pub(super) fn fleet() -> FakeLedger {
         status: "RUNNING".to_owned(),
         ..ReportedPlugin::default()
     };
-    let hold = ReportedHold { by: "root".to_owned(), reason: "busy".to_owned(), until: None };
+    let hold = ReportedHold {
+        by: "root".to_owned(),
+        reason: "busy".to_owned(),
+        ..ReportedHold::default()
+    };
     let report = ReportRecord {
         version: 1,
         architecture: "amd64".to_owned(),

@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use serde_json::Value;
 
 use super::super::schemas::schemas;
-use super::super::{AgentOptions, Verb, audit, rollout, token};
+use super::super::{AgentOptions, Verb, access, audit, rollout, token};
 use super::Arguments;
 
 /// The names of the documents that a verb may print.
@@ -31,9 +31,19 @@ fn names(verb: &Verb) -> &'static [&'static str] {
         Verb::Token(token::Verb::Create(_)) => &["token"],
         Verb::Token(token::Verb::List) => &["tokens"],
         Verb::Token(token::Verb::Revoke(_)) => &["change"],
+        Verb::Access(access::Verb::List) => &["access"],
+        Verb::Access(access::Verb::Grant(_) | access::Verb::Revoke(_)) => &["change"],
+        Verb::Access(access::Verb::Token(verb)) => match verb {
+            access::TokenVerb::Create(_) => &["access-token"],
+            access::TokenVerb::List => &["access-tokens"],
+            access::TokenVerb::Revoke(_) => &["change"],
+        },
         Verb::Agent(AgentOptions { verb: None, .. }) => &["agent"],
         Verb::Explain(_) => &["explain"],
         Verb::Audit(audit::Options { verb: Some(audit::Verb::Verify(_)), .. }) => &["audit-verify"],
+        Verb::Audit(audit::Options { verb: Some(audit::Verb::Export), .. }) => &["audit-export"],
+        Verb::Audit(audit::Options { verb: Some(audit::Verb::CreateKey(_)), .. }) => &["audit-key"],
+        Verb::Audit(audit::Options { verb: Some(audit::Verb::SignHead(_)), .. }) => &["audit-head"],
         Verb::Audit(_) => &["audit"],
     }
 }

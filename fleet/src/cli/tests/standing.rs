@@ -13,7 +13,8 @@ use super::super::standing::standing;
 fn every_reason_has_its_words() {
     let text = |text: &str| text.to_owned();
     let soon = Some(Seconds(1_767_225_600));
-    let owner = OwnersHold { by: text("root"), reason: text("busy"), until: soon };
+    let owner =
+        OwnersHold { by: text("root"), reason: text("busy"), until: soon, is_window: false };
     let permissions = [
         Permission::Go,
         Permission::Conflict { with: text("other") },

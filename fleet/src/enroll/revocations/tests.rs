@@ -41,7 +41,8 @@ async fn the_view_follows_the_ledger() {
     assert_eq!(view.standing("c", None), Ok(Standing::Quarantined("two".into())));
     assert_eq!(view.standing("d", None), Ok(Standing::Revoked), "a damaged record admits nobody");
     assert_eq!(view.standing("unknown", None), Ok(Standing::Good));
-    assert_eq!(lock(&view.view).agents.len(), 3, "of others nothing is kept");
+    let kept = view.agents.ask(|Agents(agents)| agents.len());
+    assert_eq!(kept, Ok(3), "of others nothing is kept");
     put(&ledger, AgentRecord::new("b")).await;
     write(&ledger, "c", None).await;
     view.refresh(&ledger).await.expect("read");

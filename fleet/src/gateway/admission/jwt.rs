@@ -9,10 +9,7 @@
 //! could be shown here by anybody who got it; so the one that clouds give out by default is refused
 //! unless an operator enables it.
 
-mod keys;
-mod source;
 mod template;
-mod verify;
 
 use std::time::SystemTime;
 
@@ -22,16 +19,15 @@ use tonic::Status;
 
 use super::{Admission, Admitted, Peer, foreign, unauthenticated};
 use crate::chain::Chain;
-use keys::KeysError;
-use source::Source;
+use crate::jwt::keys::KeysError;
+use crate::jwt::source::Source;
+use crate::jwt::verify::{Rules, VerifyError, verify};
 use template::{Template, TemplateError};
-use verify::{Rules, VerifyError};
 
 #[cfg(test)]
-pub(super) use verify::tests as fixture;
+pub(super) use crate::jwt::verify::tests as fixture;
 
-pub use source::KeySource;
-pub use verify::GOOGLE_AUDIENCE;
+pub use crate::jwt::{GOOGLE_AUDIENCE, KeySource};
 
 /// How tokens are checked.
 #[derive(Clone, Debug)]
@@ -123,11 +119,11 @@ impl Admission for Jwt {
             Status::unavailable("the keys of the token's issuer cannot be read now")
         };
         let keys = self.source.keys().await.map_err(unavailable)?;
-        let verified = match verify::verify(token, &keys, &self.rules, now) {
+        let verified = match verify(token, &keys, &self.rules, now) {
             // The issuer may have a new key.
             Err(VerifyError::UnknownKey(_)) => {
                 let keys = self.source.newer(&keys).await.map_err(unavailable)?;
-                verify::verify(token, &keys, &self.rules, now)
+                verify(token, &keys, &self.rules, now)
             }
             verified => verified,
         };

@@ -342,10 +342,22 @@ fn reported(plugin: &PluginReport) -> (String, Observed) {
 }
 
 fn held(plugin: &PluginReport) -> Option<(String, OwnersHold)> {
-    let hold = plugin.hold.as_ref()?;
-    let until = hold.until.as_ref().and_then(|until| u64::try_from(until.seconds).ok());
-    let hold =
-        OwnersHold { by: hold.by.clone(), reason: hold.reason.clone(), until: until.map(Seconds) };
+    let seconds = |at: &prost_types::Timestamp| u64::try_from(at.seconds).ok().map(Seconds);
+    let hold = match (&plugin.hold, &plugin.outside_window) {
+        // A person's hold comes first: only a person ends it.
+        (Some(hold), _) => OwnersHold {
+            by: hold.by.clone(),
+            reason: hold.reason.clone(),
+            until: hold.until.as_ref().and_then(seconds),
+            is_window: false,
+        },
+        (None, Some(outside)) => OwnersHold {
+            until: outside.opens.as_ref().and_then(seconds),
+            is_window: true,
+            ..OwnersHold::default()
+        },
+        (None, None) => return None,
+    };
     Some((plugin.name.clone(), hold))
 }
 
@@ -358,6 +370,25 @@ mod tests {
     /// More than fits.
     fn long() -> String {
         "ä".repeat(TEXT_BYTES)
+    }
+
+    #[test]
+    fn closed_windows_of_the_machine_keep_orders_back_as_a_hold_does() {
+        let opens = Some(prost_types::Timestamp { seconds: 7200, nanos: 0 });
+        let outside = PluginReport {
+            name: "web".to_owned(),
+            outside_window: Some(guest_agent_proto::fleet::OutsideWindow { opens }),
+            ..PluginReport::default()
+        };
+        let (name, found) = held(&outside).expect("it is held");
+        let expected =
+            OwnersHold { until: Some(Seconds(7200)), is_window: true, ..OwnersHold::default() };
+        assert_eq!((&*name, found), ("web", expected));
+        let by = "root".to_owned();
+        let hold = Hold { by: by.clone(), ..Hold::default() };
+        let both = PluginReport { hold: Some(hold), ..outside };
+        let (_, found) = held(&both).expect("it is held");
+        assert_eq!(found, OwnersHold { by, ..OwnersHold::default() }, "only a person ends a hold");
     }
 
     #[test]

@@ -61,6 +61,7 @@ fn decision(world: &World, what: &str, why: &str) -> Decision {
         what: format!("rollout {what}"),
         why: why.to_owned(),
         at: words::timestamp(world.wall()),
+        id: None,
     }
 }
 

@@ -9,7 +9,7 @@ use super::page::csrf_field;
 use super::pieces::page_of;
 use crate::api::http::access::Access;
 use crate::api::http::session::Visitor;
-use crate::display::{self, is_only_refused, one_line, values};
+use crate::display::{self, is_only_refused, one_line, opens, values};
 
 /// Longest reason that is taken, in characters.
 pub(super) const REASON_MAX: usize = 200;
@@ -150,6 +150,13 @@ impl Deed {
             sentences.push(format!(
                 "It is held by {}; the removal waits for the end of the hold.",
                 one_line(&held.by)
+            ));
+        }
+        let outside = plugin.outside_window.as_ref().filter(|_| matches!(self, Self::Remove));
+        if let Some(outside) = outside {
+            sentences.push(format!(
+                "It is outside of its maintenance windows, so the removal waits: {}.",
+                opens(outside)
             ));
         }
         sentences

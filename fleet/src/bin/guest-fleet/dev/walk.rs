@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use super::fleet::{Plugin, Rollout, ordered, running};
 use super::machines::{BAD_KERNEL, MACHINES, Machine, RINGS, ids, of_ring};
 use super::step::Step;
-use super::world::{Look, World};
+use super::world::{Addresses, Look, World};
 
 /// The last wave that the bad release reaches, from 0.
 const HALTS: usize = 1;
 
-/// Starts everything and installs the first release.
-pub(super) async fn begin(world: &mut World) -> anyhow::Result<()> {
+/// Starts everything and installs the first release. Answers where the server listens.
+pub(super) async fn begin(world: &mut World) -> anyhow::Result<Addresses> {
     let step = Step::begin("serve");
     let addresses = world.serve().await?;
     step.done(format_args!(
@@ -50,7 +50,7 @@ pub(super) async fn begin(world: &mut World) -> anyhow::Result<()> {
         })
         .await?;
     step.done("declared for the label ring; all ten agents run it");
-    Ok(())
+    Ok(addresses)
 }
 
 /// Takes the fleet to the second release, and to the third and back.

@@ -52,6 +52,8 @@ pub(super) struct Addresses {
     pub(super) gateway: String,
     pub(super) artifacts: String,
     pub(super) enrolment: String,
+    /// Where the API and the console are.
+    pub(super) console: String,
 }
 
 /// What somebody saw who looked for something.
@@ -198,6 +200,8 @@ impl World {
             local,
             "--upload-token-file",
             &tokens,
+            "--api-listen",
+            local,
             "--log-level",
             "info",
         ]);
@@ -206,13 +210,14 @@ impl World {
         let mut lines = BufReader::new(stdout.context("the server has no stdout")?).lines();
         let mut addresses = Addresses::default();
         let reading = async {
-            for _ in 0..3 {
+            for _ in 0..4 {
                 let line = lines.next_line().await?;
                 let line = line.context("the server ended before it listened")?;
                 match line.split_once(' ') {
                     Some(("listening", url)) => addresses.gateway = url.to_owned(),
                     Some(("artifacts", url)) => addresses.artifacts = url.to_owned(),
                     Some(("enrolment", url)) => addresses.enrolment = url.to_owned(),
+                    Some(("api", url)) => addresses.console = url.to_owned(),
                     _ => bail!("the server says `{line}`"),
                 }
             }

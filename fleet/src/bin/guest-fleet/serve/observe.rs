@@ -17,6 +17,7 @@ use guest_fleet::observe::http::HttpServer;
 use guest_fleet::observe::ledger::ObservedLedger;
 use guest_fleet::observe::snapshot::Sources;
 use guest_fleet::observe::traces::{OrderSpans, Prepared, TraceSettings};
+use guest_fleet::observe::whole::Whole;
 use guest_fleet::outbound::grpc::GrpcServer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -126,6 +127,7 @@ impl Observed {
             engine: self.engine,
             ends: shown.ends,
             spans: shown.spans,
+            whole: Whole::default(),
             started_at: self.started_at,
         };
         let server = HttpServer::start(address, sources).await;

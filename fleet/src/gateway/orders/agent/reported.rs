@@ -55,7 +55,15 @@ fn plugin(report: &PluginReport) -> ReportedPlugin {
         by: hold.by.clone(),
         reason: hold.reason.clone(),
         until: hold.until,
+        is_window: false,
     });
+    // A person's hold comes first: only a person ends it.
+    let outside = report.outside_window.as_ref().map(|outside| ReportedHold {
+        until: outside.opens,
+        is_window: true,
+        ..ReportedHold::default()
+    });
+    let hold = hold.or(outside);
     ReportedPlugin {
         name: report.name.clone(),
         revision: report.revision.clone(),

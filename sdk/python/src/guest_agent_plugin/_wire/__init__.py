@@ -1,0 +1,1 @@
+"""The messages of the protocols. Written by sdk/generate; not for plugins."""
