@@ -7,7 +7,7 @@ mod machine_tables;
 mod model_check;
 mod stored_records;
 
-/// What several of these tests build their lives with.
+/// The small world, and the accounts of its orders, that several of these tests share.
 mod support {
     pub(crate) mod carried;
     pub(crate) mod ends;

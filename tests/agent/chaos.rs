@@ -3,8 +3,8 @@
 //! every kind meanwhile. Then it is calm, and everything has to be as it was ordered last, told
 //! exactly once and in order, with nothing left over.
 //!
-//! What is done when is drawn from a seed; how it falls between what the agent does is up to the machine.
-//! `tests/run soak chaos` draws another seed each time and lasts a minute, or as long as it is told to:
+//! A seed decides which damage comes when; the machine decides what the agent is doing at that moment.
+//! `tests/run soak chaos` takes another seed each time and damages for a minute. Both can be set:
 //!
 //! ```text
 //! CHAOS_SEED=7 CHAOS_SECONDS=600 tests/run soak chaos
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use world::World;
 
-/// What every change goes through.
+/// The seed and the length of the damage in every change.
 const SEED: u64 = 1;
 const SECONDS: u64 = 10;
 

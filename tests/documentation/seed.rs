@@ -68,7 +68,7 @@ fn runs_that_end_at_once_keep_one_whole_build_of_what_is_not_ours() {
     let (cache, target) = (folder.path().join("cache"), |run| folder.path().join(format!("{run}")));
     (0..RUNS).for_each(|run| build(&target(run), run));
     let keeping: Vec<_> = (0..RUNS).map(|run| seed("keep", &cache, &target(run))).collect();
-    // Whoever is too early finds nothing, and never a part.
+    // A run that takes before anything is kept finds nothing, and never a part of a build.
     let taking: Vec<_> = (RUNS..2 * RUNS).map(|run| seed("take", &cache, &target(run))).collect();
     let told: Vec<String> = keeping.into_iter().map(said).collect();
     if told.iter().any(|line| line.contains("of the disk are free")) {
@@ -102,7 +102,7 @@ fn runs_that_end_at_once_keep_one_whole_build_of_what_is_not_ours() {
         whole += 1;
     }
     assert!(whole > 0);
-    // What was written for the others is gone.
+    // The copies of the other runs are gone.
     let left = std::fs::read_dir(cache.join("guest-agent/deps")).expect("the cache").count();
     assert_eq!(left, 1);
     // A build that is there is left alone.
