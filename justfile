@@ -89,7 +89,7 @@ screenshots:
     tests/screenshots/top
 
 run *args:
-    cargo run --release -- dev {{args}}
+    cargo run -- dev {{args}}
 
 ci:
     .ci/run

@@ -246,7 +246,13 @@ async fn a_delivery_that_is_not_acknowledged_times_out() {
 
 #[tokio::test]
 async fn a_lost_stream_fails_what_is_pending_and_is_opened_again() {
-    let (mut server, mut peer, mut agent) = connected().await;
+    let mut server = Server::on_tcp().await;
+    let mut config = quick(config(&server.endpoint));
+    config.timings.acknowledge = PATIENCE;
+    let mut agent = Agent::start(config);
+    let mut peer = server.stream().await;
+    peer.register().await;
+    agent.connects().await;
     let link = agent.link.clone();
     let delivery = tokio::spawn(async move { link.deliver(outbound("1")).await });
     peer.next().await;
@@ -254,7 +260,7 @@ async fn a_lost_stream_fails_what_is_pending_and_is_opened_again() {
     peer.end(Status::unavailable("restarting")).await;
     let result = within("the delivery ends", delivery).await.unwrap();
     assert_eq!(result, Err(DeliveryError::NotConnected));
-    assert!(lost.elapsed() < Duration::from_secs(2), "it waited for its time-out");
+    assert!(lost.elapsed() < PATIENCE / 2, "it waited for its time-out");
     assert_eq!(agent.disconnects().await, "UNAVAILABLE: restarting");
 
     let mut peer = server.stream().await;

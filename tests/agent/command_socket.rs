@@ -66,7 +66,7 @@ async fn each_plugin_is_told_once_in_the_callers_own_words() {
 
 #[tokio::test]
 async fn a_plugin_that_hangs_is_reported_and_delays_nobody() {
-    let bed = Bed::builder().set("api.command_timeout=2s").start().await;
+    let bed = Bed::builder().set("api.command_timeout=5s").start().await;
     let trouble = bed.trouble().await;
     bed.configure(vec![orders::install("good", "1", &trouble).order()]).await;
     bed.running("good", "1").await;
@@ -75,7 +75,7 @@ async fn a_plugin_that_hangs_is_reported_and_delays_nobody() {
     bed.running("hangs", "1").await;
     let since = std::time::Instant::now();
     let reply = bed.say(r#"{"Command":"VmEvent","Event":"shutdown"}"#).await;
-    assert!(since.elapsed().as_secs() < 10, "it took {:?}", since.elapsed());
+    assert!(since.elapsed() < PATIENCE / 2, "it took {:?}", since.elapsed());
     assert_eq!((&reply[0]["Plugin"], &reply[0]["Status"]), (&json!("good"), &json!(0)), "{reply}");
     assert_eq!(
         (&reply[1]["Plugin"], &reply[1]["Status"]),

@@ -138,13 +138,13 @@ async fn a_wait_for_an_agent_that_stays_away_is_exit_code_3() {
     let file = bed.dir().join("order.json");
     std::fs::write(&file, text).unwrap();
     let file = file.display().to_string();
-    let arguments = ["install", "-f", &file, "--wait", "--timeout", "3s"];
+    let arguments = ["install", "-f", &file, "--wait", "--timeout", "8s"];
     let (said, ()) = tokio::join!(bed.cli(&arguments), async {
         is_under_way(&bed).await;
         signal(bed.agent_pid(), Signal::SIGKILL);
     });
     assert_eq!(said.code, 3, "{said:?}");
-    assert!(said.stderr.contains("did not come back within 3s"), "{said:?}");
+    assert!(said.stderr.contains("did not come back within 8s"), "{said:?}");
     at_full_speed(&bed);
     bed.kill_agent().await;
     bed.start_agent().await;

@@ -9,6 +9,7 @@ mod collectors;
 mod fleet_tutorials;
 mod getting_started;
 mod invariants;
+mod lanes;
 mod links;
 mod operations;
 mod pages;

@@ -22,9 +22,18 @@ use crate::gateway::{AGENT, LONG};
 
 const SOON: Duration = Duration::from_millis(100);
 
+/// Sends nothing again while an agent of this machine may still answer.
 async fn start(store: Arc<MemoryStore>) -> ControlPlane {
-    // Acknowledgements are waited for less long than in earnest, so that resends come soon.
-    let timings = Timings { acknowledgement: SOON, attempts: 100, ..Timings::default() };
+    start_with(LONG, store).await
+}
+
+/// Sends again soon what is not acknowledged.
+async fn start_impatient() -> ControlPlane {
+    start_with(SOON, Arc::default()).await
+}
+
+async fn start_with(acknowledgement: Duration, store: Arc<MemoryStore>) -> ControlPlane {
+    let timings = Timings { acknowledgement, attempts: 100, ..Timings::default() };
     ControlPlane::builder()
         .listen_tcp((Ipv4Addr::LOCALHOST, 0).into())
         .store(store)
@@ -51,7 +60,7 @@ async fn a_configuration_is_delivered_when_the_agent_acknowledged_it() {
 
 #[tokio::test]
 async fn an_unacknowledged_message_is_resent_with_the_same_id() {
-    let control_plane = start(Arc::default()).await;
+    let control_plane = start_impatient().await;
     let mut agent = Agent::connect(&control_plane).await;
     let delivery = control_plane.configure(AGENT, install("a", "1")).await.unwrap();
     let first = agent.body().await;
@@ -163,7 +172,7 @@ async fn a_refused_configuration_is_reported_and_not_sent_again() {
 
 #[tokio::test]
 async fn an_agent_that_is_busy_gets_the_message_again() {
-    let control_plane = start(Arc::default()).await;
+    let control_plane = start_impatient().await;
     let mut agent = Agent::connect(&control_plane).await;
     let delivery = control_plane.configure(AGENT, install("a", "1")).await.unwrap();
     let first = agent.body().await;

@@ -7,7 +7,7 @@
 //!
 //! `NatsCluster::start` takes a folder for everything; nodes are killed, stopped, resumed and
 //! started again. A shell beside each server kills it when the test's process is gone, whatever
-//! ended that.
+//! ended that, or the process that [`Shape::owner`] names.
 
 #![allow(dead_code, clippy::allow_attributes, reason = "a test uses a part of it")]
 
@@ -16,6 +16,7 @@ mod nats_server;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,6 +29,11 @@ const LONG: Duration = Duration::from_secs(60);
 /// Starts a server, says its pid, and kills it when nobody holds the other end any more.
 const GUARD: &str =
     r#""$0" -c "$1" >>"$2" 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait"#;
+
+/// The same, until the process `$3` is gone; then it removes the folder `$4`, too.
+const GUARD_OF_OWNER: &str = r#""$0" -c "$1" >>"$2" 2>&1 & echo $!
+while kill -0 "$3" && kill -0 $!; do sleep 1; done
+kill -9 $!; wait; kill -0 "$3" || rm -rf "$4""#;
 
 /// What may differ from servers that are as they should be.
 #[derive(Clone, Debug)]
@@ -42,6 +48,8 @@ pub(crate) struct Shape {
     pub(crate) jetstream: bool,
     /// More lines of every configuration.
     pub(crate) more: String,
+    /// The process whose end ends the servers, and removes their folder; this one where there is none.
+    pub(crate) owner: Option<u32>,
 }
 
 impl Default for Shape {
@@ -52,6 +60,7 @@ impl Default for Shape {
             max_payload: Some("8MB"),
             jetstream: true,
             more: String::new(),
+            owner: None,
         }
     }
 }
@@ -71,6 +80,8 @@ struct Node {
 #[derive(Debug)]
 pub(crate) struct NatsCluster {
     program: PathBuf,
+    folder: PathBuf,
+    owner: Option<u32>,
     nodes: Vec<Node>,
 }
 
@@ -126,7 +137,31 @@ impl NatsCluster {
             let log = folder.join(format!("n{number}.log"));
             Node { port: ports[0], monitoring: ports[1], configuration, log, running: None }
         });
-        Self { program: program.to_owned(), nodes: nodes.collect() }
+        let nodes = nodes.collect();
+        Self { program: program.to_owned(), folder: folder.to_owned(), owner: shape.owner, nodes }
+    }
+
+    /// Servers that another process started: where [`ports`](Self::ports) said they are.
+    #[must_use]
+    pub(crate) fn join(ports: &str) -> Self {
+        let nodes = ports.lines().map(|line| {
+            let (port, monitoring) = line.split_once(' ').expect("two ports");
+            Node {
+                port: port.parse().expect("a port"),
+                monitoring: monitoring.parse().expect("a port"),
+                configuration: PathBuf::new(),
+                log: PathBuf::new(),
+                running: None,
+            }
+        });
+        let nodes = nodes.collect();
+        Self { program: PathBuf::new(), folder: PathBuf::new(), owner: None, nodes }
+    }
+
+    /// Where the servers are, for [`join`](Self::join).
+    #[must_use]
+    pub(crate) fn ports(&self) -> String {
+        self.nodes.iter().map(|node| format!("{} {}\n", node.port, node.monitoring)).collect()
     }
 
     /// How many servers there are.
@@ -194,15 +229,15 @@ impl NatsCluster {
 
     fn launch(&mut self, node: usize) {
         let node = &mut self.nodes[node];
-        let mut shell = Command::new("sh")
-            .args(["-c", GUARD])
-            .arg(&self.program)
-            .arg(&node.configuration)
-            .arg(&node.log)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a shell starts");
+        let mut command = Command::new("sh");
+        command.args(["-c", if self.owner.is_some() { GUARD_OF_OWNER } else { GUARD }]);
+        command.arg(&self.program).arg(&node.configuration).arg(&node.log);
+        if let Some(owner) = self.owner {
+            // What ends the group of this process leaves them to their owner.
+            command.arg(owner.to_string()).arg(&self.folder).stderr(Stdio::null()).process_group(0);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = command.spawn().expect("a shell starts");
         let mut line = String::new();
         let stdout = shell.stdout.take().expect("it has a stdout");
         BufReader::new(stdout).read_line(&mut line).expect("the shell says the pid");

@@ -61,7 +61,7 @@ async fn installations_that_ask_for_much_memory_take_turns_and_say_so() {
     let fast = Server::new(vec![Answer::Whole(large.clone())]).await;
     let mut waits = named("waits", &fast.address, &large);
     waits.download.attempts = 1;
-    waits.download.timeout = Duration::from_secs(1);
+    waits.download.timeout = Duration::from_secs(4);
     let timeout = waits.download.timeout;
     let (waiting, mut progress) = begin(&rig, waits);
     until(&mut progress, |progress| progress.held_up.is_some()).await;
@@ -78,7 +78,8 @@ async fn installations_that_ask_for_much_memory_take_turns_and_say_so() {
 
 #[tokio::test]
 async fn a_stalled_download_gives_its_memory_to_others_and_begins_again() {
-    let rig = rig(Duration::from_millis(50));
+    let patience = Duration::from_millis(500);
+    let rig = rig(patience);
     let large = archive(LARGEST);
     let answers = [Answer::Stalled(large[..400_000].to_vec()), Answer::Whole(large.clone())];
     let slow = Server::new(answers.to_vec()).await;
@@ -87,7 +88,7 @@ async fn a_stalled_download_gives_its_memory_to_others_and_begins_again() {
     let (stalled, mut progress) = begin(&rig, one_try);
     until(&mut progress, |progress| progress.received >= 400_000).await;
     // No other installation waits, so the server may be as slow as the order allows.
-    let idle = tokio::time::timeout(Duration::from_millis(150), progress.changed()).await;
+    let idle = tokio::time::timeout(patience * 3, progress.changed()).await;
     assert!(idle.is_err() && slow.requests() == 1, "it began again for nobody");
     let (other, _) = begin(&rig, named("other", &rig.archive(&large), &large));
     installed(other).await;

@@ -686,13 +686,15 @@ async fn a_plugin_that_answers_stop_and_stays_gets_sigterm_after_the_grace() {
 async fn a_policy_gives_one_plugin_more_time_after_its_answer_and_no_other() {
     let bed = Bed::new();
     bed.launcher.use_stop_grace(Duration::ZERO);
-    let grace = Duration::from_millis(1500);
-    let flushes = Policy { stop_grace: Some(grace), ..Policy::default() };
-    let named = |name: &str| [(name.parse().unwrap(), flushes.clone())].into();
-    bed.launcher.use_policies(Policies { named: named("other"), ..Policies::default() });
+    let flushes = |name: &str, grace| {
+        let policy = Policy { stop_grace: Some(grace), ..Policy::default() };
+        Policies { named: [(name.parse().unwrap(), policy)].into(), ..Policies::default() }
+    };
+    bed.launcher.use_policies(flushes("other", PATIENCE / 2));
     let took = stop_one_that_stays(&bed, &Script::default(), PATIENCE).await;
-    assert!(took < grace, "{took:?}");
-    bed.launcher.use_policies(Policies { named: named("p"), ..Policies::default() });
+    assert!(took < PATIENCE / 2, "{took:?}");
+    let grace = Duration::from_millis(700);
+    bed.launcher.use_policies(flushes("p", grace));
     let took = stop_one_that_stays(&bed, &Script::default(), PATIENCE).await;
     assert!((grace..PATIENCE / 2).contains(&took), "{took:?}");
 }
