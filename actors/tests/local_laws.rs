@@ -435,6 +435,57 @@ fn a_manifest_that_changed_while_a_remove_waited_is_announced_after_it() {
     assert_eq!(numbers(&mut world), ["6(r1)", "4(r2)", "3(r2)"]);
 }
 
+/// A restart tries the files that took the place of those that run, also while the plugin is held.
+#[test]
+fn a_manifest_that_changes_back_while_a_restart_tries_its_other_form_is_followed_after_the_hold() {
+    for files_are_there in [false, true] {
+        let mut world = born(true);
+        prosper(&mut world);
+        take(&mut world, &Act::Hold(false));
+        take(&mut world, &Act::Manifest(2, 0, 0));
+        take(&mut world, &Act::Restart);
+        if files_are_there {
+            world.answer(0, Answer::Good);
+        }
+        take(&mut world, &Act::Manifest(1, 0, 0));
+        take(&mut world, &Act::Release);
+        prosper(&mut world);
+        assert!(show(&world.state).starts_with("Running r1"), "{}", show(&world.state));
+        law_every_order_has_exactly_one_end(true, &world.log).expect("each has an end");
+    }
+}
+
+#[test]
+fn a_manifest_that_comes_back_when_its_plugin_is_gone_is_followed_after_the_hold() {
+    let mut world = born(true);
+    prosper(&mut world);
+    take(&mut world, &Act::NoManifest);
+    take(&mut world, &Act::Hold(false));
+    world.answer(0, Answer::Good);
+    assert_eq!(world.state.phase, Phase::Gone);
+    take(&mut world, &Act::Manifest(1, 0, 0));
+    take(&mut world, &Act::Release);
+    prosper(&mut world);
+    assert!(show(&world.state).starts_with("Running r1"), "{}", show(&world.state));
+    law_every_order_has_exactly_one_end(true, &world.log).expect("each has an end");
+}
+
+#[test]
+fn a_manifest_that_waited_stays_behind_a_dynamic_revision_that_was_started_again() {
+    let mut world = born(false);
+    world.answer(0, Answer::Bad);
+    take(&mut world, &Act::Hold(false));
+    take(&mut world, &Act::Manifest(2, 0, 0));
+    take(&mut world, &Act::Restart);
+    prosper(&mut world);
+    numbers(&mut world);
+    take(&mut world, &Act::Release);
+    prosper(&mut world);
+    assert_eq!(numbers(&mut world), ["8(r2)"]);
+    assert!(show(&world.state).starts_with("Running r1"), "{}", show(&world.state));
+    law_every_order_has_exactly_one_end(false, &world.log).expect("each has an end");
+}
+
 fn numbers(world: &mut World) -> Vec<String> {
     let number = guest_agent_actors::wire::event_number;
     world.announced().iter().map(|(kind, of)| format!("{}({of})", number(*kind))).collect()

@@ -74,6 +74,12 @@ impl TransitionBuilder<'_> {
     pub(super) fn end_hold(&mut self) {
         self.state.person.hold = None;
         match self.state.person.held_order.take() {
+            // A person had a dynamic revision that had failed tried again meanwhile.
+            Some(HeldOrder::Install(spec)) if spec.is_local() && self.is_dynamic_wanted() => {
+                let details = "superseded by the dynamic revision, which was started again";
+                let revision = spec.revision.clone();
+                self.tell(revision, PluginEventKind::InstallFailed, details, Whose::Superseded);
+            }
             Some(HeldOrder::Install(spec)) => self.begin_held_install(spec),
             Some(HeldOrder::Remove { of }) => self.begin_held_remove(of),
             Some(HeldOrder::Apply { config, of }) => {
@@ -220,7 +226,7 @@ impl TransitionBuilder<'_> {
     pub(super) fn hold_local(&mut self, local: Option<Arc<PluginSpec>>) {
         let Some(hold) = self.state.person.hold.clone() else { return };
         match local {
-            Some(local) if self.state.spec.is_but_for_config(&local) && !self.is_fresh() => {
+            Some(local) if self.is_on_this_machine(&local) => {
                 self.supersede_held("superseded by an earlier form of the manifest");
             }
             Some(local) => self.wait_to_install(&hold, local),
@@ -235,6 +241,12 @@ impl TransitionBuilder<'_> {
             }
             None => {}
         }
+    }
+
+    /// Whether the plugin has this version, but for its configuration.
+    fn is_on_this_machine(&self, spec: &PluginSpec) -> bool {
+        let is_here = !matches!(self.state.phase, Phase::Held | Phase::Gone);
+        is_here && self.state.spec.is_but_for_config(spec)
     }
 
     /// Whether nothing of the plugin was ever on this machine.

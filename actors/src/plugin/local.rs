@@ -64,9 +64,22 @@ impl TransitionBuilder<'_> {
         }
         match self.state.local.clone() {
             // A configuration that was applied since stays.
-            Some(local) if self.state.spec.is_but_for_config(&local) => {}
+            Some(local) if self.coming().is_some_and(|it| it.is_but_for_config(&local)) => {}
             Some(local) => self.take_local(local),
             None => self.forget_local(),
+        }
+    }
+
+    /// The version that the plugin has when all is done that has begun. A person may have had another
+    /// form of the manifest tried meanwhile.
+    fn coming(&self) -> Option<&PluginSpec> {
+        match &self.state.next {
+            Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
+                Some(spec)
+            }
+            Next::Nothing | Next::Failed { .. } => {
+                (self.state.phase != Phase::Gone).then_some(&*self.state.spec)
+            }
         }
     }
 
@@ -204,7 +217,7 @@ impl TransitionBuilder<'_> {
     }
 
     /// Whether a control plane wants a revision that is running, on its way, or worth another try.
-    fn is_dynamic_wanted(&self) -> bool {
+    pub(super) fn is_dynamic_wanted(&self) -> bool {
         let follows = match &self.state.next {
             Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
                 !spec.is_local()
