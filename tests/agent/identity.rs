@@ -154,12 +154,12 @@ async fn a_cloned_disk_puts_the_agent_into_quarantine_until_a_person_releases_it
     let files = bed.dir().join("state/fleet");
     // Two machines take turns: each ends the stream of the other.
     let mut turns = 0;
-    bed.until("the clone is noticed", async || {
+    bed.within(PATIENCE * 4, "the clone is noticed", async || {
         if ask(&fleet, &["agents"]).await.contains("quarantine") {
             return Some(());
         }
-        turns += 1;
         let clone = Stream::open(&fleet, &files, RESOURCE, RESOURCE).await.ok()?;
+        turns += 1;
         let report = AgentReport {
             boot_id: "the-clone".to_owned(),
             architecture: "amd64".to_owned(),
@@ -168,7 +168,7 @@ async fn a_cloned_disk_puts_the_agent_into_quarantine_until_a_person_releases_it
         clone.send_body(messages::pack(messages::AGENT_REPORT, &report)).await;
         let connection = fleet.gateway.connection(RESOURCE)?;
         // The agent comes back by itself.
-        drop(fleet.gateway.wait_reconnected(RESOURCE, &connection, Duration::from_secs(8)).await);
+        drop(fleet.gateway.wait_reconnected(RESOURCE, &connection, PATIENCE).await);
         None
     })
     .await;
