@@ -29,15 +29,16 @@ const PADDING: usize = 1 << 20;
 /// Longest that all of them may take. The machine may be busy.
 const MUCH_PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long after a burst the agent may have more memory than it needs.
-const SETTLED: Duration = Duration::from_secs(15);
+/// How long after a burst the agent may have more memory than it needs, on a machine that is busy
+/// with other things; `benches/whole` measures how long it is on one that is not.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// How much more anonymous memory than an idle agent it may have then. A program that is not
 /// optimised needs two thirds of this for so many plugins.
 const MORE_KIB: u32 = 8 * 1024;
 
 #[tokio::test]
-async fn the_memory_of_a_burst_is_given_back_within_fifteen_seconds() {
+async fn the_memory_of_a_burst_is_given_back() {
     let bed = Bed::builder().set("plugins.health_interval=10s").start().await;
     let idle = processes::memory(bed.agent_pid()).anonymous_kib;
     eprintln!("idle: {}", ByMapping::of(bed.agent_pid()));

@@ -90,7 +90,9 @@ async fn a_stalled_download_gives_its_memory_to_others_and_begins_again() {
     // No other installation waits, so the server may be as slow as the order allows.
     let idle = tokio::time::timeout(patience * 3, progress.changed()).await;
     assert!(idle.is_err() && slow.requests() == 1, "it began again for nobody");
-    let (other, _) = begin(&rig, named("other", &rig.archive(&large), &large));
+    // Another archive, which the cache does not have for the first.
+    let also_large = archive(LARGEST - 1);
+    let (other, _) = begin(&rig, named("other", &rig.archive(&also_large), &also_large));
     installed(other).await;
     installed(stalled).await;
     assert_eq!(slow.requests(), 2);
