@@ -45,7 +45,15 @@ pub struct Revocations {
 struct View {
     /// Everything that was written before then is in the view.
     as_of: Option<Instant>,
-    agents: HashMap<String, AgentRecord>,
+    agents: HashMap<String, Said>,
+}
+
+/// What the ledger says of an agent.
+#[derive(Clone, Debug, PartialEq)]
+enum Said {
+    Record(AgentRecord),
+    /// Its record is damaged.
+    Unreadable,
 }
 
 /// How an agent stands.
@@ -57,6 +65,8 @@ pub enum Standing {
     Quarantined(String),
     /// It is not admitted.
     Revoked,
+    /// It is not admitted until its record, which is damaged, can be read: it may be revoked.
+    Unreadable,
 }
 
 /// The view is too old to say anything.
@@ -155,7 +165,11 @@ impl Revocations {
         if view.as_of.is_none_or(|as_of| as_of.elapsed() > STALE) {
             return Err(Stale);
         }
-        let Some(record) = view.agents.get(agent) else { return Ok(Standing::Good) };
+        let record = match view.agents.get(agent) {
+            None => return Ok(Standing::Good),
+            Some(Said::Unreadable) => return Ok(Standing::Unreadable),
+            Some(Said::Record(record)) => record,
+        };
         let is_revoked = match shown {
             Some(shown) => agents::is_revoked(record, shown),
             None => record.revoked.is_some(),
@@ -176,22 +190,19 @@ impl View {
     /// Takes a change over; whether there is something else to say about its agent.
     fn apply(&mut self, change: Change) -> bool {
         let Change { key, value, .. } = change;
-        let record = match value.map(|value| records::decode::<AgentRecord>(&key, &value)) {
+        let said = match value.map(|value| records::decode::<AgentRecord>(&key, &value)) {
             None => None,
-            Some(Ok(record)) => Some(record),
+            Some(Ok(record)) => says_something(&record).then(|| Said::Record(slim(record))),
             Some(Err(error)) => {
                 // Who cannot be read is not admitted, and nobody else is slowed.
                 tracing::error!(%error, "an agent is not admitted");
-                Some(AgentRecord {
-                    revoked: Some(prost_types::Timestamp::default()),
-                    ..AgentRecord::new(&key)
-                })
+                Some(Said::Unreadable)
             }
         };
-        match record.filter(says_something).map(slim) {
-            Some(record) if self.agents.get(&key) == Some(&record) => false,
-            Some(record) => {
-                self.agents.insert(key, record);
+        match said {
+            Some(said) if self.agents.get(&key) == Some(&said) => false,
+            Some(said) => {
+                self.agents.insert(key, said);
                 true
             }
             None => self.agents.remove(&key).is_some(),

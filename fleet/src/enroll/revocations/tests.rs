@@ -39,7 +39,11 @@ async fn the_view_follows_the_ledger() {
     assert_eq!(view.standing("a", None), Ok(Standing::Good));
     assert_eq!(view.standing("b", None), Ok(Standing::Revoked));
     assert_eq!(view.standing("c", None), Ok(Standing::Quarantined("two".into())));
-    assert_eq!(view.standing("d", None), Ok(Standing::Revoked), "a damaged record admits nobody");
+    assert_eq!(
+        view.standing("d", None),
+        Ok(Standing::Unreadable),
+        "a damaged record admits nobody"
+    );
     assert_eq!(view.standing("unknown", None), Ok(Standing::Good));
     assert_eq!(lock(&view.view).agents.len(), 3, "of others nothing is kept");
     put(&ledger, AgentRecord::new("b")).await;

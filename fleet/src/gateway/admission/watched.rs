@@ -31,6 +31,7 @@ impl Admission for Watched {
             Ok(Standing::Good) => Ok(admitted),
             Ok(Standing::Quarantined(why)) => Ok(Admitted { quarantine: Some(why), ..admitted }),
             Ok(Standing::Revoked) => Err(revoked(&admitted)),
+            Ok(Standing::Unreadable) => Err(unreadable()),
             Err(stale) => Err(Status::unavailable(stale.to_string())),
         }
     }
@@ -39,8 +40,9 @@ impl Admission for Watched {
         self.inner.still(admitted)?;
         match self.revocations.standing(&admitted.agent, admitted.certificate.as_ref()) {
             Ok(Standing::Revoked) => Err(revoked(admitted)),
+            Ok(Standing::Unreadable) => Err(unreadable()),
             // On an old view no order is handed over either; the stream may stay.
-            Ok(_) | Err(_) => Ok(()),
+            Ok(Standing::Good | Standing::Quarantined(_)) | Err(_) => Ok(()),
         }
     }
 
@@ -54,4 +56,9 @@ fn revoked(admitted: &Admitted) -> Status {
         "the agent `{}` was revoked: an operator has to enrol it anew",
         admitted.agent.escape_debug()
     ))
+}
+
+/// It may be revoked, and comes again: an operator mends the record, not the agent.
+fn unreadable() -> Status {
+    Status::unavailable("the agent's records cannot be read now")
 }
