@@ -51,7 +51,7 @@ struct View {
 /// What the ledger says of an agent.
 #[derive(Clone, Debug, PartialEq)]
 enum Said {
-    Record(AgentRecord),
+    Record(Box<AgentRecord>),
     /// Its record is damaged.
     Unreadable,
 }
@@ -192,7 +192,9 @@ impl View {
         let Change { key, value, .. } = change;
         let said = match value.map(|value| records::decode::<AgentRecord>(&key, &value)) {
             None => None,
-            Some(Ok(record)) => says_something(&record).then(|| Said::Record(slim(record))),
+            Some(Ok(record)) => {
+                says_something(&record).then(|| Said::Record(Box::new(slim(record))))
+            }
             Some(Err(error)) => {
                 // Who cannot be read is not admitted, and nobody else is slowed.
                 tracing::error!(%error, "an agent is not admitted");
