@@ -435,7 +435,15 @@ fn a_manifest_that_changed_while_a_remove_waited_is_announced_after_it() {
     assert_eq!(numbers(&mut world), ["6(r1)", "4(r2)", "3(r2)"]);
 }
 
-/// A restart tries the files that took the place of those that run, also while the plugin is held.
+/// Ends the hold of a plugin; it comes to run r1, and every order has one end.
+fn runs_r1_after_the_hold(world: &mut World, local: bool) {
+    take(world, &Act::Release);
+    prosper(world);
+    assert!(show(&world.state).starts_with("Running r1"), "{}", show(&world.state));
+    law_every_order_has_exactly_one_end(local, &world.log).expect("each has an end");
+}
+
+/// A restart installs the files that replaced the running ones, also while the plugin is held.
 #[test]
 fn a_manifest_that_changes_back_while_a_restart_tries_its_other_form_is_followed_after_the_hold() {
     for files_are_there in [false, true] {
@@ -448,10 +456,7 @@ fn a_manifest_that_changes_back_while_a_restart_tries_its_other_form_is_followed
             world.answer(0, Answer::Good);
         }
         take(&mut world, &Act::Manifest(1, 0, 0));
-        take(&mut world, &Act::Release);
-        prosper(&mut world);
-        assert!(show(&world.state).starts_with("Running r1"), "{}", show(&world.state));
-        law_every_order_has_exactly_one_end(true, &world.log).expect("each has an end");
+        runs_r1_after_the_hold(&mut world, true);
     }
 }
 
@@ -464,10 +469,7 @@ fn a_manifest_that_comes_back_when_its_plugin_is_gone_is_followed_after_the_hold
     world.answer(0, Answer::Good);
     assert_eq!(world.state.phase, Phase::Gone);
     take(&mut world, &Act::Manifest(1, 0, 0));
-    take(&mut world, &Act::Release);
-    prosper(&mut world);
-    assert!(show(&world.state).starts_with("Running r1"), "{}", show(&world.state));
-    law_every_order_has_exactly_one_end(true, &world.log).expect("each has an end");
+    runs_r1_after_the_hold(&mut world, true);
 }
 
 #[test]
@@ -479,11 +481,8 @@ fn a_manifest_that_waited_stays_behind_a_dynamic_revision_that_was_started_again
     take(&mut world, &Act::Restart);
     prosper(&mut world);
     numbers(&mut world);
-    take(&mut world, &Act::Release);
-    prosper(&mut world);
+    runs_r1_after_the_hold(&mut world, false);
     assert_eq!(numbers(&mut world), ["8(r2)"]);
-    assert!(show(&world.state).starts_with("Running r1"), "{}", show(&world.state));
-    law_every_order_has_exactly_one_end(false, &world.log).expect("each has an end");
 }
 
 fn numbers(world: &mut World) -> Vec<String> {

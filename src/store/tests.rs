@@ -480,7 +480,7 @@ async fn an_idle_store_has_no_flusher_and_writes_nothing() {
         .filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok())
         .collect();
     assert!(!names.iter().any(|name| name.contains("flusher")), "{names:?}");
-    // What the commit left to do may come late; it comes to its end.
+    // Sled may still write for a while after the commit returned.
     let quiet = async {
         loop {
             let before = newest_change(&home.store());

@@ -73,13 +73,13 @@ impl TransitionBuilder<'_> {
     /// The hold ends: the order that waits is carried out.
     pub(super) fn end_hold(&mut self) {
         self.state.person.hold = None;
+        let held = &self.state.person.held_order;
+        let is_local = matches!(held, Some(HeldOrder::Install(spec)) if spec.is_local());
+        if is_local && self.is_dynamic_wanted() {
+            // A person restarted a dynamic revision that had failed.
+            self.supersede_held("superseded by the dynamic revision, which was started again");
+        }
         match self.state.person.held_order.take() {
-            // A person had a dynamic revision that had failed tried again meanwhile.
-            Some(HeldOrder::Install(spec)) if spec.is_local() && self.is_dynamic_wanted() => {
-                let details = "superseded by the dynamic revision, which was started again";
-                let revision = spec.revision.clone();
-                self.tell(revision, PluginEventKind::InstallFailed, details, Whose::Superseded);
-            }
             Some(HeldOrder::Install(spec)) => self.begin_held_install(spec),
             Some(HeldOrder::Remove { of }) => self.begin_held_remove(of),
             Some(HeldOrder::Apply { config, of }) => {

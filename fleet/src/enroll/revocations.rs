@@ -48,7 +48,7 @@ struct View {
     agents: HashMap<String, Said>,
 }
 
-/// What the ledger says of an agent.
+/// The record of an agent, as the view keeps it.
 #[derive(Clone, Debug, PartialEq)]
 enum Said {
     Record(Box<AgentRecord>),

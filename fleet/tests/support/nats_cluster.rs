@@ -48,7 +48,8 @@ pub(crate) struct Shape {
     pub(crate) jetstream: bool,
     /// More lines of every configuration.
     pub(crate) more: String,
-    /// The process whose end ends the servers, and removes their folder; this one where there is none.
+    /// Process of a test runner: the servers run until it ends, and their folder is removed then.
+    /// With `None`, the servers run until the process of the test ends.
     pub(crate) owner: Option<u32>,
 }
 
@@ -233,7 +234,7 @@ impl NatsCluster {
         command.args(["-c", if self.owner.is_some() { GUARD_OF_OWNER } else { GUARD }]);
         command.arg(&self.program).arg(&node.configuration).arg(&node.log);
         if let Some(owner) = self.owner {
-            // What ends the group of this process leaves them to their owner.
+            // A signal to the process group of one test must not kill servers that others use.
             command.arg(owner.to_string()).arg(&self.folder).stderr(Stdio::null()).process_group(0);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -23,7 +23,7 @@ async fn a_stream_that_ends_as_streams_do_is_opened_again_at_once_and_then_ever_
         peer = raw.stream().await;
     }
     drop(peer);
-    // What the agent says that it waited: how fast this machine is does not matter.
+    // The agent logs each pause. The time between two streams depends on the machine as well.
     let log = raw.bed.log();
     let waits = log.lines().filter_map(|line| line.split_once("wait_ms=")?.1.split(' ').next());
     let waits: Vec<u64> = waits.map(|wait| wait.parse().unwrap()).collect();

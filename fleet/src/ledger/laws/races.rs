@@ -25,12 +25,10 @@ const TRIES: usize = 100_000;
 pub async fn exactly_one_racer_wins_each_revision(ledger: SharedLedger) {
     const RACERS: usize = 12;
     const ROUNDS: usize = 20;
-    let (mut newest, mut round) = (ABSENT, 0);
-    for attempt in 0.. {
-        if round == ROUNDS {
-            break;
-        }
-        assert!(attempt < 10 * ROUNDS, "the racers do not get on");
+    let (mut newest, mut round, mut tries) = (ABSENT, 0, 0);
+    while round < ROUNDS {
+        tries += 1;
+        assert!(tries <= 10 * ROUNDS, "the racers do not get on");
         let racers = (0..RACERS).map(|racer| {
             let ledger = Arc::clone(&ledger);
             let write = vec![put("key", newest, format!("{round}-{racer}"))];
