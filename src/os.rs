@@ -1,11 +1,9 @@
 //! What the kernel offers and no library has: processes by `/proc` and pidfds, descriptors that a
-//! task waits for, how many of them connections may take, deletion that never follows a link, and
-//! what the allocator keeps; names of users and groups; the groups of peers.
+//! task waits for, deletion that never follows a link, and what the allocator keeps; names of users and groups; the groups of peers.
 //!
 //! Knows nothing of plugins, and imports no other wing.
 
 pub(crate) mod async_fd;
-pub(crate) mod descriptors;
 pub mod heap;
 pub(crate) mod peer_groups;
 pub(crate) mod pidfd;

@@ -22,8 +22,6 @@ mod loopback;
 #[cfg(feature = "server")]
 pub mod named;
 #[cfg(feature = "server")]
-pub mod path;
-#[cfg(feature = "server")]
 pub mod place;
 #[cfg(feature = "server")]
 pub mod push;

@@ -41,7 +41,6 @@ pub mod id;
 pub mod issue;
 #[cfg(feature = "server")]
 pub mod listener;
-pub mod protocol;
 mod random;
 #[cfg(feature = "server")]
 pub mod revocations;

@@ -28,8 +28,6 @@ use crate::tls::Secured;
 use buckets::Buckets;
 
 pub use buckets::Rate;
-#[cfg(feature = "server")]
-pub(crate) use buckets::network;
 pub use connection::{Connection, PeerInfo};
 
 /// Pause after a failed accept, which is mostly a lack of descriptors and does not pass at once.

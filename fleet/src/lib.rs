@@ -22,8 +22,6 @@
 
 pub mod artifacts;
 #[cfg(feature = "server")]
-mod backoff;
-#[cfg(feature = "server")]
 mod chance;
 #[cfg(feature = "server")]
 pub mod cli;

@@ -21,12 +21,10 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
 };
 use thiserror::Error;
-use tokio::sync::watch;
 
 use crate::enroll::certificate::Facts;
 
-/// What new connections of a listener are secured with.
-pub type Secured = watch::Receiver<Arc<ServerConfig>>;
+pub use guest_agent_serve_kit::renewed::Secured;
 
 /// Which clients a listener lets in.
 #[derive(Clone, Debug)]

@@ -6,11 +6,16 @@
 //! `UPDATE_GENERATED=1` to write the new code.
 //!
 //! The feature `json` adds the module `json`: configurations as protobuf JSON, for the programs
-//! that read and write files. Nothing else here has behaviour of its own. In the core only
-//! `guest_agent_actors::wire` names these types.
+//! that read and write files. The feature `enrolment` adds what agents and a fleet say to each other
+//! over HTTPS. Beside [`artifact`] and [`escape`], which say where archives are and how names stand in paths, nothing else here has behaviour of
+//! its own. In the core only `guest_agent_actors::wire` names these types.
 
 #![warn(missing_docs)]
 
+pub mod artifact;
+#[cfg(feature = "enrolment")]
+pub mod enrolment;
+pub mod escape;
 #[cfg(feature = "json")]
 pub mod json;
 

@@ -31,7 +31,6 @@ use crate::install::local_manifests::PluginFolders;
 use crate::install::trust::Trust;
 use crate::install::{self, Pipeline, PipelineConfig};
 use crate::link::Link;
-use crate::net::connection_counters::ConnectionCounters;
 use crate::net::levels::Levels;
 use crate::net::metadata_address::MetadataAddress;
 use crate::net::socket::{self, Access, SocketError};
@@ -47,6 +46,7 @@ use crate::process::rpc::GrpcPluginRpc;
 use crate::process::sandbox::Host;
 use crate::store::StateLock;
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 /// How long the agent runs under a detected instance id before it deletes the files of other
 /// instances: the metadata server may be silent only for a moment.

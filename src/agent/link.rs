@@ -21,10 +21,10 @@ use tracing::{info, warn};
 use crate::config::{Auth, Config, ControlPlaneConfig};
 use crate::hostinfo::metadata::{Client, IdentityToken, Location, State};
 use crate::link::{self, Link, LinkConfig, LinkListener, Undecided};
-use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::net::endpoint::Endpoint;
 use crate::net::tls::{ClientCertificate, TlsFiles};
 use crate::net::token::FileToken;
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// The waits before the agent asks the metadata server again for a missing value.
 const WAITS: Schedule =

@@ -17,7 +17,7 @@ use tracing::debug;
 
 use crate::hostinfo::metadata::State;
 use crate::link::{Link, LinkState};
-use crate::net::backoff::{Backoff, Jitter, Schedule};
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// How often the agent tries to send each message.
 const ATTEMPTS: u32 = 5;

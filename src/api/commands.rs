@@ -28,11 +28,11 @@ use tracing::{debug, info, warn};
 use crate::api::audit::AuditLog;
 use crate::api::principal::Principal;
 use crate::config::{self, Config};
-use crate::net::accept::{Acceptor, Bound};
-use crate::net::connection_counters::{ConnectionCounters, Label};
-use crate::net::placed::Placed;
-use crate::net::shares::{HasPeer, Most, Place, Shares};
 use crate::net::vetted::{Caller, Vet, Vetted, VettingListener};
+use guest_agent_serve_kit::accept::{Acceptor, Bound};
+use guest_agent_serve_kit::connection_counters::{ConnectionCounters, Label};
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::shares::{HasPeer, Most, Place, Shares};
 
 mod collect;
 mod reply;

@@ -24,9 +24,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
 
-use crate::net::connection_counters::ConnectionCounters;
 use crate::net::socket::{self, Access, SocketError};
 use crate::process::launch::ProcessLauncher;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 mod connections;
 mod gate;

@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use crate::api::local::{HttpHealth, LocalApi};
 use crate::config::Config;
 use crate::net::certificates::Certificates;
-use crate::net::connection_counters::ConnectionCounters;
 use crate::net::levels::Levels;
 use crate::observe::metrics::{Sources, TokenExpiries};
 use crate::process::launch::ProcessLauncher;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 pub mod access;
 mod access_check;
@@ -40,7 +40,6 @@ mod shared;
 mod site;
 mod socket_peer;
 mod unix;
-mod write_timeout;
 
 use address::Address;
 use shared::Shared;

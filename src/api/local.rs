@@ -26,14 +26,14 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::api::audit::{self, Wanted};
 use crate::api::peers::judge_levels;
 use crate::api::principal::Principal;
-use crate::net::accept::Acceptor;
-use crate::net::connection_counters::ConnectionCounters;
 use crate::net::levels::{Level, Levels};
 use crate::net::pools::{PoolSizes, Pools};
-use crate::net::shares::Most;
 use crate::net::vetted::{self, VettingListener};
 use crate::process::launch::ProcessLauncher;
 use crate::store::adoption::Adoption;
+use guest_agent_serve_kit::accept::Acceptor;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
+use guest_agent_serve_kit::shares::Most;
 
 mod access;
 mod act;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::failure::{Exit, Failure};
 use super::progress::Progress;
-use crate::net::backoff::{Backoff, Jitter, Schedule};
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// Waits before the next attempt to reach the agent. Several commands may wait for it.
 const SCHEDULE: Schedule =

@@ -1,10 +1,10 @@
 //! `enroll`: makes this machine an agent of a fleet. Needs no running agent.
 
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_serve_kit::replace::{Access, replace_file};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -234,12 +234,8 @@ fn put(file: &Path, table: &str) -> Result<(), Failure> {
         if let Some(folder) = file.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let staged = file.with_extension("staged");
-        let mut opened = std::fs::OpenOptions::new();
-        let mut open = opened.create(true).truncate(true).write(true).mode(0o644).open(&staged)?;
-        open.write_all(format!("{WRITTEN_BY}{table}").as_bytes())?;
-        open.sync_all()?;
-        std::fs::rename(&staged, file)
+        let access = Access { mode: 0o644, owner: None };
+        replace_file(file, format!("{WRITTEN_BY}{table}").as_bytes(), access)
     };
     write().map_err(failed)
 }

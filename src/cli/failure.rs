@@ -4,23 +4,12 @@ use std::error::Error;
 use std::fmt::Display;
 use std::io::ErrorKind;
 
+use guest_agent_cli_kit::failure;
+
 use crate::agent::ConfiguredError;
 use crate::config::ConfigError;
 
-/// How the process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// The command succeeded.
-    Done,
-    /// The command failed.
-    Failed,
-    /// The command line is not valid.
-    Usage,
-    /// The agent cannot be reached.
-    Unreachable,
-    /// The wait ended without the expected result.
-    TimedOut,
-}
+pub use guest_agent_cli_kit::exit::Exit;
 
 /// Why a verb failed, ready to be printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,28 +24,6 @@ pub struct Failure {
     pub hint: Option<String>,
     /// The kind of the operating system's error, where one is the reason.
     pub kind: Option<ErrorKind>,
-}
-
-// === impl Exit ===
-
-impl Exit {
-    /// The exit code of the process.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::Unreachable => 3,
-            Self::TimedOut => 4,
-        }
-    }
-}
-
-impl From<Exit> for std::process::ExitCode {
-    fn from(exit: Exit) -> Self {
-        exit.code().into()
-    }
 }
 
 // === impl Failure ===
@@ -79,11 +46,7 @@ impl Failure {
 
     /// Adds an error and everything that caused it.
     pub(super) fn because(mut self, error: &(dyn Error + 'static)) -> Self {
-        let mut next = Some(error);
-        while let Some(error) = next {
-            self.causes.push(error.to_string());
-            next = error.source();
-        }
+        self.causes.extend(failure::chain(error));
         self
     }
 

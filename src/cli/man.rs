@@ -1,19 +1,23 @@
 //! `man`: manual pages, one per verb, written from the same source as `--help`.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Command;
-use clap_mangen::Man;
+use guest_agent_cli_kit::man::{self, Manual, Section};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
 
-/// The sections of the program's page beside its verbs: a heading, then entries of a word and its
-/// meaning.
-const BEYOND: [(&str, &[(&str, &str)]); 3] = [
+/// What the pages say beside the verbs.
+const MANUAL: Manual = Manual {
+    title: "Guest agent",
+    source: concat!("guest-agent ", env!("CARGO_PKG_VERSION")),
+    sections: &SECTIONS,
+};
+
+const SECTIONS: [Section; 3] = [
     (
         "EXIT STATUS",
         &[
@@ -65,26 +69,20 @@ pub(super) struct Flags {
 }
 
 pub(super) fn run(flags: Flags, program: Command, context: Context<'_, '_>) -> Result<(), Failure> {
-    let pages = pages(program)?;
+    let pages = MANUAL.pages(program)?;
     let console = context.console;
     let Some(dir) = flags.out else {
-        let (_, page) = pages.first().ok_or_else(|| Failure::failed("the page does not exist"))?;
-        console.out.write_all(page)?;
+        let page = pages.first().ok_or_else(|| Failure::failed("the page does not exist"))?;
+        console.out.write_all(&page.text)?;
         return Ok(());
     };
-    let cannot = |path: &std::path::Path, error: &io::Error| {
-        Failure::failed(format_args!("failed to write {}", path.display())).because(error)
-    };
-    std::fs::create_dir_all(&dir).map_err(|error| cannot(&dir, &error))?;
-    for (name, text) in &pages {
-        let path = dir.join(name);
-        std::fs::write(&path, text).map_err(|error| cannot(&path, &error))?;
-    }
+    let written = man::write(&pages, &dir).map_err(|(path, error)| {
+        Failure::failed(format_args!("failed to write {}", path.display())).because(&error)
+    })?;
     if context.global.json() {
-        let pages = pages.iter().map(|(name, _)| dir.join(name)).collect();
-        console.document(&PagesJson { pages })?;
+        console.document(&PagesJson { pages: written })?;
     } else {
-        console.line(&format!("{}: {} pages", dir.display(), pages.len()))?;
+        console.line(&format!("{}: {} pages", dir.display(), written.len()))?;
     }
     Ok(())
 }
@@ -94,70 +92,4 @@ pub(super) fn run(flags: Flags, program: Command, context: Context<'_, '_>) -> R
 pub(super) struct PagesJson {
     /// Their files, that of the program first.
     pages: Vec<PathBuf>,
-}
-
-/// All pages with the names of their files, that of the program first.
-fn pages(program: Command) -> io::Result<Vec<(String, Vec<u8>)>> {
-    let mut command = program.disable_help_subcommand(true);
-    command.build();
-    let mut pages = Vec::new();
-    collect(&command, &mut pages)?;
-    Ok(pages)
-}
-
-fn collect(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
-    let mut text = Vec::new();
-    let page = Man::new(command.clone())
-        .manual("Guest agent")
-        .source(concat!("guest-agent ", env!("CARGO_PKG_VERSION")));
-    page.render_title(&mut text)?;
-    page.render_name_section(&mut text)?;
-    page.render_synopsis_section(&mut text)?;
-    page.render_description_section(&mut text)?;
-    page.render_options_section(&mut text)?;
-    let verbs: Vec<_> = command.get_subcommands().filter(|verb| !is_hidden(verb)).collect();
-    if !verbs.is_empty() {
-        page.render_subcommands_section(&mut text)?;
-    }
-    if pages.is_empty() {
-        beyond(&mut text)?;
-    } else {
-        if let Some(after) = command.get_after_help() {
-            examples(&after.to_string(), &mut text)?;
-        }
-        writeln!(text, ".SH \"SEE ALSO\"\n\\fBguest\\-agent\\fR(1)")?;
-    }
-    pages.push((page.get_filename(), text));
-    verbs.into_iter().try_for_each(|verb| collect(verb, pages))
-}
-
-fn is_hidden(verb: &Command) -> bool {
-    verb.is_hide_set() || verb.get_name() == "help"
-}
-
-fn beyond(page: &mut Vec<u8>) -> io::Result<()> {
-    for (heading, entries) in BEYOND {
-        writeln!(page, ".SH \"{heading}\"")?;
-        for (word, meaning) in entries {
-            writeln!(page, ".TP\n\\fB{}\\fR\n{}", escaped(word), escaped(meaning))?;
-        }
-    }
-    Ok(())
-}
-
-/// The text below the flags in the help, unchanged.
-fn examples(help: &str, page: &mut Vec<u8>) -> io::Result<()> {
-    let text = help.strip_prefix("Examples:\n");
-    let heading = if text.is_some() { "EXAMPLES" } else { "NOTES" };
-    writeln!(page, ".SH {heading}\n.nf")?;
-    for line in text.unwrap_or(help).lines() {
-        writeln!(page, "{}", escaped(line.strip_prefix("  ").unwrap_or(line)))?;
-    }
-    writeln!(page, ".fi")
-}
-
-/// A line that roff does not read as a request.
-fn escaped(line: &str) -> String {
-    let line = line.replace('\\', "\\e").replace('-', "\\-");
-    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
 }

@@ -8,9 +8,7 @@
 //! Schemas are open: a later version may print further properties. `docs/schemas/baseline/` has those of
 //! released versions; a test compares with them, so that nothing that was promised goes away.
 
-use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value};
+use guest_agent_cli_kit::schemas::printed;
 
 use super::events::EventJson;
 use super::plan::Planned;
@@ -22,33 +20,7 @@ use super::{
 };
 use crate::config;
 
-/// A kind of JSON document.
-#[derive(Clone, Copy, Debug)]
-pub struct Document {
-    /// Its name, which is that of its file.
-    pub name: &'static str,
-    /// The command lines that print it, without `guest-agent` and `--json`. Empty for one that no verb
-    /// prints.
-    pub commands: &'static [&'static str],
-    /// How it is printed.
-    pub form: Form,
-    /// What it says, as a sentence without a full stop.
-    pub about: &'static str,
-    schema: fn() -> Value,
-}
-
-/// How a document is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Once.
-    Whole,
-    /// Once, or as a line of its own after every change where a flag follows.
-    WholeOrLines,
-    /// Any number of times, a line each.
-    Lines,
-    /// It is a file.
-    File,
-}
+pub use guest_agent_cli_kit::schemas::{Document, Form};
 
 /// All documents, in the order of the command line's help.
 pub const DOCUMENTS: &[Document] = &[
@@ -277,43 +249,3 @@ pub const DOCUMENTS: &[Document] = &[
         schema: config::schema,
     },
 ];
-
-// === impl Document ===
-
-impl Document {
-    /// The JSON Schema (draft 2020-12).
-    #[must_use]
-    pub fn schema(&self) -> Value {
-        let mut schema = (self.schema)();
-        tidy(&mut schema);
-        if let Some(schema) = schema.as_object_mut() {
-            schema.insert("title".to_owned(), self.name.into());
-            schema.insert("description".to_owned(), self.about.into());
-        }
-        schema
-    }
-}
-
-/// The schema of what is written of a type.
-fn printed<T: JsonSchema>() -> Value {
-    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
-    generator.into_root_schema_for::<T>().to_value()
-}
-
-/// Puts descriptions on one line each: the lines of comments end where source code has no more room.
-fn tidy(schema: &mut Value) {
-    match schema {
-        Value::Object(members) => {
-            unwrap_description(members);
-            members.values_mut().for_each(tidy);
-        }
-        Value::Array(items) => items.iter_mut().for_each(tidy),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-fn unwrap_description(members: &mut Map<String, Value>) {
-    if let Some(Value::String(text)) = members.get_mut("description") {
-        *text = text.replace('\n', " ");
-    }
-}

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use super::check::{Finding, Host, Severity};
 use crate::config::Auth;
-use crate::net::certificate::{Pair, PairError, PairFiles, Validity, open_to_others};
 use crate::net::certificates::shown;
+use guest_agent_serve_kit::certificate::{Pair, PairError, PairFiles, Validity, open_to_others};
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let (api, control) = (&host.config.api, &host.config.control_plane);
@@ -87,7 +87,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::doctor::Agent;
-    use crate::net::certificate::tests::{FUTURE, NOW, PAST, files, write};
+    use crate::net::pair_files::{files, write};
+    use guest_agent_testing_kit::certificate::{FUTURE, NOW, PAST};
 
     #[track_caller]
     fn look(config: &Config) -> Vec<(Severity, String)> {

@@ -10,12 +10,13 @@
 //! Each is replaced whole and durably. `trust.pem` comes first, because a new certificate may come
 //! from a new authority, and `enrolled.json` last: what it says is there is there.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
-use guest_fleet::enroll::protocol::Granted;
+use guest_agent_proto::enrolment::Granted;
+use guest_agent_serve_kit::replace::{Access, remove_if_there, replace_file};
 use serde::{Deserialize, Serialize};
 
 use super::key::Key;
@@ -158,11 +159,9 @@ impl Identity {
         self.replace(AGENT, agent.as_bytes())?;
         self.replace(ENROLLED, &json)?;
         let next = self.folder.join(NEXT);
-        match fs::remove_file(&next) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(IdentityError::File { path: next, source })
-            }
-            Ok(()) | Err(_) => Ok(enrolled),
+        match remove_if_there(&next) {
+            Ok(()) => Ok(enrolled),
+            Err(source) => Err(IdentityError::File { path: next, source }),
         }
     }
 
@@ -172,37 +171,27 @@ impl Identity {
             return Ok(());
         }
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(failed)?;
-        self.give(&self.folder).map_err(failed)
+        match self.owner().map_err(failed)? {
+            Some((user, group)) => chown(&self.folder, Some(user), Some(group)).map_err(failed),
+            None => Ok(()),
+        }
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> Result<(), IdentityError> {
         let path = self.folder.join(name);
-        let staged = self.folder.join(format!("{name}.staged"));
-        let write = || {
-            match fs::remove_file(&staged) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-            let mut file =
-                OpenOptions::new().create_new(true).write(true).mode(0o600).open(&staged)?;
-            file.write_all(content)?;
-            file.sync_all()?;
-            self.give(&staged)?;
-            fs::rename(&staged, &path)?;
-            File::open(&self.folder)?.sync_all()
-        };
-        write().map_err(|source| IdentityError::File { path: path.clone(), source })
+        let replaced = self
+            .owner()
+            .and_then(|owner| replace_file(&path, content, Access { owner, ..Access::PRIVATE }));
+        replaced.map_err(|source| IdentityError::File { path, source })
     }
 
     /// The agent may run as another user than root, who enrols the machine: what is in its state
     /// directory has to be its own.
-    fn give(&self, path: &Path) -> io::Result<()> {
-        let Some(state_dir) = self.folder.parent() else { return Ok(()) };
+    fn owner(&self) -> io::Result<Option<(u32, u32)>> {
+        let Some(state_dir) = self.folder.parent() else { return Ok(None) };
         let owner = fs::metadata(state_dir)?;
-        if rustix::process::geteuid().is_root() && owner.uid() != 0 {
-            std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()))?;
-        }
-        Ok(())
+        let is_another = rustix::process::geteuid().is_root() && owner.uid() != 0;
+        Ok(is_another.then(|| (owner.uid(), owner.gid())))
     }
 }
 

@@ -1,6 +1,6 @@
 //! How this machine becomes an agent of a fleet.
 
-use guest_fleet::enroll::protocol::EnrollRequest;
+use guest_agent_proto::enrolment::EnrollRequest;
 
 use super::files::{Enrolled, Identity, IdentityError};
 use super::request::{RequestError, Server, Trust};

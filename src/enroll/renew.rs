@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::error::Chain;
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use tracing::{info, warn};
 
 use super::files::{Enrolled, Identity, IdentityError};
@@ -16,9 +17,9 @@ use crate::net::tls::ClientCertificate;
 
 /// Longest sleep: clocks of machines jump, and machines are suspended.
 const LOOK: Duration = Duration::from_secs(60);
-/// Waits after failures, before their jitter.
-const FIRST_WAIT: Duration = Duration::from_secs(30);
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// Waits after failures.
+const WAITS: Schedule =
+    Schedule::doubling(Duration::from_secs(30), Duration::from_secs(3600), Jitter::UpperHalf);
 /// The share of the time that is left at the renewal by which it may be later, so that machines that
 /// were enrolled together do not renew together.
 const SPREAD: f64 = 0.2;
@@ -36,7 +37,7 @@ pub(super) enum RenewError {
 
 /// Renews the certificate for as long as the agent runs. Without an enrolment it only waits for one.
 pub async fn keep(identity: Identity) -> Infallible {
-    let (mut failures, mut jitter): (u32, f64) = (0, rand::random());
+    let (mut backoff, mut jitter) = (Backoff::new(WAITS), rand::random());
     loop {
         let enrolled = read(&identity).await;
         let wait = match &enrolled {
@@ -59,12 +60,11 @@ pub async fn keep(identity: Identity) -> Infallible {
         jitter = rand::random();
         match renewed {
             Ok(enrolled) => {
-                failures = 0;
+                backoff.reset();
                 info!(agent = enrolled.agent_id, "the agent's certificate was renewed");
             }
             Err(error) => {
-                let wait = wait_after(failures, jitter);
-                failures = failures.saturating_add(1);
+                let wait = backoff.next(jitter);
                 warn!(error = %Chain(&error), wait = ?wait, "the agent's certificate was not renewed");
                 tokio::time::sleep(wait).await;
             }
@@ -77,11 +77,6 @@ fn due(enrolled: &Enrolled, jitter: f64) -> SystemTime {
     let left = Duration::from_secs(enrolled.ends.saturating_sub(enrolled.renew_at));
     let renew_at = Duration::from_secs(enrolled.renew_at);
     SystemTime::UNIX_EPOCH + renew_at + left.mul_f64(SPREAD * jitter)
-}
-
-fn wait_after(failures: u32, jitter: f64) -> Duration {
-    let wait = FIRST_WAIT.saturating_mul(1 << failures.min(10)).min(LONGEST_WAIT);
-    wait.mul_f64(0.5 + jitter / 2.0)
 }
 
 async fn read(identity: &Identity) -> Result<Option<Enrolled>, RenewError> {
@@ -125,12 +120,5 @@ mod tests {
         assert_eq!(due(&enrolled, 0.0), at(2000));
         assert_eq!(due(&enrolled, 1.0), at(2200));
         assert_eq!(due(&Enrolled { ends: 0, ..enrolled }, 1.0), at(2000));
-    }
-
-    #[test]
-    fn waits_double_to_an_hour_and_differ() {
-        assert_eq!(wait_after(0, 1.0), FIRST_WAIT);
-        assert_eq!(wait_after(1, 0.0), FIRST_WAIT);
-        assert_eq!(wait_after(u32::MAX, 1.0), LONGEST_WAIT);
     }
 }

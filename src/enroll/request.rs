@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use guest_agent_actors::model::id::Sha256Digest;
-use guest_fleet::enroll::protocol::{self, EnrollRequest, Granted, Problem, Refused, RenewRequest};
+use guest_agent_proto::enrolment::{self, EnrollRequest, Granted, Problem, Refused, RenewRequest};
 use reqwest::{Url, redirect};
 use rustls::ClientConfig;
 use rustls::crypto::ring;
@@ -113,7 +113,7 @@ impl Server {
     /// # Errors
     /// See [`RequestError`].
     pub async fn enroll(&self, request: &EnrollRequest) -> Result<Granted, RequestError> {
-        self.post(protocol::ENROLL, request).await
+        self.post(enrolment::ENROLL, request).await
     }
 
     /// Asks for the next certificate.
@@ -121,7 +121,7 @@ impl Server {
     /// # Errors
     /// See [`RequestError`].
     pub async fn renew(&self, csr: String) -> Result<Granted, RequestError> {
-        self.post(protocol::RENEW, &RenewRequest { csr }).await
+        self.post(enrolment::RENEW, &RenewRequest { csr }).await
     }
 
     async fn post(&self, path: &str, body: &impl Serialize) -> Result<Granted, RequestError> {

@@ -16,7 +16,7 @@ use super::files::Identity;
 use super::join::{Join, JoinError, join};
 use super::renew;
 use super::request::{RequestError, Trust};
-use crate::net::certificate::{Pair, PairFiles};
+use guest_agent_serve_kit::certificate::{Pair, PairFiles};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Longer than anything takes; only a failing test waits for all of it.

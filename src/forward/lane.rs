@@ -13,10 +13,10 @@ use super::destination::{Destination, Sent};
 use super::record::{Content, Record, told};
 use super::source::{Age, Fate, Room, Source};
 use crate::config::LogDestination;
-use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::observe::forwarding::Forwarding;
 use crate::process::logs::PluginLogs;
 use crate::process::logs::forwarded::Forwarded;
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// Most lines in one message, and most bytes of them: collectors take no more than 4 MiB. After the
 /// death of an agent so much is forwarded again.

@@ -9,9 +9,10 @@
 //! metadata server that does not answer at one boot does not make a new machine of it. A machine
 //! with other ids (its disk was cloned) chooses again. See docs/decisions/0008.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use guest_agent_serve_kit::replace::{Access, replace_file};
 use serde::{Deserialize, Serialize};
 
 use super::{InstanceSource, identifier, read};
@@ -192,16 +193,7 @@ impl Memory {
     fn save(&self) -> Result<(), RememberError> {
         let failed = |cause| RememberError { path: self.path.clone(), cause };
         let text = serde_json::to_vec_pretty(&self.record).map_err(|error| failed(error.into()))?;
-        let dir = self.path.parent().unwrap_or(Path::new("/"));
-        let write = || {
-            // Written beside the record, owner-only, and renamed over it when it is on disk.
-            let mut file = tempfile::Builder::new().prefix(".identity-").tempfile_in(dir)?;
-            file.write_all(&text)?;
-            file.as_file().sync_all()?;
-            file.persist(&self.path).map_err(|error| error.error)?;
-            std::fs::File::open(dir)?.sync_all()
-        };
-        write().map_err(failed)
+        replace_file(&self.path, &text, Access::PRIVATE).map_err(failed)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::net::backoff::{Jitter, Schedule};
+use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 
 /// The pause in addition to the server's `Retry-After`.
 const PAUSES: Schedule =

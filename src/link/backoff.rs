@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::net::backoff::{Jitter, Schedule};
+use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 
 /// How a stream ended, as far as the wait depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::certificate::{self, Validity};
+use guest_agent_serve_kit::certificate::{self, Validity};
 
 /// All certificates. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -126,8 +126,10 @@ pub fn shown(at: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use guest_agent_testing_kit::certificate::{NOW, PAST};
 
     use super::*;
+    use crate::net::pair_files;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -154,8 +156,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_renewed_certificate_is_noticed() {
         let dir = tempfile::tempdir().expect("a directory");
-        let files = certificate::tests::files(dir.path());
-        certificate::tests::write(&files, certificate::tests::PAST);
+        let files = pair_files::files(dir.path());
+        pair_files::write(&files, PAST);
         let certificates = Certificates::default();
         let pause = Duration::from_secs(60);
         let following =
@@ -176,7 +178,7 @@ mod tests {
             _ = &mut following => {}
             () = ends(1) => {}
         }
-        certificate::tests::write(&files, certificate::tests::NOW);
+        pair_files::write(&files, NOW);
         tokio::select! {
             _ = &mut following => {}
             () = ends(0) => {}

@@ -2,9 +2,9 @@
 //! as which plugins run unless their policy names another user, have places of their own. So no
 //! other user, and not all of them together, can keep these out.
 
-use super::accept::Bound;
-use super::connection_counters::{ConnectionCounters, Label};
-use super::shares::{HasPeer, Most, Peer, Place, Shares};
+use guest_agent_serve_kit::accept::Bound;
+use guest_agent_serve_kit::connection_counters::{ConnectionCounters, Label};
+use guest_agent_serve_kit::shares::{HasPeer, Most, Peer, Place, Shares};
 
 /// The places of the two kinds of users.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::certificate::{PairError, read_pem};
+use guest_agent_serve_kit::certificate::{PairError, read_pem};
 
 /// What HTTP/2 is called in a handshake.
 pub(super) const ALPN: &[u8] = b"h2";

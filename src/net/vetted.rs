@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
+use guest_agent_serve_kit::accept::Listener;
+use guest_agent_serve_kit::descriptors::{self, Open};
+use guest_agent_serve_kit::placed::PlacedInfo;
+use guest_agent_serve_kit::shares::{HasPeer, Peer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tonic::transport::server::Connected;
 use tonic::{Request, Status};
 
-use super::accept::Listener;
-use super::placed::PlacedInfo;
-use super::shares::{HasPeer, Peer};
-use crate::os::descriptors::{self, Open};
 use crate::os::{peer_groups, procfs, users};
 
 /// Whether the peer may use the socket, or why not.
@@ -218,51 +218,4 @@ pub(crate) fn admit(mut request: Request<()>) -> Result<Request<()>, Status> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures_util::FutureExt;
-
-    use super::*;
-
-    #[test]
-    fn who_logged_in_is_named_beside_the_user_of_the_process() {
-        let named = |uid, login| {
-            Caller { uid, gid: 7, groups: Arc::default(), login }.named(|uid| format!("u{uid}"))
-        };
-        assert_eq!(named(0, Some(1000)), "u1000 as u0");
-        assert_eq!(named(0, Some(0)), "u0");
-        assert_eq!(named(0, None), "u0");
-    }
-
-    #[tokio::test]
-    async fn a_connection_whose_judgement_is_dropped_is_not_lost() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("x.sock");
-        let judged = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&judged);
-        let vet: Vet = Arc::new(move |_| {
-            let first = count.fetch_add(1, Ordering::SeqCst) == 0;
-            async move {
-                if first {
-                    std::future::pending::<()>().await;
-                }
-                Ok(())
-            }
-            .boxed()
-        });
-        let listener = VettingListener::new(UnixListener::bind(&path).expect("a socket"), vet);
-        let _client = UnixStream::connect(&path).await.expect("it listens");
-        tokio::select! {
-            biased;
-            _ = listener.accept() => panic!("its judgement does not end"),
-            () = async {
-                while judged.load(Ordering::SeqCst) == 0 {
-                    tokio::task::yield_now().await;
-                }
-            } => {}
-        }
-        assert!(listener.accept().await.expect("the same one").result().is_ok());
-        assert_eq!(judged.load(Ordering::SeqCst), 2);
-    }
-}
+mod tests;

@@ -22,8 +22,8 @@ use tokio::sync::watch;
 
 use crate::link::{Link, LinkState};
 use crate::net::certificates::Certificates;
-use crate::net::connection_counters::ConnectionCounters;
 use crate::observe::forwarding::Forwarding;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 pub mod catalogue;
 pub mod counters;

@@ -9,7 +9,7 @@
 //! No part of the agent waits for the collector. While it does not answer, spans wait in a bounded
 //! queue, and are dropped and counted when it is full; one warning says so, and one line says that
 //! it answers again. Without an endpoint none of this runs, and spans cost no more than their fields
-//! in log lines. The queue, the export and the answers of a collector are in `observe-kit`.
+//! in log lines. The queue, the export and the answers of a collector are in `kits/observe`.
 //! `docs/tracing.md` lists the spans; decision 24 says why the exporter is our own.
 
 use guest_agent_actors::model::id::BootId;

@@ -25,7 +25,7 @@ use rand::TryRngCore;
 use tokio::net::TcpListener;
 use tokio::sync::{OnceCell, oneshot, watch};
 
-use crate::net::connection_counters::ConnectionCounters;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 mod connections;
 mod door;

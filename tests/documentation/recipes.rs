@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::pages;
 
 /// What a build of the agent takes from the repository.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 14] = [
     ".cargo",
     "Cargo.lock",
     "Cargo.toml",
@@ -15,8 +15,7 @@ const SOURCES: [&str; 15] = [
     "benches",
     "clippy.toml",
     "config",
-    "console-kit",
-    "observe-kit",
+    "kits",
     "docs",
     "fleet",
     "packaging",

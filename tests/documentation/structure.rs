@@ -15,6 +15,20 @@ const LINES_MAX: usize = 500;
 /// The table of the plugin's state machine is read whole.
 const LONGER: [&str; 1] = ["actors/src/plugin/machine.rs"];
 
+/// The sources of all crates that are written by hand.
+const CRATES: [&str; 10] = [
+    "src",
+    "actors/src",
+    "fleet/src",
+    "fleet/core/src",
+    "plugin-sdk/src",
+    "kits/cli/src",
+    "kits/console/src",
+    "kits/observe/src",
+    "kits/serve/src",
+    "kits/testing/src",
+];
+
 /// A row of a table of wings: its name, and the wings that it may import.
 type Row = (String, BTreeSet<String>);
 
@@ -164,28 +178,32 @@ fn the_core_knows_no_adapter() {
         "tracing",
         "uuid",
     ];
-    let manifest = pages::text("actors/Cargo.toml");
+    let mut others = dependencies("actors/Cargo.toml");
+    others.retain(|name| !ALLOWED.contains(&name.as_str()));
+    assert!(others.is_empty(), "the core depends on {others:?}");
+}
+
+/// The names of the dependencies of a crate, without those of its tests.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let manifest = pages::text(manifest);
     let (_, below) = manifest.split_once("[dependencies]").expect("dependencies");
     let section = below.split("\n[").next().unwrap_or_default();
     let names = section.lines().filter_map(|line| line.split(['.', '=', ' ']).next());
-    let others: Vec<_> = names
-        .filter(|name| !name.is_empty() && !name.starts_with('#'))
-        .filter(|name| !ALLOWED.contains(name))
-        .collect();
-    assert!(others.is_empty(), "the core depends on {others:?}");
+    names.filter(|name| !name.is_empty() && !name.starts_with('#')).map(str::to_owned).collect()
+}
+
+#[test]
+fn kits_stand_on_nothing_of_ours() {
+    for kit in ["cli", "console", "observe", "serve", "testing"] {
+        let mut names = dependencies(&format!("kits/{kit}/Cargo.toml"));
+        names.retain(|name| name.starts_with("guest-"));
+        assert!(names.is_empty(), "kits/{kit} depends on {names:?}");
+    }
 }
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    for folder in [
-        "src",
-        "actors/src",
-        "fleet/src",
-        "fleet/core/src",
-        "plugin-sdk/src",
-        "console-kit/src",
-        "observe-kit/src",
-    ] {
+    for folder in CRATES {
         let found = circles(&read(folder));
         assert!(found.is_empty(), "circles in {folder}:\n{}", found.join("\n\n"));
     }
@@ -194,15 +212,7 @@ fn no_files_import_each_other_in_a_circle() {
 #[test]
 fn no_file_is_too_long_to_be_read_at_once() {
     let root = pages::root();
-    for folder in [
-        "src",
-        "actors/src",
-        "fleet/src",
-        "fleet/core/src",
-        "plugin-sdk/src",
-        "console-kit/src",
-        "observe-kit/src",
-    ] {
+    for folder in CRATES {
         for (_, module) in read(folder).modules() {
             let file =
                 module.file.strip_prefix(root).expect("below the root").display().to_string();

@@ -23,12 +23,13 @@ const PHRASES: [(&str, &str); 11] = [
 ];
 
 /// Where sentences are. Decisions are history and stay as they were written.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
     "src",
     "actors/src",
     "plugin-sdk/src",
     "fleet/src",
     "fleet/core/src",
+    "kits",
     "config",
     "docs",
     "README.md",

@@ -11,7 +11,7 @@ const SOURCES: [&str; 6] = [
     "fleet/Cargo.toml",
     "fleet/core/src",
     "fleet/src",
-    "observe-kit/src",
+    "kits/observe/src",
     "proto/src",
 ];
 

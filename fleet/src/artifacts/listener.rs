@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accept ─► a place? ─► [TLS] ─► head, bounded and in time ─► route ─┬─ GET, HEAD ─► download
-//!               └ no: closed                                          └─ PUT ───────► upload
+//!               └ no, and nobody is idle: closed                      └─ PUT ───────► upload
 //! ```
 //!
 //! - `GET` and `HEAD /artifacts/<plugin>/<digest>`: the artifact, if a release of the plugin names
@@ -18,10 +18,8 @@ mod connection;
 mod download;
 mod handler;
 mod options;
-mod peers;
 mod route;
 mod site;
-mod stalling;
 mod tokens;
 mod upload;
 
@@ -39,11 +37,10 @@ use tokio_util::sync::CancellationToken;
 use crate::gateway::{Listen, SocketFile, bind_unix};
 use crate::lock::lock;
 use crate::tls::Clients;
-use crate::tls::files::{Pair, PairError, Purpose};
+use crate::tls::files::{LookError, Pair, Purpose};
 use connection::Server;
 use site::Site;
 
-pub use super::path::artifact_path;
 pub use options::{Delivery, Limits, ListenerOptions};
 
 /// What its certificate is for: every client, over HTTP/1.1.
@@ -84,7 +81,7 @@ pub enum ListenerError {
     },
     /// The certificate or its key cannot be used.
     #[error("the certificate of the artifact listener cannot be used")]
-    Certificate(#[from] PairError),
+    Certificate(#[from] LookError),
 }
 
 /// A bound socket that is not served yet.
@@ -116,8 +113,8 @@ impl ArtifactListener {
             Bound::Tcp(_, at) if pair.is_some() => (format!("https://{at}"), Some(*at)),
             Bound::Tcp(_, at) => (format!("http://{at}"), Some(*at)),
         };
-        let secrets = pair.as_ref().map(|pair| pair.secured.clone());
-        let server = Server::new(limits, secrets, Arc::new(Site::new(options)), ending.clone());
+        let secured = pair.as_ref().map(|pair| pair.secured.clone());
+        let server = Server::new(limits, secured, Arc::new(Site::new(options)), ending.clone());
         let task = tokio::spawn(async move { serve(&server, bound).await });
         guard.disarm();
         let (task, end) = (Mutex::new(Some(task)), limits.end);

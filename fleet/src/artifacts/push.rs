@@ -6,6 +6,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use guest_agent_proto::artifact;
+use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Body, Certificate, Client, StatusCode, Url};
@@ -14,7 +16,6 @@ use thiserror::Error;
 use tokio_util::io::ReaderStream;
 
 use super::digest::Digest;
-use super::path::artifact_path;
 
 const HASH_CHUNK: usize = 256 << 10;
 const SEND_CHUNK: usize = 64 << 10;
@@ -24,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const BYTES_PER_SECOND: u64 = 64 << 10;
 /// How often an upload is begun when the server cannot be reached or is busy.
 const ATTEMPTS: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const PAUSES: Schedule =
+    Schedule::doubling(Duration::from_secs(1), Duration::from_secs(4), Jitter::UpperHalf);
 /// Longest answer of a server that is read, in bytes.
 const MAX_ANSWER: usize = 64 << 10;
 
@@ -156,7 +158,6 @@ impl Remote {
     /// # Errors
     /// See [`PushError`].
     pub async fn put(&self, plugin: &str, file: &Hashed) -> Result<(), PushError> {
-        let mut pause = FIRST_PAUSE;
         let mut attempt = 1;
         loop {
             let error = match self.attempt(plugin, file).await {
@@ -166,16 +167,15 @@ impl Remote {
             if attempt == ATTEMPTS || !is_transient(&error) {
                 return Err(error);
             }
+            tokio::time::sleep(PAUSES.wait(attempt - 1, rand::random())).await;
             attempt += 1;
-            tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;
-            pause *= 2;
         }
     }
 
     async fn attempt(&self, plugin: &str, file: &Hashed) -> Result<(), PushError> {
         let failed = |source| PushError::File { path: file.path.clone(), source };
         let opened = tokio::fs::File::open(&file.path).await.map_err(failed)?;
-        let path = artifact_path(plugin, &file.digest);
+        let path = artifact::path(plugin, file.digest);
         let url =
             self.server.join(&path).map_err(|_| PushError::Server(self.server.to_string()))?;
         let unreachable = |source| PushError::Unreachable { server: self.server.clone(), source };

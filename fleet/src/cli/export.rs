@@ -1,10 +1,11 @@
 //! `export`: the ledger as declarations.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use guest_agent_serve_kit::replace::{Access, replace_file};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -53,7 +54,9 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
             fs::create_dir_all(directory).map_err(|error| unwritten(directory, &error))?;
             for (name, text) in export::files(&ledger).map_err(failed)? {
                 let path = directory.join(name);
-                write(&path, &text).map_err(|error| unwritten(&path, &error))?;
+                // A configuration may hold secrets, so others cannot read it.
+                replace_file(&path, text.as_bytes(), Access::PRIVATE)
+                    .map_err(|error| unwritten(&path, &error))?;
                 context.say(format_args!("{}", path.display()))?;
                 files.push(FileJson { content: None, name: path.display().to_string() });
             }
@@ -74,19 +77,6 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
     let is_whole = unreadable.is_empty();
     context.document(&ExportJson { files, unreadable })?;
     Ok(if is_whole { Exit::Done } else { Exit::Failed })
-}
-
-/// Whole or not at all: a configuration may hold secrets, so others cannot read it.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-
-    let temporary = path.with_extension("toml.new");
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)
 }
 
 fn unwritten(path: &Path, error: &io::Error) -> Failure {

@@ -4,26 +4,15 @@ use std::error::Error;
 use std::fmt::{self, Display};
 use std::io;
 
+use guest_agent_cli_kit::failure;
+
 use crate::configuration::audit::AuditError;
 use crate::configuration::change::ChangeError;
 use crate::declarations::problem::Problems;
 use crate::ledger::ReadError;
 use crate::records::RecordError;
 
-/// How the process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// The command succeeded.
-    Done,
-    /// The command failed, or found a difference.
-    Failed,
-    /// The command line is not valid.
-    Usage,
-    /// The ledger cannot be reached.
-    Unreachable,
-    /// It did not happen in time.
-    TimedOut,
-}
+pub use guest_agent_cli_kit::exit::Exit;
 
 /// Why a verb failed, ready to be printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,28 +25,6 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// What to try.
     pub hint: Option<String>,
-}
-
-// === impl Exit ===
-
-impl Exit {
-    /// The exit code of the process.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::Unreachable => 3,
-            Self::TimedOut => 4,
-        }
-    }
-}
-
-impl From<Exit> for std::process::ExitCode {
-    fn from(exit: Exit) -> Self {
-        exit.code().into()
-    }
 }
 
 // === impl Failure ===
@@ -80,13 +47,8 @@ impl Failure {
 
     /// The failure of an error, with everything that caused it.
     pub fn of(exit: Exit, error: &(dyn Error + 'static)) -> Self {
-        let mut failure = Self::new(exit, error);
-        let mut next = error.source();
-        while let Some(error) = next {
-            failure.causes.push(error.to_string());
-            next = error.source();
-        }
-        failure
+        let causes = error.source().map(failure::chain).unwrap_or_default();
+        Self { causes, ..Self::new(exit, error) }
     }
 
     /// Says what to try.
@@ -99,18 +61,7 @@ impl Failure {
     /// The failure as it is printed.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = format!("guest-fleet: {}\n", self.reason);
-        for cause in &self.causes {
-            text.push_str("  ");
-            text.push_str(cause);
-            text.push('\n');
-        }
-        if let Some(hint) = &self.hint {
-            text.push_str("try: ");
-            text.push_str(hint);
-            text.push('\n');
-        }
-        text
+        failure::text("guest-fleet", &self.reason, &self.causes, self.hint.as_deref())
     }
 }
 

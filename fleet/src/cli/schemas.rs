@@ -4,23 +4,9 @@
 //! Schemas are open: a later version may print more. `docs/schemas/fleet/` has them, written and compared by a
 //! test.
 
-use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value};
+use guest_agent_cli_kit::schemas::{Document, Form, printed};
 
 use super::{agents, audit, document, explain, export, gateways, lists, rollout, status, token};
-
-/// A kind of JSON document.
-#[derive(Clone, Copy, Debug)]
-pub struct Document {
-    /// Its name, which is that of its file.
-    pub name: &'static str,
-    /// The command lines that print it, without `guest-fleet` and `--json`.
-    pub commands: &'static [&'static str],
-    /// What it says, as a sentence without a full stop.
-    pub about: &'static str,
-    schema: fn() -> Value,
-}
 
 /// All documents.
 #[must_use]
@@ -52,154 +38,134 @@ const DOCUMENTS: &[Document] = &[
             "agent unarchive",
             "token revoke",
         ],
+        form: Form::Whole,
         about: "What was changed, or would be",
         schema: printed::<document::ChangeJson>,
     },
     Document {
         name: "problems",
         commands: &["apply", "diff"],
+        form: Form::Whole,
         about: "What is wrong with declarations, in place of what was changed",
         schema: printed::<document::ProblemsJson>,
     },
     Document {
         name: "export",
         commands: &["export"],
+        form: Form::Whole,
         about: "The ledger as declarations",
         schema: printed::<export::ExportJson>,
     },
     Document {
         name: "releases",
         commands: &["releases"],
+        form: Form::Whole,
         about: "What can be installed",
         schema: printed::<lists::ReleasesJson>,
     },
     Document {
         name: "assignments",
         commands: &["assignments"],
+        form: Form::Whole,
         about: "Which agents should run what",
         schema: printed::<lists::AssignmentsJson>,
     },
     Document {
         name: "holds",
         commands: &["holds"],
+        form: Form::Whole,
         about: "Where changes wait, and why",
         schema: printed::<lists::HoldsJson>,
     },
     Document {
         name: "windows",
         commands: &["windows"],
+        form: Form::Whole,
         about: "When changes may happen",
         schema: printed::<lists::WindowsJson>,
     },
     Document {
         name: "rollouts",
         commands: &["rollout list"],
+        form: Form::Whole,
         about: "The rollouts, and how far they are",
         schema: printed::<rollout::RolloutsJson>,
     },
     Document {
         name: "rollout",
         commands: &["rollout show", "rollout watch"],
+        form: Form::WholeOrLines,
         about: "How far a rollout is, and what failed",
         schema: printed::<rollout::RolloutJson>,
     },
     Document {
         name: "preview",
         commands: &["rollout preview"],
+        form: Form::Whole,
         about: "What a rollout would do",
         schema: printed::<rollout::PreviewJson>,
     },
     Document {
         name: "status",
         commands: &["status"],
+        form: Form::Whole,
         about: "How many agents stand where",
         schema: printed::<status::StatusJson>,
     },
     Document {
         name: "agents",
         commands: &["agents"],
+        form: Form::Whole,
         about: "Who is in the fleet",
         schema: printed::<agents::AgentsJson>,
     },
     Document {
         name: "agent",
         commands: &["agent"],
+        form: Form::Whole,
         about: "One agent, with its plugins",
         schema: printed::<agents::WholeAgentJson>,
     },
     Document {
         name: "gateways",
         commands: &["gateways"],
+        form: Form::Whole,
         about: "The gateways that agents are connected to",
         schema: printed::<gateways::GatewaysJson>,
     },
     Document {
         name: "token",
         commands: &["token create"],
+        form: Form::Whole,
         about: "A new token, with its secret",
         schema: printed::<token::TokenJson>,
     },
     Document {
         name: "tokens",
         commands: &["token list"],
+        form: Form::Whole,
         about: "The tokens by which machines become agents",
         schema: printed::<token::TokensJson>,
     },
     Document {
         name: "explain",
         commands: &["explain"],
+        form: Form::Whole,
         about: "What an agent should have of a plugin, why, and where that stands",
         schema: printed::<explain::ExplanationJson>,
     },
     Document {
         name: "audit",
         commands: &["audit", "audit list", "rollout history"],
+        form: Form::Lines,
         about: "Who changed what; a line each",
         schema: printed::<audit::EntryJson>,
     },
     Document {
         name: "audit-verify",
         commands: &["audit verify"],
+        form: Form::Whole,
         about: "Whether the audit record is whole",
         schema: printed::<audit::VerdictJson>,
     },
 ];
-
-// === impl Document ===
-
-impl Document {
-    /// The JSON Schema (draft 2020-12).
-    #[must_use]
-    pub fn schema(&self) -> Value {
-        let mut schema = (self.schema)();
-        one_line(&mut schema);
-        if let Some(schema) = schema.as_object_mut() {
-            schema.insert("title".to_owned(), self.name.into());
-            schema.insert("description".to_owned(), self.about.into());
-        }
-        schema
-    }
-}
-
-fn printed<T: JsonSchema>() -> Value {
-    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
-    generator.into_root_schema_for::<T>().to_value()
-}
-
-/// Puts descriptions on one line each.
-fn one_line(schema: &mut Value) {
-    match schema {
-        Value::Object(members) => {
-            unwrap(members);
-            members.values_mut().for_each(one_line);
-        }
-        Value::Array(items) => items.iter_mut().for_each(one_line),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-fn unwrap(members: &mut Map<String, Value>) {
-    if let Some(Value::String(text)) = members.get_mut("description") {
-        *text = text.replace('\n', " ");
-    }
-}

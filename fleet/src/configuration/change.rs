@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 use jiff::Timestamp;
 use prost::Message;
 use thiserror::Error;
@@ -32,7 +33,8 @@ const TEXT_BYTES: usize = 1024;
 /// How often a change is tried.
 const TRIES: u32 = 5;
 /// The first pause after a conflict; each further one is twice as long.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSES: Schedule =
+    Schedule::doubling(Duration::from_millis(20), Duration::from_millis(1280), Jitter::None);
 
 /// Who decided, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -198,8 +200,7 @@ struct Head {
 
 /// Waits before another try: longer each time, and not in step with others.
 async fn pause(attempt: u32) {
-    let longest = PAUSE.saturating_mul(1 << attempt.min(6));
-    tokio::time::sleep(chance::jittered(longest)).await;
+    tokio::time::sleep(chance::jittered(PAUSES.longest(attempt))).await;
 }
 
 /// The head first: what happens between the two reads moves it, so the write then fails.

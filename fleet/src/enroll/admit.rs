@@ -10,10 +10,10 @@ use super::ca::{Authorities, Authority};
 use super::certificate::{self, AgentCertificate};
 use super::csr;
 use super::issue::Issued;
-use super::protocol::{EnrollRequest, Granted, Trust};
 use super::token;
 use crate::ledger::SharedLedger;
 use crate::observe::figures::Figures;
+use guest_agent_proto::enrolment::{EnrollRequest, Granted, Trust};
 
 pub use refusal::Refusal;
 

@@ -19,6 +19,7 @@ mod handle;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use guest_agent_serve_kit::replace::{Access, remove_if_there, replace_file};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256,
@@ -133,7 +134,7 @@ impl Authority {
         }
         // The certificate by the former authority leads nobody anywhere any more.
         let chain = directory.join(CHAIN);
-        files::remove(&chain).map_err(|source| AuthorityError::File { path: chain, source })?;
+        remove_if_there(&chain).map_err(|source| AuthorityError::File { path: chain, source })?;
         replace(directory, FORMER, &staying.into_iter().map(certificate::pem).collect::<String>())?;
         Ok(going.len())
     }
@@ -257,12 +258,13 @@ fn finish(directory: &Path) -> Result<(), AuthorityError> {
     replace(directory, KEY, &key.serialize_pem())?;
     replace(directory, CHAIN, &chain.iter().map(certificate::pem).collect::<String>())?;
     replace(directory, CERTIFICATE, &certificate::pem(first))?;
-    files::remove(&next).map_err(|source| AuthorityError::File { path: next.clone(), source })
+    remove_if_there(&next).map_err(|source| AuthorityError::File { path: next.clone(), source })
 }
 
 fn replace(directory: &Path, name: &str, text: &str) -> Result<(), AuthorityError> {
-    files::replace(directory, name, text.as_bytes())
-        .map_err(|source| AuthorityError::File { path: directory.join(name), source })
+    let path = directory.join(name);
+    replace_file(&path, text.as_bytes(), Access::PRIVATE)
+        .map_err(|source| AuthorityError::File { path, source })
 }
 
 fn read(path: &Path) -> Result<Option<String>, AuthorityError> {

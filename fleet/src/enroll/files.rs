@@ -1,7 +1,7 @@
-//! Files of the authority: written whole or not at all, and private where they hold a key. Blocks.
+//! Files of the authority: read, locked, and judged by who may read them. Blocks.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -38,33 +38,6 @@ pub(super) fn lock(directory: &Path) -> io::Result<Locked> {
             }
             Err(error) => return Err(error.into()),
         }
-    }
-}
-
-/// Replaces a file durably; only its owner may read it.
-pub(super) fn replace(directory: &Path, name: &str, content: &[u8]) -> io::Result<()> {
-    let staged = directory.join(format!("{name}.staged"));
-    match fs::remove_file(&staged) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&staged)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    rename(directory, &staged, name)
-}
-
-/// Moves a file to its name, durably.
-pub(super) fn rename(directory: &Path, from: &Path, name: &str) -> io::Result<()> {
-    fs::rename(from, directory.join(name))?;
-    File::open(directory)?.sync_all()
-}
-
-/// Removes a file; it may be gone already.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
     }
 }
 

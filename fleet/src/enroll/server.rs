@@ -18,7 +18,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioIo, TokioTimer};
+use guest_agent_serve_kit::http::{self, Http, Requests};
 use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -124,7 +124,7 @@ impl Server {
         let figures = enrolment.figures().clone();
         let front = Front::new(limits.front).counting(figures, Door::Enrolment);
         let connections = front.serve(listener, Some(secured), shutdown.clone());
-        tasks.spawn(serve(connections, enrolment, limits, shutdown.clone(), tasks.clone()));
+        tasks.spawn(serve(connections, enrolment, limits, shutdown.clone()));
         Ok(Self { address: bound, shutdown, tasks })
     }
 
@@ -138,8 +138,8 @@ impl Server {
     pub async fn shutdown(self) {
         self.shutdown.cancel();
         self.tasks.close();
-        // What still runs ends with its own deadline.
-        drop(tokio::time::timeout(GRACE, self.tasks.wait()).await);
+        // The connections are cut after that time.
+        self.tasks.wait().await;
     }
 }
 
@@ -150,36 +150,26 @@ impl Drop for Server {
 }
 
 async fn serve(
-    mut connections: mpsc::Receiver<io::Result<Connection>>,
+    connections: mpsc::Receiver<io::Result<Connection>>,
     enrolment: Enrolment,
     limits: Limits,
     shutdown: CancellationToken,
-    tasks: TaskTracker,
 ) {
-    while let Some(connection) = connections.recv().await {
-        let Ok(connection) = connection else { continue };
+    let http = Http {
+        head: limits.head,
+        buffer_bytes: HEAD_BYTES,
+        requests: Requests::Many,
+        life: Some(limits.connection),
+    };
+    let converse = |connection: Connection| {
         let routes = routes::routes(enrolment.clone(), connection.peer().clone(), limits.body);
-        let mut http = hyper::server::conn::http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(HEAD_BYTES);
         let shutdown = shutdown.clone();
-        tasks.spawn(async move {
-            let service = TowerToHyperService::new(routes);
-            let mut served =
-                std::pin::pin!(http.serve_connection(TokioIo::new(connection), service));
-            let ended = tokio::time::timeout(limits.connection, async {
-                tokio::select! {
-                    ended = served.as_mut() => ended,
-                    () = shutdown.cancelled() => {
-                        served.as_mut().graceful_shutdown();
-                        served.as_mut().await
-                    }
-                }
-            });
-            match ended.await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "a connection broke"),
-                Err(_elapsed) => tracing::debug!("a connection lived too long"),
+        async move {
+            let served = http.converse(connection, TowerToHyperService::new(routes), &shutdown);
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "a connection broke");
             }
-        });
-    }
+        }
+    };
+    http::serve(connections, converse, &shutdown, GRACE).await;
 }

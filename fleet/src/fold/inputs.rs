@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
+use guest_agent_proto::escape::unescaped;
 use guest_fleet_core::fold::{
     AgentFacts, Input, LastEvent, OrderFacts, PLUGINS, ReportFacts, ReportedFacts, Step, bounded,
     bounded_labels,
@@ -15,7 +16,6 @@ use prost_types::Timestamp;
 
 use crate::ledger::{Bucket, Entry};
 use crate::records::agent::AgentRecord;
-use crate::records::configuration::unescaped;
 use crate::records::event::EventRecord;
 use crate::records::journal::JournalRecord;
 use crate::records::report::ReportRecord;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
+use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 use guest_fleet_core::fold::{Declared, Effect, Fold, Input, shard_of};
 use prost::Message;
 use thiserror::Error;
@@ -39,6 +40,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// How often a write that was refused is tried again.
 const TRIES: u32 = 4;
+
+/// The pauses between these tries.
+const PAUSES: Schedule =
+    Schedule::doubling(DEBOUNCE, Duration::from_millis(300 << TRIES), Jitter::None);
 
 /// The buckets that are folded, in the order in which they are read.
 const BUCKETS: [Bucket; 3] = [Bucket::Agents, Bucket::Journal, Bucket::Reports];
@@ -402,7 +407,7 @@ impl<'a> Owner<'a> {
                 Err(WriteError::Refused(error)) if tries < TRIES => {
                     tries += 1;
                     tracing::debug!(error = %Chain(&*error), "the index is written again");
-                    let pause = DEBOUNCE.saturating_mul(1 << tries);
+                    let pause = PAUSES.longest(tries);
                     tokio::time::sleep((self.settings.jittered)(pause)).await;
                 }
                 Err(error) => return Err(Lost::Written(error)),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use guest_agent_serve_kit::shares::network;
 use tokio::time::Instant;
 
 /// Addresses that are counted one by one. All others share one bucket.
@@ -99,18 +100,6 @@ impl Buckets {
             let returned = now.saturating_duration_since(bucket.at).as_secs_f64() * rate.per_second;
             bucket.left + returned < rate.burst
         });
-    }
-}
-
-/// The part of an address that one client has for itself: a host with one IPv6 address mostly has
-/// 2^64 of them.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
-        }
-        address => address,
     }
 }
 

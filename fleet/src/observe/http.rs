@@ -18,13 +18,16 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use guest_agent_observe_kit::page::{self, Format};
+use guest_agent_serve_kit::accept::Acceptor;
+use guest_agent_serve_kit::http::{self as served, Http, Requests};
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::shares::{Most, Requested, Shares};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use thiserror::Error;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -32,7 +35,7 @@ use super::figures::Listener;
 use super::health::Check;
 use super::snapshot::{Snapshot, Sources};
 use crate::front::{Connection, Front, FrontLimits, Rate};
-use crate::gateway::{Listen, SocketFile, bind_unix};
+use crate::gateway::{Listen, bind_unix};
 
 /// The bounds of the connections over TCP.
 const FRONT: FrontLimits = FrontLimits {
@@ -41,18 +44,19 @@ const FRONT: FrontLimits = FrontLimits {
     connections: CONNECTIONS,
     handshake: Duration::from_secs(10),
 };
-/// Most connections at once, and most that wait to be served on a unix socket.
+/// Most connections at once.
 const CONNECTIONS: usize = 64;
-/// Longest that the head of a request may take.
-const HEAD: Duration = Duration::from_secs(10);
-/// Longest that a connection lives. Who scrapes less often than this connects anew.
-const CONNECTION: Duration = Duration::from_secs(120);
-/// Largest head of a request, in bytes.
-const HEAD_BYTES: usize = 16 << 10;
+/// The connections on a unix socket.
+const SHARES: Most = Most { all: CONNECTIONS, each: CONNECTIONS };
+/// What a connection may take. Who scrapes less often than it may live connects anew.
+const HTTP: Http = Http {
+    head: Duration::from_secs(10),
+    buffer_bytes: 16 << 10,
+    requests: Requests::Many,
+    life: Some(Duration::from_secs(120)),
+};
 /// How long a shutdown waits for answers.
 const GRACE: Duration = Duration::from_secs(2);
-/// Pause after a failed accept, which is mostly a lack of descriptors and does not pass at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The running listener. It stops when it is dropped.
 pub struct HttpServer {
@@ -94,7 +98,7 @@ impl HttpServer {
     pub async fn start(listen: &Listen, sources: Sources) -> Result<Self, HttpError> {
         let failed = |source| HttpError::Listen { address: listen.clone(), source };
         let (shutdown, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (endpoint, connections) = match listen {
+        let endpoint = match listen {
             Listen::Tcp(address) if !address.ip().is_loopback() => {
                 return Err(HttpError::OffLoopback(*address));
             }
@@ -102,19 +106,37 @@ impl HttpServer {
                 let listener = TcpListener::bind(address).await.map_err(failed)?;
                 let at = listener.local_addr().map_err(failed)?;
                 let front = Front::new(FRONT).counting(sources.figures.clone(), Listener::Observe);
-                (format!("http://{at}"), front.serve(listener, None, shutdown.clone()))
+                let connections = front.serve(listener, None, shutdown.clone());
+                let (routes, ending) = (routes(sources), shutdown.clone());
+                tasks.spawn(async move {
+                    let one = |connection: Connection| {
+                        converse(connection, None, routes.clone(), ending.clone())
+                    };
+                    served::serve(connections, one, &ending, GRACE).await;
+                });
+                format!("http://{at}")
             }
             Listen::Unix(path) => {
                 if UnixStream::connect(path).await.is_ok() {
                     return Err(HttpError::SocketInUse(path.clone()));
                 }
                 let (listener, file) = bind_unix(path).map_err(failed)?;
-                let (out, connections) = mpsc::channel(1);
-                tasks.spawn(accept(listener, file, out, shutdown.clone()));
-                (listen.to_string(), connections)
+                let connections =
+                    Acceptor::new(listener, Shares::new("observe", SHARES), |error| {
+                        tracing::warn!(%error, "could not accept a connection");
+                    });
+                let (routes, ending) = (routes(sources), shutdown.clone());
+                tasks.spawn(async move {
+                    let one = |connection: Placed<UnixStream>| {
+                        let place = Some(connection.requested());
+                        converse(connection, place, routes.clone(), ending.clone())
+                    };
+                    served::serve(connections, one, &ending, GRACE).await;
+                    drop(file);
+                });
+                listen.to_string()
             }
         };
-        tasks.spawn(serve(connections, routes(sources), shutdown.clone(), tasks.clone()));
         Ok(Self { endpoint, shutdown, tasks })
     }
 
@@ -128,7 +150,8 @@ impl HttpServer {
     pub async fn shutdown(self) {
         self.shutdown.cancel();
         self.tasks.close();
-        drop(tokio::time::timeout(GRACE, self.tasks.wait()).await);
+        // The connections are cut after that time.
+        self.tasks.wait().await;
     }
 }
 
@@ -138,69 +161,20 @@ impl Drop for HttpServer {
     }
 }
 
-async fn accept(
-    listener: UnixListener,
-    file: SocketFile,
-    out: mpsc::Sender<io::Result<Connection>>,
-    shutdown: CancellationToken,
-) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = shutdown.cancelled() => break,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                if out.send(Ok(Connection::unix(stream))).await.is_err() {
-                    break;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "could not accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(file);
-}
-
-async fn serve(
-    mut connections: mpsc::Receiver<io::Result<Connection>>,
+/// Serves one connection.
+async fn converse(
+    connection: impl AsyncRead + AsyncWrite + Unpin,
+    place: Option<Requested>,
     routes: Router,
     shutdown: CancellationToken,
-    tasks: TaskTracker,
 ) {
-    let room = std::sync::Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
-    loop {
-        let connection = tokio::select! {
-            connection = connections.recv() => connection,
-            () = shutdown.cancelled() => return,
-        };
-        let Some(connection) = connection else { return };
-        let Ok(connection) = connection else { continue };
-        // One too many is closed at once.
-        let Ok(place) = room.clone().try_acquire_owned() else { continue };
-        let (routes, shutdown) = (routes.clone(), shutdown.clone());
-        tasks.spawn(async move {
-            let mut http = hyper::server::conn::http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES);
-            let service = TowerToHyperService::new(routes);
-            let mut served =
-                std::pin::pin!(http.serve_connection(TokioIo::new(connection), service));
-            let ended = tokio::time::timeout(CONNECTION, async {
-                tokio::select! {
-                    ended = served.as_mut() => ended,
-                    () = shutdown.cancelled() => {
-                        served.as_mut().graceful_shutdown();
-                        served.as_mut().await
-                    }
-                }
-            });
-            if let Ok(Err(error)) = ended.await {
-                tracing::debug!(%error, "a connection broke");
-            }
-            drop(place);
-        });
+    let routes = TowerToHyperService::new(routes);
+    let ended = match place {
+        Some(place) => HTTP.converse_placed(connection, place, routes, &shutdown).await,
+        None => HTTP.converse(connection, routes, &shutdown).await,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke");
     }
 }
 

@@ -19,6 +19,7 @@ use async_trait::async_trait;
 use guest_agent_observe_kit::otlp::{
     Collector, Connection, Dial, Dropped, Ending, Queue, SpanExporter, number, scope, text,
 };
+use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -27,13 +28,12 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::backoff;
 use crate::chain::Chain;
 use crate::outbound::grpc::GrpcServer;
 
 /// Pauses after failures.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const PAUSES: Schedule =
+    Schedule::doubling(Duration::from_secs(1), Duration::from_secs(60), Jitter::UpperHalf);
 
 /// What the spans and their resource call this program.
 const PROGRAM: &str = "guest-fleet";
@@ -273,7 +273,7 @@ impl Dial for Way {
     }
 
     fn pause(&self, failures: u32, random: f64) -> Duration {
-        backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, failures, random)
+        PAUSES.wait(failures.saturating_sub(1), random)
     }
 }
 

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use guest_agent_proto::escape::escaped;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Archive, Assignment, Hold, Plugins, Release, ReleaseName, Window};
@@ -142,50 +143,6 @@ pub struct WindowRecord {
     /// Whether labels that machines claim themselves may select.
     #[prost(bool, tag = "8")]
     pub trusts_own_labels: bool,
-}
-
-/// Whether a byte of a name stands in a key or a path as it is.
-pub(crate) fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._+".contains(&byte)
-}
-
-/// A part of a key or a path: letters, digits and `-._+` as they are, other bytes as `%XX`.
-#[must_use]
-pub fn escaped(part: &str) -> String {
-    let mut escaped = String::with_capacity(part.len());
-    for byte in part.bytes() {
-        if is_plain(byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push('%');
-            escaped.extend(hex_digits(byte));
-        }
-    }
-    escaped
-}
-
-/// The name that [`escaped`] made a part of a key of; `None` where it made none such.
-#[must_use]
-pub fn unescaped(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-                let value = digit(rest.next())? * 16 + digit(rest.next())?;
-                u8::try_from(value).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn hex_digits(byte: u8) -> [char; 2] {
-    [byte >> 4, byte & 15].map(|digit| {
-        char::from_digit(digit.into(), 16).map_or('0', |digit| digit.to_ascii_uppercase())
-    })
 }
 
 /// Key of a release.

@@ -1,10 +1,10 @@
 //! Events of plugins as bytes, in the log of events. Subject: agent and plugin, both escaped.
 
+use guest_agent_proto::escape::escaped;
 use prost::Message;
 use prost_types::Timestamp;
 
 use super::Versioned;
-use super::configuration::escaped;
 
 /// An event that an agent reported.
 #[derive(Clone, PartialEq, Message)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use super::payload::{self, Batch};
 use super::settings::Webhook;
 use super::shared::Webhooks;
 use super::sign::Secret;
-use crate::backoff;
 use crate::chain::Chain;
 use crate::chance;
 use crate::ledger::{Entry, Log, ReadError, bounds};
@@ -198,7 +198,8 @@ impl Deliverer {
     fn pause(&self) -> Duration {
         let timings = &self.shared.timings;
         let (first, longest) = (timings.first_pause, timings.longest_pause);
-        backoff::pause(first, longest, self.failures, rand::random())
+        let pauses = Schedule::doubling(first, longest, Jitter::UpperHalf);
+        pauses.wait(self.failures.saturating_sub(1), rand::random())
     }
 }
 

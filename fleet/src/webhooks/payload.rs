@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
+use guest_agent_proto::escape::unescaped;
 use jiff::Timestamp;
 use prost::Message;
 use serde_json::{Value, json};
@@ -152,28 +153,9 @@ fn shown(at: SystemTime) -> Option<String> {
 /// Agent and plugin of a subject, which has both escaped.
 fn names(subject: &str) -> (String, String) {
     let (agent, plugin) = subject.split_once('/').unwrap_or((subject, ""));
-    (unescaped(agent), unescaped(plugin))
-}
-
-/// The text that `records::configuration::escaped` made this of.
-fn unescaped(part: &str) -> String {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let [first, others @ ..] = rest {
-        let digits = others.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
-        match byte.filter(|_| *first == b'%') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &others[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = others;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    // One that is torn is shown as it is.
+    let name = |part: &str| unescaped(part).unwrap_or_else(|| part.to_owned());
+    (name(agent), name(plugin))
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use guest_agent_proto::artifact;
 use guest_fleet::artifacts::Digest;
-use guest_fleet::artifacts::listener::{ArtifactListener, Delivery, artifact_path};
+use guest_fleet::artifacts::listener::{ArtifactListener, Delivery};
 use guest_fleet::artifacts::store::{
     ArtifactStore, BucketStore, Claim, Deletion, Fetch, Part, PutError,
 };
@@ -153,7 +154,7 @@ async fn agents_are_sent_to_an_address_that_is_signed_for_a_while() {
     let text = bytes(200_000);
     let digest = put(&store, &text).await.unwrap().digest;
     let listener = listen(store, Delivery::Redirect(Duration::from_secs(300))).await;
-    let url = format!("{}{}", listener.endpoint(), artifact_path(PLUGIN, &digest));
+    let url = format!("{}{}", listener.endpoint(), artifact::path(PLUGIN, digest));
     let answer = client().get(&url).send().await.unwrap();
     assert_eq!(answer.status(), 307);
     assert_eq!(answer.headers()["cache-control"], "private, no-store");
@@ -171,7 +172,7 @@ async fn agents_are_sent_to_an_address_that_is_signed_for_a_while() {
     assert_eq!(rest.bytes().await.unwrap(), text[150_000..]);
     let head = follows.head(&url).send().await.unwrap();
     assert_eq!(head.headers()["content-length"], "200000");
-    let missing = artifact_path(PLUGIN, &Digest::of(b"missing"));
+    let missing = artifact::path(PLUGIN, Digest::of(b"missing"));
     let missing = follows.get(format!("{}{missing}", listener.endpoint())).send().await.unwrap();
     assert_eq!(
         crate::artifacts::harness::code(missing).await,
@@ -185,7 +186,7 @@ async fn where_agents_cannot_reach_the_bucket_artifacts_come_through_the_listene
     let text = bytes(200_000);
     let digest = put(&store, &text).await.unwrap().digest;
     let listener = listen(store, Delivery::Stream).await;
-    let url = format!("{}{}", listener.endpoint(), artifact_path(PLUGIN, &digest));
+    let url = format!("{}{}", listener.endpoint(), artifact::path(PLUGIN, digest));
     let whole = client().get(&url).send().await.unwrap();
     assert_eq!(whole.headers()["etag"], format!("\"{digest}\""));
     assert_eq!(whole.bytes().await.unwrap(), text);

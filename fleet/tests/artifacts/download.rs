@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use guest_agent_proto::artifact;
 use guest_fleet::Listen;
-use guest_fleet::artifacts::listener::{ArtifactListener, ListenerError, artifact_path};
+use guest_fleet::artifacts::listener::{ArtifactListener, ListenerError};
 use guest_fleet::artifacts::named::Named;
 use guest_fleet::artifacts::{Digest, store::ArtifactStore};
 use guest_fleet_core::view::ReleaseName;
@@ -103,7 +104,7 @@ async fn only_what_a_release_of_the_plugin_names_is_given_out() {
     options.known = Arc::new(named);
     let listener = ArtifactListener::start(options).await.unwrap();
     let get = async |plugin: &str, digest: Digest| {
-        let url = format!("{}{}", listener.endpoint(), artifact_path(plugin, &digest));
+        let url = format!("{}{}", listener.endpoint(), artifact::path(plugin, digest));
         client().get(url).send().await.unwrap()
     };
     assert_eq!(get(PLUGIN, Digest::of(&one)).await.status(), 200);
@@ -137,7 +138,7 @@ async fn without_tls_it_listens_on_this_machine_only() {
     let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
     let request = format!(
         "GET {} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
-        artifact_path(PLUGIN, &digest)
+        artifact::path(PLUGIN, digest)
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();

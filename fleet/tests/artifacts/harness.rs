@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use guest_agent_proto::artifact;
 use guest_fleet::Listen;
 use guest_fleet::artifacts::Digest;
-use guest_fleet::artifacts::listener::{
-    ArtifactListener, Delivery, Limits, ListenerOptions, artifact_path,
-};
+use guest_fleet::artifacts::listener::{ArtifactListener, Delivery, Limits, ListenerOptions};
 use guest_fleet::artifacts::store::{
     ArtifactStore, Bounds, Claim, DirectoryStore, Incoming, Outgoing, PutError, Stat,
 };
@@ -131,7 +130,7 @@ impl Rig {
     }
 
     pub(crate) fn url(&self, digest: &Digest) -> String {
-        format!("{}{}", self.listener.endpoint(), artifact_path(PLUGIN, digest))
+        format!("{}{}", self.listener.endpoint(), artifact::path(PLUGIN, digest))
     }
 
     pub(crate) fn temporary(&self) -> Vec<String> {

@@ -160,8 +160,8 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
     (
         "Artifacts",
         &[
-            bound("Connections at one time", ARTIFACTS, "connections", "closed at once", ("fleet/src/artifacts/listener/peers.rs", "there_are_so_many_places_and_so_many_for_one_peer")),
-            bound("Connections of one peer", ARTIFACTS, "per_peer", "closed at once", (ARTIFACTS_HOSTILE, "connections_beyond_the_bound_are_closed_at_once")),
+            bound("Connections at one time", ARTIFACTS, "connections", "an idle one makes room, or the new one is closed", ("kits/serve/src/shares.rs", "where_nobody_is_idle_the_new_one_is_closed_and_a_place_that_is_left_is_taken")),
+            bound("Connections of one peer", ARTIFACTS, "per_peer", "an idle one makes room, or the new one is closed", (ARTIFACTS_HOSTILE, "connections_beyond_the_bound_are_closed_unless_an_idle_one_makes_room")),
             bound("Uploads at one time", ARTIFACTS, "uploads", "503, to come again", (UPLOAD, "more_uploads_than_there_are_places_are_told_to_come_again")),
             bound("A TLS handshake", ARTIFACTS, "handshake", "closed", ("fleet/tests/artifacts/certificates.rs", "clients_that_do_not_agree_on_tls_are_not_waited_for")),
             bound("The head of a request, in time", ARTIFACTS, "head", "closed", (ARTIFACTS_HOSTILE, "a_head_that_does_not_come_is_not_waited_for")),
@@ -206,7 +206,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
     (
         "Traces",
         &[
-            bound("Spans that wait for the collector", "observe-kit/src/otlp/queue.rs", "WAITING_MAX", "dropped and counted", ("fleet/src/observe/traces/tests.rs", "while_the_collector_is_away_nobody_waits_and_what_does_not_fit_is_counted")),
+            bound("Spans that wait for the collector", "kits/observe/src/otlp/queue.rs", "WAITING_MAX", "dropped and counted", ("fleet/src/observe/traces/tests.rs", "while_the_collector_is_away_nobody_waits_and_what_does_not_fit_is_counted")),
         ],
     ),
 ];

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use guest_fleet::tls::Clients;
-use guest_fleet::tls::files::{Pair, PairError, PairFiles, Purpose};
+use guest_fleet::tls::files::{LookError, Pair, PairError, PairFiles, Purpose};
 use guest_fleet::{ControlPlane, ServerTls, StartError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio_util::sync::CancellationToken;
@@ -154,5 +154,5 @@ async fn files_that_cannot_be_used_at_the_start_are_an_error() {
     fs::remove_file(&files.key).unwrap();
     let stop = CancellationToken::new();
     let error = Pair::follow(files, GATEWAY, Duration::from_secs(1), stop).await.unwrap_err();
-    assert!(matches!(error, PairError::File { .. }), "{error}");
+    assert!(matches!(error, LookError::Pair(PairError::File { .. })), "{error}");
 }

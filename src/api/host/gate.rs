@@ -7,8 +7,8 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Status};
 
 use crate::api::registry::Caller;
-use crate::net::placed::PlacedInfo;
 use crate::process::launch::{Holder, ProcessLauncher};
+use guest_agent_serve_kit::placed::PlacedInfo;
 
 /// The metadata with the ticket, and what stands before it there.
 const HEADER: &str = "authorization";

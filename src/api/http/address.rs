@@ -18,11 +18,12 @@ use super::listening::Listening;
 use super::scheme::Scheme;
 use super::shared::{Shared, router};
 use super::site::Reach;
-use super::write_timeout::WriteTimeout;
 use crate::config::{ApiConfig, Config};
-use crate::net::certificate::PairFiles;
-use crate::net::placed::Placed;
-use crate::net::server_tls::{Keeper, Look};
+use crate::net::server_tls::Keeper;
+use guest_agent_serve_kit::certificate::PairFiles;
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::renewed::Look;
+use guest_agent_serve_kit::write_timeout::WriteTimeout;
 
 /// How often the files of the certificate are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -58,7 +59,7 @@ impl Listening for Address<'_> {
                         "HTTP is off: the certificate of api.http_tls_cert and the key of \
                          api.http_tls_key cannot be used: {}; put a certificate and its key \
                          there, and send SIGHUP",
-                        Chain(&*error)
+                        Chain(&error)
                     )
                 })?)
             }

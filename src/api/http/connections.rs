@@ -8,33 +8,27 @@
 //! So a probe of the agent's health is answered whatever other clients do.
 
 use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{Request, StatusCode};
 use axum::response::IntoResponse;
-use http_body::{Frame, SizeHint};
+use guest_agent_serve_kit::http::{self, Http, Requests};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::api::http::health;
 use crate::api::http::refusal::Refusal;
 use crate::api::http::socket_peer::SocketPeer;
-use crate::net::accept::{Acceptor, Bound, Listener};
-use crate::net::connection_counters::{ConnectionCounters, Label};
-use crate::net::placed::Placed;
-use crate::net::shares::{HasPeer, Most, Place, Requested, Shares};
 use crate::net::vetted::Caller;
+use guest_agent_serve_kit::accept::{Acceptor, Bound, Listener};
+use guest_agent_serve_kit::connection_counters::{ConnectionCounters, Label};
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::shares::{HasPeer, Most, Place, Requested, Shares};
 
 /// Most bytes of a request's head, and of a response that wait for the client.
 const BUFFER_MAX: usize = 16 << 10;
@@ -95,12 +89,6 @@ pub(super) struct Server {
     pub(super) ending: CancellationToken,
 }
 
-/// A body that says when its connection is idle again.
-struct Answer {
-    body: Body,
-    requested: Requested,
-}
-
 // === impl Server ===
 
 impl Server {
@@ -112,30 +100,20 @@ impl Server {
         places: Places,
         converse: impl Fn(Self, Placed<L::Stream>, Service) -> F,
     ) where
-        L: Listener,
+        L: Listener + Sync,
         L::Stream: HasPeer + Sync,
         F: Future<Output = ()> + Send + 'static,
     {
         let spare = places.spare.clone();
-        let mut acceptor = Acceptor::new(listener, places, |error| {
+        let acceptor = Acceptor::new(listener, places, |error| {
             warn!(%error, "an HTTP connection was not accepted");
         });
-        let mut open = JoinSet::new();
-        loop {
-            let stream = tokio::select! {
-                accepted = acceptor.next() => accepted,
-                // The set forgets connections that ended.
-                Some(_) = open.join_next() => continue,
-                () = self.ending.cancelled() => break,
-            };
+        let converse = |stream: Placed<L::Stream>| {
             let is_spare = spare.has(stream.place());
             let service = if is_spare { Service::Health } else { Service::Pages };
-            open.spawn(converse(self.clone(), stream, service));
-        }
-        drop(acceptor);
-        let all_end = async { while open.join_next().await.is_some() {} };
-        // The connections that are still open are cut when the set is dropped.
-        drop(tokio::time::timeout(self.limits.end, all_end).await);
+            converse(self.clone(), stream, service)
+        };
+        http::serve(acceptor, converse, &self.ending, self.limits.end).await;
     }
 
     /// Serves the requests of one connection. `peer` is what the kernel says of its other end.
@@ -147,13 +125,13 @@ impl Server {
         peer: Option<(SocketPeer, Option<Caller>)>,
     ) {
         let Self { pages, limits, ending } = self;
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(BUFFER_MAX);
-        server.keep_alive(service == Service::Pages);
+        let requests = match service {
+            Service::Pages => Requests::Many,
+            Service::Health => Requests::One,
+        };
+        let http = Http { head: limits.head, buffer_bytes: BUFFER_MAX, requests, life: None };
         let pages = TowerToHyperService::new(pages);
         let answer = service_fn(move |mut request: Request<Incoming>| {
-            requested.note();
-            let requested = requested.clone();
             if let Some((peer, caller)) = &peer {
                 request.extensions_mut().insert(peer.clone());
                 // Under whose name actions are recorded.
@@ -165,23 +143,13 @@ impl Server {
                 service == Service::Health && !health::PATHS.contains(&request.uri().path());
             let page = (!is_refused).then(|| pages.call(request));
             async move {
-                let response = match page {
-                    Some(page) => page.await?,
-                    None => too_many().into_response(),
-                };
-                Ok::<_, Infallible>(response.map(|body| Answer { body, requested }))
+                match page {
+                    Some(page) => page.await,
+                    None => Ok::<_, Infallible>(too_many().into_response()),
+                }
             }
         });
-        let serving = server.serve_connection(TokioIo::new(stream), answer);
-        tokio::pin!(serving);
-        let ended = tokio::select! {
-            ended = serving.as_mut() => ended,
-            () = ending.cancelled() => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
-        };
-        if let Err(error) = ended {
+        if let Err(error) = http.converse_placed(stream, requested, answer, &ending).await {
             debug!(%error, "an HTTP connection broke");
         }
     }
@@ -218,35 +186,6 @@ impl<S: HasPeer + Sync> Bound<S> for Places {
 
     fn shed(&self) {
         self.usual.shed();
-    }
-}
-
-// === impl Answer ===
-
-impl HttpBody for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Answer {
-    /// The server has all of it.
-    fn drop(&mut self) {
-        self.requested.note_answer();
     }
 }
 

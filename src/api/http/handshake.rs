@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::write_timeout::WriteTimeout;
-use crate::net::placed::Placed;
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::write_timeout::WriteTimeout;
 
 /// The answer to a client that speaks HTTP without TLS.
 const NOT_HTTP: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::config::Config;
-use crate::net::backoff::{Backoff, Jitter, Schedule};
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// The waits before a listener is tried again.
 const WAITS: Schedule =

@@ -18,10 +18,10 @@ use super::{access_check, console, health, metrics};
 use crate::api::local::{HttpHealth, LocalApi};
 use crate::config::Config;
 use crate::net::certificates::Certificates;
-use crate::net::connection_counters::ConnectionCounters;
 use crate::net::levels::Levels;
 use crate::observe::metrics::{Sources, TokenExpiries};
 use crate::process::launch::ProcessLauncher;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 /// Largest body of a request, in bytes, where a route does not allow more.
 const BODY_MAX: usize = 64 << 10;

@@ -15,12 +15,12 @@ use super::scheme::Scheme;
 use super::shared::{Shared, router};
 use super::site::Reach;
 use super::socket_peer::SocketUsers;
-use super::write_timeout::WriteTimeout;
 use crate::api::peers;
 use crate::config::Config;
-use crate::net::placed::Placed;
 use crate::net::socket::{self, Access};
 use crate::net::vetted::{Vetted, VettingListener};
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::write_timeout::WriteTimeout;
 
 /// The listener on a unix socket.
 pub(super) struct Unix<'a>(pub(super) &'a Shared);

@@ -15,7 +15,7 @@ use super::super::client::{self, Client, Patience};
 use super::super::explain;
 use super::super::failure::{Exit, Failure};
 use super::super::format::one_line;
-use crate::net::backoff::{Backoff, Jitter, Schedule};
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// How far back events are shown.
 const EVENTS_BACK: i64 = 3600;

@@ -2,11 +2,12 @@
 //! or the new ones.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use guest_agent_actors::error::Chain;
+use guest_agent_serve_kit::replace::{Access, replace_file};
 
 use super::{BYTES_MAX, HttpToken, HttpTokens, TOKENS_MAX, Unusable};
 
@@ -134,17 +135,10 @@ fn change(
         Err(error) => return Err(error.into()),
     };
     let changed = edit(&bytes).map_err(NotEdited::Refused)?;
-    let write = || -> io::Result<()> {
-        let mut fresh = tempfile::Builder::new().prefix(".http-tokens-").tempfile_in(folder)?;
-        fresh.write_all(&changed)?;
-        if let Some(stat) = stat {
-            // The agent may run as a user who could not read a file of root.
-            fchown(fresh.as_file(), Some(stat.uid()), Some(stat.gid()))?;
-            fresh.as_file().set_permissions(PermissionsExt::from_mode(stat.mode() & 0o755))?;
-        }
-        fresh.as_file().sync_all()?;
-        fresh.persist(&path).map_err(|error| error.error)?;
-        lock.sync_all()
-    };
-    write().map_err(failed)
+    // The agent may run as a user who could not read a file of root.
+    let access = stat.map_or(Access::PRIVATE, |stat| Access {
+        mode: stat.mode() & 0o755,
+        owner: Some((stat.uid(), stat.gid())),
+    });
+    replace_file(&path, &changed, access).map_err(failed)
 }

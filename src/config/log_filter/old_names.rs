@@ -5,7 +5,7 @@
 
 /// Old paths of modules and new ones. A module below an old path is below the new one, unless it
 /// has a row of its own. An old path with two rows was divided.
-const MOVED: [(&str, &str); 77] = [
+const MOVED: [(&str, &str); 78] = [
     ("guest_agent::admission", "guest_agent::process::admission"),
     ("guest_agent::cgroup", "guest_agent::process::cgroup"),
     ("guest_agent::cli::hand_over", "guest_agent::cli::upload"),
@@ -20,7 +20,7 @@ const MOVED: [(&str, &str); 77] = [
     ("guest_agent::facts", "guest_agent::hostinfo::facts"),
     ("guest_agent::finding", "guest_agent::hostinfo::preflight::finding"),
     ("guest_agent::going_down", "guest_agent::agent::shutdown"),
-    ("guest_agent::guarded", "guest_agent::net::placed"),
+    ("guest_agent::guarded", "guest_agent_serve_kit::placed"),
     ("guest_agent::host_api", "guest_agent::api::host"),
     ("guest_agent::host_api::convert", "guest_agent::api::registry::convert"),
     ("guest_agent::host_api::places", "guest_agent::api::registry::call_permits"),
@@ -29,7 +29,7 @@ const MOVED: [(&str, &str); 77] = [
     ("guest_agent::http::gate", "guest_agent::api::http::access_check"),
     ("guest_agent::http::metrics", "guest_agent::api::http::metrics"),
     ("guest_agent::http::metrics", "guest_agent::observe::metrics"),
-    ("guest_agent::http::patient", "guest_agent::api::http::write_timeout"),
+    ("guest_agent::http::patient", "guest_agent_serve_kit::write_timeout"),
     ("guest_agent::install::ahead", "guest_agent::install::unpack::decoder_thread"),
     ("guest_agent::install::attempt", "guest_agent::install::download::transfer"),
     ("guest_agent::install::buffers", "guest_agent::install::download::buffers"),
@@ -63,6 +63,7 @@ const MOVED: [(&str, &str); 77] = [
     ("guest_agent::metadata", "guest_agent::hostinfo::metadata"),
     ("guest_agent::metadata::address", "guest_agent::net::metadata_address"),
     ("guest_agent::meter", "guest_agent::process::meter"),
+    ("guest_agent::net::shares", "guest_agent_serve_kit::shares"),
     ("guest_agent::notify", "guest_agent::agent::systemd"),
     ("guest_agent::observe::otlp", "guest_agent_observe_kit::otlp"),
     ("guest_agent::plugin_logs", "guest_agent::process::logs"),

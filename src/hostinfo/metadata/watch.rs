@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::error::MetadataError;
 use super::tree::{Etag, Fetched, Tree};
-use crate::net::backoff::{Backoff, Jitter, Schedule};
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// The waits after failures.
 const WAITS: Schedule =

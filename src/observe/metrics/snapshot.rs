@@ -13,8 +13,8 @@ use super::{Sources, TokenExpiries};
 use crate::config::LogDestination;
 use crate::link::LinkState;
 use crate::net::certificates::Use;
-use crate::net::connection_counters;
 use crate::observe::forwarding::Figures;
+use guest_agent_serve_kit::connection_counters;
 
 /// Longest wait for the answer of an actor. Actors answer from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);

@@ -28,8 +28,8 @@ use super::snapshot::{SetAside, Snapshot};
 use super::*;
 use crate::config::LogDestination;
 use crate::net::certificates::Use;
-use crate::net::connection_counters;
 use crate::observe::forwarding::Figures;
+use guest_agent_serve_kit::connection_counters;
 
 mod files;
 pub(crate) mod golden;

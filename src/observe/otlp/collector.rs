@@ -13,11 +13,11 @@ use tonic::body::Body;
 use tower::ServiceExt;
 
 use crate::config::TelemetryConfig;
-use crate::net::backoff::{Jitter, Schedule};
 use crate::net::dial;
 use crate::net::endpoint::Endpoint;
 use crate::net::keepalive::Keepalive;
 use crate::net::tls::TlsFiles;
+use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 
 /// Pauses after failures.
 const PAUSES: Schedule =

@@ -13,8 +13,8 @@ use guest_agent_actors::ports::QueueRecipients;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Request, Status};
 
-use crate::net::placed::PlacedInfo;
 use crate::net::ticket;
+use guest_agent_serve_kit::placed::PlacedInfo;
 
 /// Whose ticket this is, among plugins that are no admission plugins.
 pub type TicketOwner = Arc<dyn Fn(&str) -> Option<PluginName> + Send + Sync>;

@@ -26,8 +26,8 @@ use super::connections;
 use super::door::{Caller, Door};
 use super::metadata::{self, Page};
 use super::output::Throttle;
-use crate::net::connection_counters::ConnectionCounters;
 use crate::process::rpc::code_name;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 /// How long a connection may be idle before it is pinged, and how long the answer may take.
 const PING_INTERVAL: Duration = Duration::from_secs(5);

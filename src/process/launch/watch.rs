@@ -19,12 +19,12 @@ use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{Endpoint, Process};
 use tokio::sync::watch;
 
-use crate::net::backoff::{Backoff, Jitter, Schedule};
 use crate::os::pidfd::Pidfd;
 use crate::process::launch::oom::OomRecord;
 use crate::process::launch::process_table::Lookout;
 use crate::process::launch::spawn::Child;
 use crate::process::launch::tree::Family;
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// How long this waits for the exit status of a process that is no child of the agent: its parent
 /// has to reap it first.

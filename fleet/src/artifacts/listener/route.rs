@@ -3,9 +3,10 @@
 //! There is no decoding: a path with an escaped or odd character names nothing. What comes out of
 //! it is a plugin's name that is compared, and a [`Digest`]; no text of a client reaches a file.
 
+use guest_agent_proto::artifact::FOLDER;
+use guest_agent_proto::escape::is_plain;
+
 use crate::artifacts::digest::Digest;
-use crate::artifacts::path::FOLDER;
-use crate::records::configuration::is_plain;
 
 const MAX_NAME_BYTES: usize = 255;
 

@@ -1,39 +1,62 @@
 //! The verbs `man` and `completions`: what the command line says of itself, for packages.
 
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
 use clap::Command;
 use clap_complete::Shell;
-use clap_mangen::Man;
-use guest_fleet::cli::failure::{Exit, Failure};
+use guest_agent_cli_kit::man::{self, Manual, Section};
+use guest_fleet::cli::failure::Failure;
+
+/// What the pages say beside the verbs.
+const MANUAL: Manual = Manual {
+    title: "Guest fleet",
+    source: concat!("guest-fleet ", env!("CARGO_PKG_VERSION")),
+    sections: &SECTIONS,
+};
+
+const SECTIONS: [Section; 3] = [
+    (
+        "EXIT STATUS",
+        &[
+            ("0", "The command succeeded."),
+            (
+                "1",
+                "It failed, or found a difference. The reason is on standard error: one line, then its causes.",
+            ),
+            ("2", "The command line is not valid."),
+            ("3", "The ledger cannot be reached."),
+            ("4", "It is not known whether it happened, or it did not happen in time."),
+        ],
+    ),
+    (
+        "ENVIRONMENT",
+        &[
+            ("GUEST_FLEET_LEDGER", "The ledger of the fleet; --ledger has precedence."),
+            (
+                "RUST_LOG",
+                "What is logged: a level, or directives; --log-level of serve has precedence.",
+            ),
+            ("NO_COLOR", "No colour, when it is set to any value."),
+        ],
+    ),
+    (
+        "FILES",
+        &[
+            ("/var/lib/guest-fleet/ledger.db", "The ledger of a fleet on one machine."),
+            ("/etc/guest-fleet/guest-fleet.env", "The flags of the service."),
+        ],
+    ),
+];
 
 /// Writes a manual page for the program and for each verb into a directory, and prints how many.
 pub(crate) fn man(program: Command, directory: &Path, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut command = program.disable_help_subcommand(true);
-    command.build();
-    let mut pages = Vec::new();
-    let failed = |error: io::Error| {
-        Failure::new(Exit::Failed, format_args!("failed to write {}: {error}", directory.display()))
-    };
-    collect(&command, &mut pages).map_err(failed)?;
-    fs::create_dir_all(directory).map_err(failed)?;
-    for (name, text) in &pages {
-        fs::write(directory.join(name), text).map_err(failed)?;
-    }
-    Ok(writeln!(out, "{}: {} pages", directory.display(), pages.len())?)
-}
-
-fn collect(command: &Command, pages: &mut Vec<(PathBuf, Vec<u8>)>) -> io::Result<()> {
-    let page = Man::new(command.clone())
-        .manual("Guest fleet")
-        .source(concat!("guest-fleet ", env!("CARGO_PKG_VERSION")));
-    let mut text = Vec::new();
-    page.render(&mut text)?;
-    pages.push((page.get_filename().into(), text));
-    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
-    verbs.into_iter().try_for_each(|verb| collect(verb, pages))
+    let pages = MANUAL.pages(program)?;
+    let written = man::write(&pages, directory).map_err(|(path, error)| Failure {
+        causes: vec![error.to_string()],
+        ..Failure::failed(format_args!("failed to write {}", path.display()))
+    })?;
+    Ok(writeln!(out, "{}: {} pages", directory.display(), written.len())?)
 }
 
 /// Writes what a shell reads to complete command lines.
@@ -44,6 +67,8 @@ pub(crate) fn completions(mut program: Command, shell: Shell, out: &mut dyn Writ
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use clap::CommandFactory;
 
     use super::*;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::CommandFactory;
+use guest_agent_cli_kit::schemas::undescribed;
 use serde_json::Value;
 
 use super::super::schemas::schemas;
@@ -75,7 +76,7 @@ pub(super) fn check(verb: &Verb, out: &str) {
 fn the_schemas_in_the_documentation_are_up_to_date() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas/fleet");
     for document in schemas() {
-        let fresh = serde_json::to_string_pretty(&document.schema()).expect("plain values") + "\n";
+        let fresh = document.text();
         let path = folder.join(format!("{}.json", document.name));
         if std::env::var_os("UPDATE_GENERATED").is_some() {
             std::fs::create_dir_all(&folder).expect("a folder");
@@ -109,27 +110,6 @@ fn every_verb_has_a_schema_and_every_command_of_a_schema_exists() {
 
 #[test]
 fn every_property_has_a_meaning() {
-    fn silent(schema: &Value, place: &str, found: &mut Vec<String>) {
-        match schema {
-            Value::Object(members) => {
-                for (name, property) in
-                    members.get("properties").and_then(Value::as_object).into_iter().flatten()
-                {
-                    if property.get("description").is_none() {
-                        found.push(format!("{place}.{name}"));
-                    }
-                }
-                members.iter().for_each(|(key, member)| {
-                    silent(member, &format!("{place}.{key}"), found);
-                });
-            }
-            Value::Array(items) => items.iter().for_each(|item| silent(item, place, found)),
-            _ => {}
-        }
-    }
-    let mut found = Vec::new();
-    for document in schemas() {
-        silent(&document.schema(), document.name, &mut found);
-    }
+    let found: Vec<_> = schemas().iter().flat_map(undescribed).collect();
     assert!(found.is_empty(), "{found:?}");
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::chain::Chain;
 use crate::enroll::admit::Refusal;
-use crate::enroll::protocol::{Problem, Refused};
+use guest_agent_proto::enrolment::{Problem, Refused};
 
 /// An answer that nobody keeps: it is for one client and one moment.
 pub(super) fn granted(answer: impl Serialize) -> Response {

@@ -15,9 +15,9 @@ use serde::de::DeserializeOwned;
 use super::answer::{granted, problem, refused};
 use crate::enroll::admit::{Enrolment, Refusal};
 use crate::enroll::certificate::AgentCertificate;
-use crate::enroll::protocol::{self, EnrollRequest, RenewRequest};
 use crate::front::PeerInfo;
 use crate::observe::figures::Asked;
+use guest_agent_proto::enrolment::{self, EnrollRequest, RenewRequest};
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES: usize = 64 << 10;
@@ -33,7 +33,7 @@ struct Context {
 
 impl Context {
     /// The answer to a request for a certificate, which is counted.
-    fn answered(&self, asked: Asked, answer: Result<protocol::Granted, Refusal>) -> Response {
+    fn answered(&self, asked: Asked, answer: Result<enrolment::Granted, Refusal>) -> Response {
         let figures = self.enrolment.figures();
         match answer {
             Ok(answer) => {
@@ -51,9 +51,9 @@ impl Context {
 /// The routes for one connection.
 pub(super) fn routes(enrolment: Enrolment, peer: PeerInfo, body: Duration) -> Router {
     Router::new()
-        .route(protocol::ENROLL, post(enroll))
-        .route(protocol::RENEW, post(renew))
-        .route(protocol::TRUST, get(trust))
+        .route(enrolment::ENROLL, post(enroll))
+        .route(enrolment::RENEW, post(renew))
+        .route(enrolment::TRUST, get(trust))
         .fallback(|| async {
             let fix = "use POST /v1/enroll, POST /v1/renew or GET /v1/trust";
             problem(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path", fix)
@@ -88,7 +88,7 @@ async fn renew(State(context): State<Context>, body: Body) -> Response {
     context.answered(Asked::Renewal, answer)
 }
 
-async fn renewed(context: &Context, csr: &str) -> Result<protocol::Granted, Refusal> {
+async fn renewed(context: &Context, csr: &str) -> Result<enrolment::Granted, Refusal> {
     let shown = context.peer.certificate.as_ref().ok_or(Refusal::NoCertificate)?;
     let shown = AgentCertificate::read(shown)?;
     context.enrolment.renew(&shown, csr, SystemTime::now()).await

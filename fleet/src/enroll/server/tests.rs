@@ -13,14 +13,16 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use guest_agent_proto::enrolment;
+
 use super::*;
 use crate::enroll::admit::Settings;
+use crate::enroll::agents;
 use crate::enroll::ca::{Authorities, Authority};
 use crate::enroll::certificate::AgentCertificate;
 use crate::enroll::csr;
 use crate::enroll::id::AgentId;
 use crate::enroll::token::{self, NewToken};
-use crate::enroll::{agents, protocol};
 use crate::ledger::{Faults, MemoryLedger};
 use crate::tls;
 
@@ -140,16 +142,16 @@ impl World {
         token::create(&*self.ledger, new, SystemTime::now()).await.expect("a token")
     }
 
-    async fn enroll(&self, token: &str, key: &KeyPair) -> protocol::Granted {
+    async fn enroll(&self, token: &str, key: &KeyPair) -> enrolment::Granted {
         let (status, answer) =
-            self.ask(protocol::ENROLL, &json!({ "token": token, "csr": request(key) })).await;
+            self.ask(enrolment::ENROLL, &json!({ "token": token, "csr": request(key) })).await;
         assert_eq!(status, 200, "{answer}");
         serde_json::from_value(answer).expect("an answer")
     }
 
     async fn renew(&self, shown: &Shown, key: &KeyPair) -> io::Result<(u16, Value)> {
         let body = json!({ "csr": request(key) }).to_string();
-        self.ask_raw(Some(shown), &http(protocol::RENEW, "", &body)).await
+        self.ask_raw(Some(shown), &http(enrolment::RENEW, "", &body)).await
     }
 
     /// A certificate that was issued to an agent some days ago, for 30 days.
@@ -163,7 +165,7 @@ impl World {
     }
 }
 
-fn shown(granted: &protocol::Granted, key: KeyPair) -> Shown {
+fn shown(granted: &enrolment::Granted, key: KeyPair) -> Shown {
     (tls::certificates(&granted.certificate).expect("a certificate").remove(0), key)
 }
 
@@ -187,7 +189,7 @@ async fn a_machine_with_a_token_becomes_an_agent_and_renews() {
     assert_eq!(named.agent.as_str(), granted.agent_id);
     let (status, renewed) = world.renew(&mine, &second).await.expect("an answer");
     assert_eq!((status, &renewed["agent_id"]), (200, &json!(granted.agent_id)));
-    let (status, trust) = world.ask_raw(None, &http(protocol::TRUST, "", "")).await.expect("it");
+    let (status, trust) = world.ask_raw(None, &http(enrolment::TRUST, "", "")).await.expect("it");
     assert_eq!((status, &trust["trust"]), (200, &json!(granted.trust)));
 }
 
@@ -196,7 +198,7 @@ async fn the_token_may_be_in_the_header_and_a_repeated_request_gets_the_same_id(
     let world = world(Limits::default()).await;
     let (token, key) = (world.token("web", 1, None).await, key());
     let body = json!({ "csr": request(&key), "id": "vm/7" }).to_string();
-    let text = http(protocol::ENROLL, &format!("authorization: Bearer {token}\r\n"), &body);
+    let text = http(enrolment::ENROLL, &format!("authorization: Bearer {token}\r\n"), &body);
     for _ in 0..2 {
         let (status, answer) = world.ask_raw(None, &text).await.expect("an answer");
         assert_eq!((status, &answer["agent_id"]), (200, &json!("vm/7")), "{answer}");
@@ -211,7 +213,7 @@ async fn of_two_machines_with_one_token_for_one_machine_one_becomes_an_agent() {
     let body = |key: &KeyPair| json!({ "token": token, "csr": request(key) });
     let (body_1, body_2) = (body(&first), body(&second));
     let answers =
-        tokio::join!(world.ask(protocol::ENROLL, &body_1), world.ask(protocol::ENROLL, &body_2));
+        tokio::join!(world.ask(enrolment::ENROLL, &body_1), world.ask(enrolment::ENROLL, &body_2));
     let mut statuses = [answers.0.0, answers.1.0];
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 403], "{answers:?}");
@@ -235,20 +237,20 @@ async fn what_is_wrong_is_answered_with_a_code_and_the_fix() {
         (json!({ "token": token }), 400, "bad_request"),
         (json!("x"), 400, "bad_request"),
     ] {
-        let (found, answer) = world.ask(protocol::ENROLL, &body).await;
+        let (found, answer) = world.ask(enrolment::ENROLL, &body).await;
         assert_eq!((found, code(&answer)), (status, expected), "{answer}");
     }
     let left = token::list(&*world.ledger).await.expect("tokens")[1].uses_left;
     assert_eq!(left, 9, "a request that is wrong takes no use");
     let (status, answer) = world.ask("/", &json!({})).await;
     assert_eq!((status, code(&answer)), (404, "not_found"));
-    let answer = world.ask_raw(None, &http(protocol::RENEW, "", "")).await.expect("an answer");
+    let answer = world.ask_raw(None, &http(enrolment::RENEW, "", "")).await.expect("an answer");
     assert_eq!((answer.0, code(&answer.1)), (405, "bad_method"));
-    let (status, answer) = world.ask(protocol::RENEW, &json!({ "csr": csr })).await;
+    let (status, answer) = world.ask(enrolment::RENEW, &json!({ "csr": csr })).await;
     assert_eq!((status, code(&answer)), (401, "no_certificate"));
     world.ledger.set_faults(AWAY);
     let (status, answer) =
-        world.ask(protocol::ENROLL, &json!({ "csr": csr, "token": token })).await;
+        world.ask(enrolment::ENROLL, &json!({ "csr": csr, "token": token })).await;
     assert_eq!((status, code(&answer)), (503, "unavailable"));
     assert!(!answer.to_string().contains("away"), "what is wrong inside is not told: {answer}");
 }
@@ -260,12 +262,12 @@ async fn an_id_in_use_is_given_to_an_operators_token_alone() {
     let body =
         |token: &str, key: &KeyPair| json!({ "token": token, "csr": request(key), "id": "vm-1" });
     let (first, second) = (key(), key());
-    assert_eq!(world.ask(protocol::ENROLL, &body(&open, &first)).await.0, 200);
-    let (status, answer) = world.ask(protocol::ENROLL, &body(&open, &second)).await;
+    assert_eq!(world.ask(enrolment::ENROLL, &body(&open, &first)).await.0, 200);
+    let (status, answer) = world.ask(enrolment::ENROLL, &body(&open, &second)).await;
     assert_eq!((status, code(&answer)), (409, "id_taken"));
     let bound = world.token("one", 1, Some("vm-1")).await;
-    assert_eq!(world.ask(protocol::ENROLL, &body(&bound, &second)).await.0, 200);
-    let (status, answer) = world.ask(protocol::ENROLL, &body(&open, &first)).await;
+    assert_eq!(world.ask(enrolment::ENROLL, &body(&bound, &second)).await.0, 200);
+    let (status, answer) = world.ask(enrolment::ENROLL, &body(&open, &first)).await;
     assert_eq!((status, code(&answer)), (409, "id_taken"), "the former machine lost it");
 }
 
@@ -311,14 +313,14 @@ async fn an_agent_that_knows_the_former_authority_renews_after_a_rotation() {
     let former = world.authorities.current().trust(SystemTime::now());
     Authority::rotate(world.directory.path(), SystemTime::now()).expect("rotated");
     world.authorities.refresh().await.expect("read");
-    let text = http(protocol::RENEW, "", &json!({ "csr": request(&key()) }).to_string());
+    let text = http(enrolment::RENEW, "", &json!({ "csr": request(&key()) }).to_string());
     // The listener takes the new authority in a moment.
     let deadline = tokio::time::Instant::now() + LONG;
     loop {
         let mut stream = connect(world.address(), &former, Some(&mine)).await.expect("trusted");
         let answer = exchange(&mut stream, &text).await.expect("an answer");
         let body = answer.split_once("\r\n\r\n").expect("a body").1;
-        let granted: protocol::Granted = serde_json::from_str(body).expect("an answer");
+        let granted: enrolment::Granted = serde_json::from_str(body).expect("an answer");
         assert_eq!(tls::certificates(&granted.trust).expect("trust").len(), 2);
         assert!(!granted.chain.is_empty());
         let shown = stream.get_ref().1.peer_certificates().expect("a chain").len();
@@ -348,14 +350,14 @@ async fn slow_and_large_requests_are_ended() {
     assert_eq!((status, code(&answer)), (408, "too_slow"));
     let head = world.ask_raw(None, "POST /v1/enroll HT").await;
     assert!(head.is_err() || head.is_ok_and(|(status, _)| status == 408));
-    let large = http(protocol::ENROLL, "", &"x".repeat((64 << 10) + 1));
+    let large = http(enrolment::ENROLL, "", &"x".repeat((64 << 10) + 1));
     let (status, answer) = world.ask_raw(None, &large).await.expect("an answer");
     assert_eq!((status, code(&answer)), (413, "too_large"));
     let headers = format!("x: {}\r\n", "y".repeat(HEAD_BYTES));
-    let (status, _) = world.ask_raw(None, &http(protocol::TRUST, &headers, "")).await.expect("it");
+    let (status, _) = world.ask_raw(None, &http(enrolment::TRUST, &headers, "")).await.expect("it");
     assert_eq!(status, 431);
     // Others are served all the while.
-    assert_eq!(world.ask_raw(None, &http(protocol::TRUST, "", "")).await.expect("it").0, 200);
+    assert_eq!(world.ask_raw(None, &http(enrolment::TRUST, "", "")).await.expect("it").0, 200);
 }
 
 #[tokio::test]
@@ -390,7 +392,7 @@ async fn connections_that_say_nothing_have_a_bound_and_an_end() {
         let end = tokio::time::timeout(LONG, stream.read(&mut byte)).await.expect("an end comes");
         assert!(matches!(end, Ok(0) | Err(_)));
     }
-    assert_eq!(world.ask_raw(None, &http(protocol::TRUST, "", "")).await.expect("it").0, 200);
+    assert_eq!(world.ask_raw(None, &http(enrolment::TRUST, "", "")).await.expect("it").0, 200);
 }
 
 #[tokio::test]

@@ -12,13 +12,13 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Co
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Plugin,
 };
+use guest_agent_proto::artifact;
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Release, ReleaseName, Target, View};
 use prost::Message;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::artifacts::digest::DigestError;
-use crate::artifacts::path::artifact_path;
+use crate::artifacts::{self, digest::DigestError};
 use crate::gateway::messages::{CONFIGURE_PLUGIN_STATES, MESSAGE_TYPE};
 use crate::secrets::Secrets;
 use crate::secrets::directory::{KEY, SecretProblem};
@@ -165,10 +165,11 @@ fn install(
     let url = match (archive.url.as_str(), artifacts) {
         ("", None) => return Err(ComposeError::NoUrl),
         ("", Some(base)) => {
-            let digest = archive.digest.parse();
-            let digest =
-                digest.map_err(|error: DigestError| ComposeError::Damaged(error.to_string()))?;
-            format!("{}{}", base.trim_end_matches('/'), artifact_path(&name.plugin, &digest))
+            let digest: artifacts::Digest = archive
+                .digest
+                .parse()
+                .map_err(|error: DigestError| ComposeError::Damaged(error.to_string()))?;
+            format!("{}{}", base.trim_end_matches('/'), artifact::path(&name.plugin, &digest))
         }
         (url, _) => url.to_owned(),
     };

@@ -11,6 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -25,9 +26,9 @@ pub(super) const READ: Duration = Duration::from_secs(20);
 /// How long a write waits for its answer: the longest stall seen while a node was killed was 7.8 s.
 pub(super) const ANSWER: Duration = Duration::from_secs(12);
 
-/// Least and most time between two tries.
-const SHORTEST: Duration = Duration::from_millis(5);
-const LONGEST: Duration = Duration::from_millis(250);
+/// Times between two tries.
+const PAUSES: Schedule =
+    Schedule::doubling(Duration::from_millis(5), Duration::from_millis(250), Jitter::UpperHalf);
 
 /// What a page may have beyond what was asked for before the rest of it is refused.
 const SLACK: usize = 8 << 20;
@@ -102,7 +103,7 @@ pub(super) struct RawPage {
 #[derive(Debug)]
 pub(super) struct Patience {
     deadline: Instant,
-    next: Duration,
+    backoff: Backoff,
 }
 
 /// The requests.
@@ -147,13 +148,12 @@ impl Stored {
 
 impl Patience {
     pub(super) fn new(most: Duration) -> Self {
-        Self { deadline: Instant::now() + most, next: SHORTEST }
+        Self { deadline: Instant::now() + most, backoff: Backoff::new(PAUSES) }
     }
 
     /// Waits; false when the time is over.
     pub(super) async fn wait(&mut self) -> bool {
-        let pause = self.next.mul_f64(0.5 + rand::random::<f64>() / 2.0);
-        self.next = (self.next * 2).min(LONGEST);
+        let pause = self.backoff.next(rand::random());
         if Instant::now() + pause >= self.deadline {
             return false;
         }

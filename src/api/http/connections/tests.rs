@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::api::http::write_timeout::WriteTimeout;
+use guest_agent_serve_kit::write_timeout::WriteTimeout;
 
 const REQUEST: &[u8] = b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n";
 

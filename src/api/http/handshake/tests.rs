@@ -17,12 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::api::http::connections::{Limits, Places, Server};
-use crate::net::certificate::PairFiles;
-use crate::net::certificate::tests::{NOW, files, write};
 use crate::net::certificates::Certificates;
-use crate::net::connection_counters::ConnectionCounters;
-use crate::net::server_tls::{Keeper, Look};
-use crate::net::shares::Most;
+use crate::net::pair_files::{files, write};
+use crate::net::server_tls::Keeper;
+use guest_agent_serve_kit::certificate::PairFiles;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
+use guest_agent_serve_kit::renewed::Look;
+use guest_agent_serve_kit::shares::Most;
+use guest_agent_testing_kit::certificate::NOW;
 
 /// Most connections at once.
 const CONNECTIONS: usize = 3;

@@ -1,9 +1,9 @@
-//! Descriptors that connections leave to the work of the agent itself.
+//! Descriptors that connections leave to the work of the program itself.
 //!
-//! Connections may use up all descriptors that the agent may have. A plugin that crashed then has to
+//! Connections may use up all descriptors that a program may have. A plugin that crashed then has to
 //! be started all the same, its new state has to be written, and the operator has to see it. So the
 //! last descriptors are not for connections, and some of those before them only for connections of
-//! the agent's owner and of root. `open(2)` and `accept(2)` return the lowest number that is free: a
+//! the program's owner and of root. `open(2)` and `accept(2)` return the lowest number that is free: a
 //! connection whose number is near the limit shows, without counting any, that all lower ones are
 //! in use.
 
@@ -14,10 +14,10 @@ use rustix::process::{Resource, getrlimit};
 
 /// Who may connect to a listener.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Open {
+pub enum Open {
     /// Other users of the machine, plugins, or the network.
     ToAll,
-    /// The agent's owner and root.
+    /// The program's owner and root.
     ToOwner,
 }
 
@@ -33,7 +33,7 @@ const OWNER_PART: u64 = 2;
 /// # Errors
 ///
 /// It is one of the last descriptors; the connection is to be closed.
-pub(crate) fn check(connection: impl AsFd, listener: Open) -> Result<()> {
+pub fn check(connection: impl AsFd, listener: Open) -> Result<()> {
     // Without a limit nothing is short.
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(()) };
     let number = u64::try_from(connection.as_fd().as_raw_fd()).unwrap_or_default();
@@ -54,7 +54,7 @@ fn check_number(number: u64, limit: u64, kept: u64) -> Result<()> {
         return Ok(());
     }
     let why = format!(
-        "only the last {kept} of {limit} file descriptors are left, which are kept for plugins and the store; raise LimitNOFILE"
+        "only the last {kept} of {limit} file descriptors are left, which are kept for other work than connections; raise LimitNOFILE"
     );
     Err(Error::new(ErrorKind::QuotaExceeded, why))
 }

@@ -16,7 +16,7 @@ const TURNS: u8 = 3;
 /// A stream that is used like any other. Its place is free when it is closed. When it has to leave,
 /// it ends for its reader after what was sent until then.
 #[derive(Debug)]
-pub(crate) struct Placed<S> {
+pub struct Placed<S> {
     stream: S,
     place: Place,
     turns: u8,
@@ -24,36 +24,38 @@ pub(crate) struct Placed<S> {
 
 /// What a gRPC server knows of the connection of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct PlacedInfo<I> {
+pub struct PlacedInfo<I> {
     /// What it would know without a place.
-    pub(crate) info: I,
+    pub info: I,
     requested: Requested,
 }
 
 // === impl Placed ===
 
 impl<S> Placed<S> {
-    pub(crate) fn new(stream: S, place: Place) -> Self {
+    /// A stream that has this place.
+    #[must_use]
+    pub fn new(stream: S, place: Place) -> Self {
         Self { stream, place, turns: 0 }
     }
 
     /// The stream itself.
-    pub(crate) fn stream(&self) -> &S {
+    pub fn stream(&self) -> &S {
         &self.stream
     }
 
     /// The place itself.
-    pub(crate) fn place(&self) -> &Place {
+    pub fn place(&self) -> &Place {
         &self.place
     }
 
     /// To be noted when a complete request has come.
-    pub(crate) fn requested(&self) -> Requested {
+    pub fn requested(&self) -> Requested {
         self.place.requested()
     }
 
     /// Whether the stream ended because it had to leave.
-    pub(crate) fn left(&self) -> bool {
+    pub fn left(&self) -> bool {
         self.place.left()
     }
 }
@@ -62,7 +64,7 @@ impl<S> Placed<S> {
 
 impl<I> PlacedInfo<I> {
     /// A call that may stay has come over the connection.
-    pub(crate) fn note_request(&self) {
+    pub fn note_request(&self) {
         self.requested.note();
     }
 }

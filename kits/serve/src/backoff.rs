@@ -5,20 +5,20 @@ use std::time::Duration;
 
 /// How the waits of one user grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     /// The longest wait after the first failure.
-    pub(crate) first: Duration,
+    pub first: Duration,
     /// By how much each further failure multiplies it.
-    pub(crate) factor: u32,
+    pub factor: u32,
     /// The longest wait.
-    pub(crate) ceiling: Duration,
+    pub ceiling: Duration,
     /// Which part of the longest wait is waited.
-    pub(crate) jitter: Jitter,
+    pub jitter: Jitter,
 }
 
 /// Which part of the longest wait of a round is waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Jitter {
+pub enum Jitter {
     /// The whole wait, without jitter: no other client waits for the same server.
     None,
     /// At least half of it.
@@ -29,7 +29,7 @@ pub(crate) enum Jitter {
 
 /// A schedule, and the failures in a row so far.
 #[derive(Clone, Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     schedule: Schedule,
     failures: u32,
 }
@@ -38,15 +38,23 @@ pub(crate) struct Backoff {
 
 impl Schedule {
     /// Waits that double from `first` to `ceiling`.
-    pub(crate) const fn doubling(first: Duration, ceiling: Duration, jitter: Jitter) -> Self {
+    #[must_use]
+    pub const fn doubling(first: Duration, ceiling: Duration, jitter: Jitter) -> Self {
         Self { first, factor: 2, ceiling, jitter }
+    }
+
+    /// The longest wait after a failure that `failures` others preceded.
+    #[must_use]
+    pub fn longest(&self, failures: u32) -> Duration {
+        let grown = self.first.saturating_mul(self.factor.saturating_pow(failures));
+        grown.min(self.ceiling)
     }
 
     /// The wait after a failure that `failures` others preceded; `random` in `0.0..=1.0` chooses
     /// the part that the jitter leaves open, `1.0` the longest.
-    pub(crate) fn wait(&self, failures: u32, random: f64) -> Duration {
-        let grown = self.first.saturating_mul(self.factor.saturating_pow(failures));
-        let longest = grown.min(self.ceiling);
+    #[must_use]
+    pub fn wait(&self, failures: u32, random: f64) -> Duration {
+        let longest = self.longest(failures);
         let random = random.clamp(0.0, 1.0);
         match self.jitter {
             Jitter::None => longest,
@@ -60,19 +68,20 @@ impl Schedule {
 
 impl Backoff {
     /// No failure yet.
-    pub(crate) const fn new(schedule: Schedule) -> Self {
+    #[must_use]
+    pub const fn new(schedule: Schedule) -> Self {
         Self { schedule, failures: 0 }
     }
 
     /// The wait after one more failure; `random` as in [`Schedule::wait`].
-    pub(crate) fn next(&mut self, random: f64) -> Duration {
+    pub fn next(&mut self, random: f64) -> Duration {
         let wait = self.schedule.wait(self.failures, random);
         self.failures = self.failures.saturating_add(1);
         wait
     }
 
     /// Forgets the failures, after a success.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 }

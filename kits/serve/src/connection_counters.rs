@@ -74,22 +74,22 @@ impl ConnectionCounters {
 
 impl Counter {
     /// A connection has a place.
-    pub(super) fn opened(&self) {
+    pub(crate) fn opened(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A connection left its place.
-    pub(super) fn closed(&self) {
+    pub(crate) fn closed(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A connection got no place.
-    pub(super) fn refused(&self) {
+    pub(crate) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// An idle connection has to leave.
-    pub(super) fn shed(&self) {
+    pub(crate) fn shed(&self) {
         self.shed.fetch_add(1, Ordering::Relaxed);
     }
 }

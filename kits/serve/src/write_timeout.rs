@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep};
 
 /// Fails a write that has waited for `timeout`. A stream without a waiting write may be idle for
 /// ever.
-pub(crate) struct WriteTimeout<S> {
+pub struct WriteTimeout<S> {
     stream: S,
     timeout: Duration,
     /// Elapses when the waiting write has waited too long.
@@ -21,7 +21,9 @@ pub(crate) struct WriteTimeout<S> {
 // === impl WriteTimeout ===
 
 impl<S> WriteTimeout<S> {
-    pub(crate) fn new(stream: S, timeout: Duration) -> Self {
+    /// A stream whose writes may wait for so long.
+    #[must_use]
+    pub fn new(stream: S, timeout: Duration) -> Self {
         let over = Box::pin(tokio::time::sleep(timeout));
         Self { stream, timeout, over, is_waiting: false }
     }
@@ -41,7 +43,7 @@ impl<S> WriteTimeout<S> {
             self.over.as_mut().reset(Instant::now() + self.timeout);
         }
         ready!(self.over.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
     }
 }
 

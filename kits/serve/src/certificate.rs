@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::OFlags;
 use rustls::InconsistentKeys;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -43,11 +44,11 @@ pub struct Validity {
 #[derive(Debug)]
 pub struct Pair {
     /// Both, ready to be shown to clients.
-    pub(super) certified: Arc<CertifiedKey>,
+    pub certified: Arc<CertifiedKey>,
     /// When the certificate is valid.
     pub validity: Validity,
     /// Tells this pair from another one.
-    pub(super) digest: [u8; 32],
+    pub digest: [u8; 32],
 }
 
 /// Why a certificate or its key cannot be used.
@@ -56,7 +57,9 @@ pub enum PairError {
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     File {
+        /// The file.
         path: PathBuf,
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -69,7 +72,9 @@ pub enum PairError {
     /// The content of a file cannot be used.
     #[error("the content of {} cannot be used", path.display())]
     Unusable {
+        /// The file.
         path: PathBuf,
+        /// Why not.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
@@ -77,7 +82,12 @@ pub enum PairError {
     #[error(
         "the key in {} does not belong to the certificate in {}", key.display(), certificate.display()
     )]
-    Mismatch { certificate: PathBuf, key: PathBuf },
+    Mismatch {
+        /// File of the certificate.
+        certificate: PathBuf,
+        /// File of the key.
+        key: PathBuf,
+    },
 }
 
 // === impl Validity ===
@@ -147,14 +157,17 @@ pub fn open_to_others(file: &Path) -> Option<u32> {
 }
 
 /// Reads a file of certificates or keys.
-pub(super) fn read_pem(path: &Path) -> Result<Vec<u8>, PairError> {
+///
+/// # Errors
+/// The file cannot be read.
+pub fn read_pem(path: &Path) -> Result<Vec<u8>, PairError> {
     let read = || {
         let mut bytes = Vec::new();
         let file = std::fs::OpenOptions::new()
             .read(true)
             // A pipe without a writer would hold on to a thread for ever, one more with each
             // attempt.
-            .custom_flags(nix::libc::O_NONBLOCK)
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
             .open(path)?;
         file.take(MAX_PEM).read_to_end(&mut bytes)?;
         io::Result::Ok(bytes)
@@ -184,33 +197,19 @@ fn chain(file: &Path, pem: &[u8]) -> Result<(Vec<CertificateDer<'static>>, Valid
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use rcgen::{CertificateParams, KeyPair};
+    use guest_agent_testing_kit::certificate::{self as made, FUTURE, NOW, PAST, Years};
 
     use super::*;
 
-    /// Years, as certificates have them.
-    pub(crate) const PAST: (i32, i32) = (2001, 2002);
-    pub(crate) const NOW: (i32, i32) = (2020, 2090);
-    pub(crate) const FUTURE: (i32, i32) = (2080, 2090);
-
-    /// Writes a self-signed certificate for this machine that is valid in these years, and its key.
-    pub(crate) fn write(files: &PairFiles, (from, until): (i32, i32)) {
-        let key = KeyPair::generate().expect("a key");
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let mut params = CertificateParams::new(names).expect("names");
-        params.not_before = rcgen::date_time_ymd(from, 1, 1);
-        params.not_after = rcgen::date_time_ymd(until, 1, 1);
-        let certificate = params.self_signed(&key).expect("a certificate");
-        std::fs::write(&files.certificate, certificate.pem()).expect("written");
-        std::fs::write(&files.key, key.serialize_pem()).expect("written");
-        std::fs::set_permissions(&files.key, PermissionsExt::from_mode(0o600)).expect("set");
+    fn files(dir: &Path) -> PairFiles {
+        PairFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") }
     }
 
-    pub(crate) fn files(dir: &Path) -> PairFiles {
-        PairFiles { certificate: dir.join("tls.crt"), key: dir.join("tls.key") }
+    fn write(files: &PairFiles, years: Years) {
+        made::write(&files.certificate, &files.key, years);
     }
 
     #[test]
@@ -264,8 +263,7 @@ pub(crate) mod tests {
             std::fs::write(&files.key, text).expect("written");
             assert!(error(&files).contains("tls.key holds no private key"), "{}", error(&files));
         }
-        let other = KeyPair::generate().expect("a key").serialize_pem();
-        std::fs::write(&files.key, other).expect("written");
+        made::write_other_key(&files.key);
         assert!(error(&files).contains("does not belong"), "{}", error(&files));
         std::fs::write(&files.key, key).expect("written");
         assert!(Pair::read(&files).is_ok());

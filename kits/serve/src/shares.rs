@@ -33,12 +33,12 @@ use super::peer_uid;
 /// How long an idle connection may take to leave. It has nothing to finish.
 const LEAVING_WAIT: Duration = Duration::from_secs(1);
 
-/// Bits of an IPv6 address that tell networks apart: one host may have all addresses of a network.
+/// Bits of an IPv6 address that tell networks apart.
 const NETWORK_BITS: u32 = 64;
 
 /// Who connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Peer {
+pub enum Peer {
     /// A user of this machine.
     User(u32),
     /// An address, or for IPv6 its network.
@@ -46,23 +46,23 @@ pub(crate) enum Peer {
 }
 
 /// A connection whose peer the kernel knows.
-pub(crate) trait HasPeer {
+pub trait HasPeer {
     /// `None` when the kernel does not say: the connection is broken.
     fn peer(&self) -> Option<Peer>;
 }
 
 /// Most connections at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
+pub struct Most {
     /// Of all peers together.
-    pub(crate) all: usize,
+    pub all: usize,
     /// Of each peer.
-    pub(crate) each: usize,
+    pub each: usize,
 }
 
 /// The places of one listener. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Shares {
+pub struct Shares {
     /// Names the listener in the log.
     listener: &'static str,
     most: Most,
@@ -71,11 +71,11 @@ pub(crate) struct Shares {
 
 /// A place, which is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<Seat>);
+pub struct Place(Arc<Seat>);
 
 /// Says of a connection that it is not idle.
 #[derive(Clone, Debug)]
-pub(crate) struct Requested(Arc<Seat>);
+pub struct Requested(Arc<Seat>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -110,20 +110,22 @@ struct Seat {
 // === impl Shares ===
 
 impl Shares {
-    pub(crate) fn new(listener: &'static str, most: Most) -> Self {
+    /// So many places of a listener, which the log calls by this name.
+    #[must_use]
+    pub fn new(listener: &'static str, most: Most) -> Self {
         Self { listener, most, table: Arc::default() }
     }
 
     /// The same, counted for the metrics. To be called before the first connection comes.
     #[must_use]
-    pub(crate) fn counted(self, counters: &ConnectionCounters, label: Label) -> Self {
+    pub fn counted(self, counters: &ConnectionCounters, label: Label) -> Self {
         let counter = counters.of(label, self.most.all);
         Self { table: Arc::new(Table { counter, ..Table::default() }), ..self }
     }
 
     /// A place for a connection of this peer. Waits for an idle connection to leave where one has
     /// to; `None` when none is idle. To be called by one task.
-    pub(crate) async fn place(&self, peer: Peer) -> Option<Place> {
+    pub async fn place(&self, peer: Peer) -> Option<Place> {
         let place = self.find(peer).await;
         if place.is_none() {
             let listener = self.listener;
@@ -135,7 +137,7 @@ impl Shares {
     }
 
     /// The same, for a caller that knows what to do without a place.
-    pub(crate) async fn find(&self, peer: Peer) -> Option<Place> {
+    pub async fn find(&self, peer: Peer) -> Option<Place> {
         let deadline = Instant::now() + LEAVING_WAIT;
         loop {
             match self.table.seat(peer, self.most) {
@@ -157,7 +159,7 @@ impl Shares {
     }
 
     /// Has the oldest idle connection leave of the peer that has the most.
-    pub(crate) fn shed(&self) {
+    pub fn shed(&self) {
         let idle = self.table.seats().idlest();
         if let Some(seat) = idle {
             seat.leave();
@@ -165,7 +167,7 @@ impl Shares {
     }
 
     /// Whether a place is one of these.
-    pub(crate) fn has(&self, place: &Place) -> bool {
+    pub fn has(&self, place: &Place) -> bool {
         Arc::ptr_eq(&self.table, &place.0.table)
     }
 }
@@ -257,18 +259,18 @@ impl fmt::Debug for Seat {
 
 impl Place {
     /// Says later that the connection is not idle any more.
-    pub(crate) fn requested(&self) -> Requested {
+    pub fn requested(&self) -> Requested {
         Requested(Arc::clone(&self.0))
     }
 
     /// Whether the connection has to leave. If not, the task is woken when it has to.
-    pub(crate) fn is_to_leave(&self, cx: &Context<'_>) -> bool {
+    pub fn is_to_leave(&self, cx: &Context<'_>) -> bool {
         self.0.reader.register(cx.waker());
         self.left()
     }
 
     /// All that was written is sent. A connection whose request is answered is idle from now on.
-    pub(super) fn flushed(&self) {
+    pub(crate) fn flushed(&self) {
         if self.0.is_answered.swap(false, Ordering::AcqRel) {
             self.0.is_idle.store(true, Ordering::Release);
             // One more may have found nobody idle a moment ago.
@@ -277,7 +279,7 @@ impl Place {
     }
 
     /// Whether the connection has to leave.
-    pub(crate) fn left(&self) -> bool {
+    pub fn left(&self) -> bool {
         self.0.is_to_leave.load(Ordering::Acquire) && self.0.is_idle()
     }
 }
@@ -305,7 +307,7 @@ impl Drop for Place {
 
 impl Requested {
     /// A complete request has come.
-    pub(crate) fn note(&self) {
+    pub fn note(&self) {
         self.0.is_answered.store(false, Ordering::Release);
         if self.0.is_idle.swap(false, Ordering::AcqRel) {
             self.0.table.changed.notify_one();
@@ -314,7 +316,7 @@ impl Requested {
 
     /// The request is answered: when all of the answer is sent, the connection is idle until the
     /// next request.
-    pub(crate) fn note_answer(&self) {
+    pub fn note_answer(&self) {
         self.0.is_answered.store(true, Ordering::Release);
     }
 }
@@ -323,13 +325,20 @@ impl Requested {
 
 impl Peer {
     fn of_address(address: IpAddr) -> Self {
-        Self::Address(match address.to_canonical() {
-            IpAddr::V4(address) => address.into(),
-            IpAddr::V6(address) => {
-                let network = u128::MAX << (u128::BITS - NETWORK_BITS);
-                Ipv6Addr::from_bits(address.to_bits() & network).into()
-            }
-        })
+        Self::Address(network(address))
+    }
+}
+
+/// The part of an address that one client has for itself: an IPv4 address, or the network of an IPv6
+/// address, because one host mostly has all addresses of it.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let network = u128::MAX << (u128::BITS - NETWORK_BITS);
+            Ipv6Addr::from_bits(address.to_bits() & network).into()
+        }
     }
 }
 

@@ -1,6 +1,7 @@
-//! Streams that have to leave, and a gRPC server whose connections do.
+//! Judgements of connections, and a gRPC server whose idle connections have to leave.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use guest_agent_proto::plugin_comm::guest_agent_plugin_client::GuestAgentPluginClient;
@@ -11,23 +12,60 @@ use guest_agent_proto::plugin_comm::{
     ApplyRequest, ApplyResponse, GetStatusRequest, StartRequest, StartResponse,
     Status as PluginStatus, StopRequest, StopResponse,
 };
+use guest_agent_serve_kit::accept::Acceptor;
+use guest_agent_serve_kit::shares::{Most, Shares};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tonic::Response;
 use tonic::service::InterceptorLayer;
 use tonic::transport::{Channel, Endpoint, Server, Uri};
-use tonic::{Request, Response, Status};
-
-use std::sync::Arc;
 
 use super::*;
-use crate::net::accept::Acceptor;
-use crate::net::shares::{Most, Peer, Shares};
-use crate::net::vetted::{self, VettingListener};
+
+#[test]
+fn who_logged_in_is_named_beside_the_user_of_the_process() {
+    let named = |uid, login| {
+        Caller { uid, gid: 7, groups: Arc::default(), login }.named(|uid| format!("u{uid}"))
+    };
+    assert_eq!(named(0, Some(1000)), "u1000 as u0");
+    assert_eq!(named(0, Some(0)), "u0");
+    assert_eq!(named(0, None), "u0");
+}
+
+#[tokio::test]
+async fn a_connection_whose_judgement_is_dropped_is_not_lost() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("x.sock");
+    let judged = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&judged);
+    let vet: Vet = Arc::new(move |_| {
+        let first = count.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            if first {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    let listener = VettingListener::new(UnixListener::bind(&path).expect("a socket"), vet);
+    let _client = UnixStream::connect(&path).await.expect("it listens");
+    tokio::select! {
+        biased;
+        _ = listener.accept() => panic!("its judgement does not end"),
+        () = async {
+            while judged.load(Ordering::SeqCst) == 0 {
+                tokio::task::yield_now().await;
+            }
+        } => {}
+    }
+    assert!(listener.accept().await.expect("the same one").result().is_ok());
+    assert_eq!(judged.load(Ordering::SeqCst), 2);
+}
 
 /// A server that answers with the number of calls so far.
 #[derive(Default)]
-struct Counts(std::sync::atomic::AtomicI32);
+struct Counts(AtomicI32);
 
 #[tonic::async_trait]
 impl GuestAgentPlugin for Counts {
@@ -35,7 +73,7 @@ impl GuestAgentPlugin for Counts {
         &self,
         _: Request<GetStatusRequest>,
     ) -> Result<Response<PluginStatus>, Status> {
-        let code = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let code = self.0.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(PluginStatus { code, results: Vec::new() }))
     }
 
@@ -74,7 +112,7 @@ async fn idle_connections_keep_no_grpc_client_out_and_one_that_called_is_kept() 
     let shares = Shares::new("the test", Most { all: 3, each: 3 });
     let incoming = Acceptor::new(listener, shares, |_| ()).incoming();
     let server = Server::builder()
-        .layer(InterceptorLayer::new(vetted::admit))
+        .layer(InterceptorLayer::new(admit))
         .add_service(GuestAgentPluginServer::new(Counts::default()));
     let served = tokio::spawn(server.serve_with_incoming(incoming));
     let ask = async |client: &mut GuestAgentPluginClient<Channel>| {
@@ -103,53 +141,4 @@ async fn idle_connections_keep_no_grpc_client_out_and_one_that_called_is_kept() 
     let end = newest.try_read(&mut byte);
     assert!(!matches!(end, Ok(0)), "it was made to leave");
     served.abort();
-}
-
-#[tokio::test]
-async fn what_was_sent_is_read_before_the_end_and_the_place_is_free_after_it() {
-    let shares = Shares::new("the test", Most { all: 1, each: 1 });
-    let first = shares.place(Peer::User(1)).await.expect("there is room");
-    let (mut client, stream) = tokio::io::duplex(64);
-    let mut server = Placed::new(stream, first);
-    client.write_all(b"half a request").await.expect("there is room");
-    let next = shares.place(Peer::User(2));
-    tokio::pin!(next);
-    assert!((&mut next).now_or_never().is_none());
-    let mut read = String::new();
-    server.read_to_string(&mut read).await.expect("a clean end");
-    assert_eq!(read, "half a request");
-    assert!(server.left());
-    // The client can still get an answer.
-    server.write_all(b"no").await.expect("there is room");
-    drop(server);
-    assert!(next.await.is_some());
-    read.clear();
-    client.read_to_string(&mut read).await.expect("a clean end");
-    assert_eq!(read, "no");
-}
-
-#[tokio::test]
-async fn a_request_that_is_on_its_way_to_its_server_keeps_its_connection() {
-    let shares = Shares::new("the test", Most { all: 1, each: 1 });
-    let place = shares.place(Peer::User(1)).await.expect("there is room");
-    let (mut client, stream) = tokio::io::duplex(64);
-    let mut server = Placed::new(stream, place);
-    let requested = server.requested();
-    let next = tokio::spawn(async move { shares.place(Peer::User(2)).await.is_some() });
-    while !server.left() {
-        tokio::task::yield_now().await;
-    }
-    client.write_all(b"x").await.expect("there is room");
-    let reading = async {
-        let mut byte = [0];
-        server.read_exact(&mut byte).await.expect("a byte");
-        // Another task notes it, as servers do.
-        tokio::spawn(async move { requested.note() });
-        server.read(&mut byte).await
-    };
-    tokio::select! {
-        biased;
-        read = reading => panic!("it was made to leave: {read:?}"),
-        placed = next => assert!(!placed.expect("no panic"), "nobody is idle"),
-    }
 }

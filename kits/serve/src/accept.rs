@@ -14,13 +14,13 @@ use tokio_stream::Stream;
 
 use super::placed::Placed;
 use super::shares::{HasPeer, Place, Shares};
-use crate::os::descriptors::{self, Open};
+use crate::descriptors::{self, Open};
 
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener.
-pub(crate) trait Listener: Send + 'static {
+pub trait Listener: Send + 'static {
     /// A connection.
     type Stream: Send + 'static;
 
@@ -29,7 +29,7 @@ pub(crate) trait Listener: Send + 'static {
 }
 
 /// How many connections there may be at once.
-pub(crate) trait Bound<S>: Send + 'static {
+pub trait Bound<S>: Send + 'static {
     /// The place of an accepted connection; without one it is closed.
     fn place(&self, stream: &S) -> impl Future<Output = Option<Place>> + Send;
 
@@ -38,7 +38,7 @@ pub(crate) trait Bound<S>: Send + 'static {
 }
 
 /// Accepts connections of a listener.
-pub(crate) struct Acceptor<L: Listener, B> {
+pub struct Acceptor<L: Listener, B> {
     listener: L,
     bound: B,
     not_accepted: fn(&io::Error),
@@ -66,6 +66,8 @@ impl Listener for TcpListener {
     async fn accept(&self) -> io::Result<TcpStream> {
         let (stream, _) = TcpListener::accept(self).await?;
         descriptors::check(&stream, Open::ToAll)?;
+        // The end of an answer would wait for the acknowledgement of what was sent before.
+        drop(stream.set_nodelay(true));
         Ok(stream)
     }
 }
@@ -86,13 +88,13 @@ impl<S: HasPeer + Sync> Bound<S> for Shares {
 
 impl<L: Listener, B: Bound<L::Stream>> Acceptor<L, B> {
     /// Nothing is accepted yet. `not_accepted` logs a failure.
-    pub(crate) fn new(listener: L, bound: B, not_accepted: fn(&io::Error)) -> Self {
+    pub fn new(listener: L, bound: B, not_accepted: fn(&io::Error)) -> Self {
         Self { listener, bound, not_accepted, accepted: None, resume_at: None }
     }
 
     /// The next connection, with its place. No connection is lost when this is dropped before it
     /// resolves.
-    pub(crate) async fn next(&mut self) -> Placed<L::Stream> {
+    pub async fn next(&mut self) -> Placed<L::Stream> {
         loop {
             if let Some(stream) = &self.accepted {
                 let place = self.bound.place(stream).await;
@@ -116,7 +118,7 @@ impl<L: Listener, B: Bound<L::Stream>> Acceptor<L, B> {
     }
 
     /// All connections, for a server that takes a stream of them. It never ends.
-    pub(crate) fn incoming(self) -> impl Stream<Item = io::Result<Placed<L::Stream>>> + Send
+    pub fn incoming(self) -> impl Stream<Item = io::Result<Placed<L::Stream>>> + Send
     where
         L: Sync,
         L::Stream: Sync,
@@ -137,7 +139,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
-    use crate::net::shares::{Most, Peer};
+    use crate::shares::{Most, Peer};
 
     /// A listener that fails a number of times first, and counts the calls.
     struct Failing {

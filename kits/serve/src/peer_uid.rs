@@ -40,7 +40,7 @@ const LISTENS: u8 = 10;
 
 /// The user that owns the socket whose own address is `peer` and which is connected to `own`.
 /// `None` where the kernel does not say.
-pub(super) fn of(own: SocketAddr, peer: SocketAddr) -> Option<u32> {
+pub(crate) fn of(own: SocketAddr, peer: SocketAddr) -> Option<u32> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = Some(netlink::SOCK_DIAG);
     let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, protocol).ok()?;
