@@ -44,6 +44,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use guest_fleet_core::listed;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -81,29 +82,33 @@ pub mod bounds {
     pub const TOMBSTONES: u64 = 10_000;
 }
 
-/// Where records are. One invariant never spans two buckets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Bucket {
-    /// What operators declare, the tokens and the audit record; few, and changed in batches.
-    Configuration,
-    /// Who an agent is: labels, identity, when it was seen last.
-    Agents,
-    /// What each agent was ordered, and what became of it.
-    Journal,
-    /// What each agent reported last.
-    Reports,
-    /// What folds keep of all agents, so that pages and counts read few records. Made from the others.
-    Index,
+listed! {
+    /// Where records are. One invariant never spans two buckets.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Bucket {
+        /// What operators declare, the tokens and the audit record; few, and changed in batches.
+        Configuration,
+        /// Who an agent is: labels, identity, when it was seen last.
+        Agents,
+        /// What each agent was ordered, and what became of it.
+        Journal,
+        /// What each agent reported last.
+        Reports,
+        /// What folds keep of all agents, so that pages and counts read few records. Made from the others.
+        Index,
+    }
 }
 
 /// What becomes of a record while it is restored from a copy; `None` where it stays as it is.
 pub type Amend = fn(Bucket, &str, &[u8]) -> Option<bytes::Bytes>;
 
-/// Where entries are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Log {
-    /// Events of plugins; the subject is the agent and the plugin.
-    Events,
+listed! {
+    /// Where entries are.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Log {
+        /// Events of plugins; the subject is the agent and the plugin.
+        Events,
+    }
 }
 
 /// The place of a write in the order of all writes to its bucket; grows, with gaps. `ABSENT` is the
@@ -308,21 +313,6 @@ pub trait Ledger: Send + Sync {
 
 /// A ledger as its users hold it.
 pub type SharedLedger = Arc<dyn Ledger>;
-
-// === impl Bucket ===
-
-impl Bucket {
-    /// Every bucket.
-    pub const ALL: [Self; 5] =
-        [Self::Configuration, Self::Agents, Self::Journal, Self::Reports, Self::Index];
-}
-
-// === impl Log ===
-
-impl Log {
-    /// Every log.
-    pub const ALL: [Self; 1] = [Self::Events];
-}
 
 // === impl Revision ===
 

@@ -61,15 +61,58 @@ pub trait Versioned: Message + Default {
     fn version(&self) -> u32;
 }
 
-/// The number of a value among those of its kind, from 1.
-pub(crate) fn number<T: PartialEq>(all: &[T], one: &T) -> u32 {
-    let at = all.iter().position(|other| other == one).unwrap_or(0);
-    u32::try_from(at).unwrap_or(0).saturating_add(1)
+/// A value that has a number in records.
+pub trait Numbered: Copy {
+    /// Its number. It is never that of another value, in no version of the program.
+    fn number(self) -> u32;
+
+    /// The value of a number; `None` where a newer program wrote one that this one does not know.
+    fn of_number(number: u32) -> Option<Self>;
 }
 
-/// The value of a number.
-pub(crate) fn of_number<T: Copy>(all: &[T], number: u32) -> Option<T> {
-    all.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
+/// Gives every value of an enumeration its number in records. A value without a number does not
+/// compile, so that none is stored as another one.
+///
+/// ```
+/// use guest_fleet::records::Numbered;
+///
+/// #[derive(Clone, Copy, Debug, PartialEq)]
+/// enum Word {
+///     Waits,
+///     Done,
+/// }
+/// guest_fleet::numbered! { Word { 1 => Waits, 2 => Done } }
+/// assert_eq!((Word::Done.number(), Word::of_number(1)), (2, Some(Word::Waits)));
+/// assert_eq!(Word::of_number(3), None);
+/// ```
+///
+/// ```compile_fail,E0004
+/// #[derive(Clone, Copy)]
+/// enum Word {
+///     Waits,
+///     Done,
+///     New,
+/// }
+/// guest_fleet::numbered! { Word { 1 => Waits, 2 => Done } }
+/// ```
+#[macro_export]
+macro_rules! numbered {
+    ($name:ty { $($number:literal => $value:ident),* $(,)? }) => {
+        impl $crate::records::Numbered for $name {
+            fn number(self) -> u32 {
+                match self {
+                    $(Self::$value => $number,)*
+                }
+            }
+
+            fn of_number(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$value),)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
 
 /// The revision of a target as records have it: empty where the plugin should be absent.

@@ -24,6 +24,7 @@ pub mod fold;
 pub mod gate;
 pub mod journal;
 pub mod labels;
+mod listed;
 pub mod place;
 pub mod progress;
 pub mod rollout;

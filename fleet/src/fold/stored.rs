@@ -17,7 +17,7 @@ use crate::records::index::{
     AgentPart, CellRecord, CheckpointRecord, EventPart, GatesRecord, HoldEnd, MoveRecord,
     OrderPart, PluginPart, ReportPart, ReportedPart, RowRecord, WantedPart, WindowHours,
 };
-use crate::records::{RecordError, number, of_number, revision, target};
+use crate::records::{Numbered, RecordError, revision, target};
 
 /// Most bytes that the counts of a checkpoint take.
 pub(super) const CELLS_BYTES: usize = 768 << 10;
@@ -25,46 +25,6 @@ pub(super) const CELLS_BYTES: usize = 768 << 10;
 pub(super) const MOVES: usize = 20_000;
 /// Most holds, and most windows, of a checkpoint.
 pub(super) const DOORS: usize = 500;
-
-const STEPS: [Step; 7] = [
-    Step::Sent,
-    Step::Acknowledged,
-    Step::Begun,
-    Step::Done,
-    Step::Adopted,
-    Step::Failed,
-    Step::TakenBack,
-];
-
-const WORDS: [Word; 19] = [
-    Word::NotAssigned,
-    Word::Archived,
-    Word::Quarantined,
-    Word::Conflict,
-    Word::NoRelease,
-    Word::NoArchive,
-    Word::Held,
-    Word::HeldByOwner,
-    Word::OutsideWindow,
-    Word::Waits,
-    Word::Ordered,
-    Word::Acknowledged,
-    Word::Installing,
-    Word::OnProbation,
-    Word::Done,
-    Word::Failed,
-    Word::TakenBack,
-    Word::Silent,
-    Word::WaitsForWave,
-];
-
-const PRESENCES: [Presence; 5] = [
-    Presence::Present,
-    Presence::Away,
-    Presence::NeverSeen,
-    Presence::Quarantined,
-    Presence::Archived,
-];
 
 /// A row as a record.
 pub(crate) fn of_row(id: &str, row: &Row) -> RowRecord {
@@ -110,7 +70,7 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
         order: row.orders.get(name).map(|order| OrderPart {
             revision: revision(&order.target),
             attempt: order.attempt,
-            state: number(&STEPS, &order.step),
+            state: order.step.number(),
             since: order.since.0,
             reason: order.reason.clone(),
             made: order.made.0,
@@ -203,7 +163,7 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
     for plugin in record.plugins {
         let name = plugin.name;
         if let Some(order) = plugin.order {
-            let step = of_number(&STEPS, order.state);
+            let step = Step::of_number(order.state);
             let facts = OrderFacts {
                 target: target(&order.revision),
                 attempt: order.attempt,
@@ -300,15 +260,12 @@ pub(super) fn set_counts(record: &mut CheckpointRecord, counts: &Tally<Cell>, de
 
 fn of_cell(cell: &Cell, count: u64) -> CellRecord {
     match cell {
-        Cell::Agents(presence) => CellRecord {
-            count,
-            kind: 1,
-            word: number(&PRESENCES, presence),
-            ..CellRecord::default()
-        },
+        Cell::Agents(presence) => {
+            CellRecord { count, kind: 1, word: presence.number(), ..CellRecord::default() }
+        }
         Cell::Assigned { assignment, plugin, revision, mark } => {
             let (word, gates) = match mark {
-                Mark::Word(word) => (number(&WORDS, word), None),
+                Mark::Word(word) => (word.number(), None),
                 Mark::Gates(gates) => (0, Some(of_gates(gates))),
             };
             CellRecord {
@@ -334,14 +291,14 @@ fn of_cell(cell: &Cell, count: u64) -> CellRecord {
 fn cell(record: &CellRecord) -> Option<Cell> {
     let revision = (!record.revision.is_empty()).then(|| record.revision.clone());
     Some(match record.kind {
-        1 => Cell::Agents(of_number(&PRESENCES, record.word)?),
+        1 => Cell::Agents(Presence::of_number(record.word)?),
         2 => Cell::Assigned {
             assignment: record.assignment.clone(),
             plugin: record.plugin.clone(),
             revision,
             mark: match record.word {
                 0 => Mark::Gates(gates(record.gates.clone())),
-                word => Mark::Word(of_number(&WORDS, word)?),
+                word => Mark::Word(Word::of_number(word)?),
             },
         },
         kind @ (3 | 4) => Cell::Having {

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_observe_kit::histogram::{Bounds, Histogram};
+use guest_fleet_core::listed;
 
 use crate::lock::lock;
 
@@ -52,44 +53,48 @@ pub struct Counted {
     pub webhooks: BTreeMap<String, Webhook>,
 }
 
-/// A state that an order came into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OrderStep {
-    /// It was recorded, to be sent.
-    Given,
-    /// A newer one took its place before it was settled.
-    Superseded,
-    /// The agent has it.
-    Acknowledged,
-    /// The agent began with it.
-    Begun,
-    /// It was carried out.
-    Done,
-    /// The agent had it already.
-    Adopted,
-    /// It failed, or was refused.
-    Failed,
-    /// The agent took it back.
-    TakenBack,
+listed! {
+    /// A state that an order came into.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum OrderStep {
+        /// It was recorded, to be sent.
+        Given,
+        /// A newer one took its place before it was settled.
+        Superseded,
+        /// The agent has it.
+        Acknowledged,
+        /// The agent began with it.
+        Begun,
+        /// It was carried out.
+        Done,
+        /// The agent had it already.
+        Adopted,
+        /// It failed, or was refused.
+        Failed,
+        /// The agent took it back.
+        TakenBack,
+    }
 }
 
-/// A verb of the ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verb {
-    /// A record is read.
-    Get,
-    /// A batch is written.
-    Write,
-    /// Records are listed.
-    Scan,
-    /// Changes are read.
-    Changes,
-    /// An entry is appended.
-    Append,
-    /// The last entry is read.
-    Last,
-    /// A log is read.
-    Read,
+listed! {
+    /// A verb of the ledger.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Verb {
+        /// A record is read.
+        Get,
+        /// A batch is written.
+        Write,
+        /// Records are listed.
+        Scan,
+        /// Changes are read.
+        Changes,
+        /// An entry is appended.
+        Append,
+        /// The last entry is read.
+        Last,
+        /// A log is read.
+        Read,
+    }
 }
 
 /// Why an operation of the ledger did not succeed.
@@ -116,24 +121,28 @@ pub struct Operations {
     pub failed: BTreeMap<Failure, u64>,
 }
 
-/// What a machine asked the enrolment server for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Asked {
-    /// To become an agent.
-    Enrolment,
-    /// The next certificate.
-    Renewal,
+listed! {
+    /// What a machine asked the enrolment server for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Asked {
+        /// To become an agent.
+        Enrolment,
+        /// The next certificate.
+        Renewal,
+    }
 }
 
-/// A listener with a door.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Listener {
-    /// Where agents connect.
-    Gateway,
-    /// Where machines enrol.
-    Enrolment,
-    /// Where health and metrics are asked for.
-    Observe,
+listed! {
+    /// A listener with a door.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Listener {
+        /// Where agents connect.
+        Gateway,
+        /// Where machines enrol.
+        Enrolment,
+        /// Where health and metrics are asked for.
+        Observe,
+    }
 }
 
 /// What became of a webhook.
@@ -284,18 +293,6 @@ impl Figures {
 // === names ===
 
 impl OrderStep {
-    /// Every step.
-    pub const ALL: [Self; 8] = [
-        Self::Given,
-        Self::Superseded,
-        Self::Acknowledged,
-        Self::Begun,
-        Self::Done,
-        Self::Adopted,
-        Self::Failed,
-        Self::TakenBack,
-    ];
-
     /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -313,10 +310,6 @@ impl OrderStep {
 }
 
 impl Verb {
-    /// Every verb.
-    pub const ALL: [Self; 7] =
-        [Self::Get, Self::Write, Self::Scan, Self::Changes, Self::Append, Self::Last, Self::Read];
-
     /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -347,9 +340,6 @@ impl Failure {
 }
 
 impl Asked {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Enrolment, Self::Renewal];
-
     /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -361,9 +351,6 @@ impl Asked {
 }
 
 impl Listener {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Gateway, Self::Enrolment, Self::Observe];
-
     /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -10,12 +10,60 @@
 //!
 //! All of it is made from the other buckets: what is lost is made again.
 
+use guest_fleet_core::fold::{Presence, Step, Word};
 use prost::Message;
 
 use super::Versioned;
+use crate::numbered;
 
 /// The key of the shape.
 pub const SHAPE: &str = "shape";
+
+numbered! {
+    Step {
+        1 => Sent,
+        2 => Acknowledged,
+        3 => Begun,
+        4 => Done,
+        5 => Adopted,
+        6 => Failed,
+        7 => TakenBack,
+    }
+}
+
+numbered! {
+    Word {
+        1 => NotAssigned,
+        2 => Archived,
+        3 => Quarantined,
+        4 => Conflict,
+        5 => NoRelease,
+        6 => NoArchive,
+        7 => Held,
+        8 => HeldByOwner,
+        9 => OutsideWindow,
+        10 => Waits,
+        11 => Ordered,
+        12 => Acknowledged,
+        13 => Installing,
+        14 => OnProbation,
+        15 => Done,
+        16 => Failed,
+        17 => TakenBack,
+        18 => Silent,
+        19 => WaitsForWave,
+    }
+}
+
+numbered! {
+    Presence {
+        1 => Present,
+        2 => Away,
+        3 => NeverSeen,
+        4 => Quarantined,
+        5 => Archived,
+    }
+}
 
 /// How many shards the index has. Written once, when the first fold begins.
 #[derive(Clone, PartialEq, Message)]

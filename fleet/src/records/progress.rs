@@ -4,7 +4,8 @@
 use guest_fleet_core::progress::Stand;
 use prost::Message;
 
-use super::{Versioned, number, of_number};
+use super::Versioned;
+use crate::numbered;
 
 /// How far a rollout is.
 #[derive(Clone, PartialEq, Message)]
@@ -76,7 +77,7 @@ pub struct KeptPart {
 /// How many agents stand somewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct StandPart {
-    /// Number of the stand, see [`stand_of_number`].
+    /// Number of the stand, see [`Numbered`].
     #[prost(uint32, tag = "1")]
     pub stand: u32,
     /// How many.
@@ -152,37 +153,27 @@ pub struct MeterPart {
     pub limit: f64,
 }
 
-const STANDS: [Stand; 12] = [
-    Stand::Waits,
-    Stand::KeptBack,
-    Stand::CannotHave,
-    Stand::Away,
-    Stand::UnderWay,
-    Stand::Done,
-    Stand::Crashed,
-    Stand::Failed,
-    Stand::TakenBack,
-    Stand::Silent,
-    Stand::Back,
-    Stand::BackFailed,
-];
+numbered! {
+    Stand {
+        1 => Waits,
+        2 => KeptBack,
+        3 => CannotHave,
+        4 => Away,
+        5 => UnderWay,
+        6 => Done,
+        7 => Crashed,
+        8 => Failed,
+        9 => TakenBack,
+        10 => Silent,
+        11 => Back,
+        12 => BackFailed,
+    }
+}
 
 /// Key of the record.
 #[must_use]
 pub fn progress_key(assignment: &str) -> String {
     format!("rollout/{assignment}")
-}
-
-/// The number of a stand, from 1.
-#[must_use]
-pub fn number_of_stand(stand: Stand) -> u32 {
-    number(&STANDS, &stand)
-}
-
-/// The stand of a number; `None` where a newer program wrote one that this one does not know.
-#[must_use]
-pub fn stand_of_number(number: u32) -> Option<Stand> {
-    of_number(&STANDS, number)
 }
 
 // === impl ProgressRecord ===

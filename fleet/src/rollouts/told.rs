@@ -11,11 +11,11 @@ use guest_fleet_core::rollout::{Change, Counts, Decision, Reason, Rollout};
 use guest_fleet_core::time::Seconds;
 
 use crate::configuration::words;
-use crate::records::Versioned;
 use crate::records::progress::{
     FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
-    number_of_stand,
 };
+
+use crate::records::{Numbered, Versioned};
 
 /// Most agents that a record names of each kind.
 const NAMED: usize = 20;
@@ -156,7 +156,7 @@ pub(super) fn record(
 }
 
 fn stand_part(stand: Stand, count: u32) -> StandPart {
-    StandPart { stand: number_of_stand(stand), count }
+    StandPart { stand: stand.number(), count }
 }
 
 fn failed_part(failed: &guest_fleet_core::progress::Failed) -> FailedPart {

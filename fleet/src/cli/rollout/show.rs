@@ -22,9 +22,9 @@ use super::steer::find;
 use super::waves;
 use crate::configuration::{Configuration, audit, words};
 use crate::ledger::{Bucket, Ledger};
-use crate::records;
-use crate::records::progress::{ProgressRecord, progress_key, stand_of_number};
+use crate::records::progress::{ProgressRecord, progress_key};
 use crate::records::rollout::rollout_key;
+use crate::records::{self, Numbered};
 use crate::rollouts::told;
 
 /// The options of `rollout watch`.
@@ -482,7 +482,7 @@ impl ProgressJson {
                 .stands
                 .iter()
                 .filter_map(|it| {
-                    let stand = stand(stand_of_number(it.stand)?).to_owned();
+                    let stand = stand(Stand::of_number(it.stand)?).to_owned();
                     Some(StandJson { agents: it.count, stand })
                 })
                 .collect(),

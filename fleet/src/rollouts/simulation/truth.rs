@@ -21,12 +21,12 @@ use crate::gateway::orders::simulation::cut::CutLedger;
 use crate::gateway::orders::simulation::world::{Beside, World};
 use crate::ledger::{Bucket, Change, Revision, Write};
 use crate::lock::lock;
-use crate::records;
 use crate::records::audit::{self, AUDIT, AuditRecord};
 use crate::records::index::LeaseRecord;
 use crate::records::journal::JournalRecord;
-use crate::records::progress::{ProgressRecord, number_of_stand, progress_key};
+use crate::records::progress::{ProgressRecord, progress_key};
 use crate::records::rollout::rollout_key;
+use crate::records::{self, Numbered};
 use crate::rollouts::controller::{BARRIER, LEASE};
 use crate::rollouts::{Settings, run, told};
 
@@ -127,7 +127,7 @@ impl Truth {
         }
         let told = seen.progress.clone().unwrap_or_default();
         let of = |stand: Stand| {
-            let number = number_of_stand(stand);
+            let number = stand.number();
             let parts = told.stands.iter().filter(|part| part.stand == number);
             parts.map(|part| part.count).sum::<u32>()
         };
