@@ -16,6 +16,7 @@
 
 mod agent;
 mod compose;
+mod composer;
 mod environment;
 mod observed;
 mod people;
@@ -45,6 +46,7 @@ use crate::lock::lock;
 use crate::records::Versioned;
 use crate::records::gateway::GatewayRecord;
 use agent::{AgentTask, Input};
+use composer::Composer;
 use shared::{Shared, unavailable};
 use view::Views;
 
@@ -89,7 +91,9 @@ impl Orders {
         let (environment, secrets) = (settings.environment.clone(), settings.secrets.clone());
         let views = Views::new(ledger.clone(), environment, &id, record, secrets);
         let views = Arc::new(views);
-        let shared = Shared { ledger, views, settings, ending: CancellationToken::new() };
+        let composer = Composer::new(settings.artifacts.clone(), settings.secrets.clone());
+        let ending = CancellationToken::new();
+        let shared = Shared { ledger, views, composer, settings, ending };
         Arc::new(Self { shared: Arc::new(shared), sessions: Mutex::default() })
     }
 

@@ -105,6 +105,10 @@ struct Shared {
 
 type Files = BTreeMap<SecretName, (Option<Stamp>, Result<Secret, FileProblem>)>;
 
+/// The secrets as they are at a moment: two that are equal have the same ones. It shows none.
+#[derive(Clone)]
+pub(crate) struct Snapshot(Option<Arc<Known>>);
+
 /// What was read last.
 struct Known(Result<(hmac::Key, Files), Arc<DirectoryProblem>>);
 
@@ -167,7 +171,14 @@ impl Secrets {
                 tracing::warn!(%problem, "no secret is there, and what needs one is not ordered");
             }
         }
-        *lock(&shared.known) = Arc::new(known);
+        if !known.is_same(&former) {
+            *lock(&shared.known) = Arc::new(known);
+        }
+    }
+
+    /// The secrets as they are now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.shared.as_ref().map(|shared| lock(&shared.known).clone()))
     }
 
     /// The secret of this name.
@@ -213,9 +224,46 @@ impl fmt::Debug for Secrets {
     }
 }
 
+// === impl Snapshot ===
+
+impl PartialEq for Snapshot {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(known), Some(other)) => Arc::ptr_eq(known, other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Snapshot")
+    }
+}
+
 // === impl Known ===
 
 impl Known {
+    /// Whether it says the same.
+    fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Ok((key, files)), Ok((other_key, others))) => {
+                // A key cannot be looked into.
+                let tag = |key| hmac::sign(key, b"").as_ref().to_vec();
+                let said = |files: &Files| -> Vec<_> {
+                    let said = files.iter().map(|(name, (stamp, found))| {
+                        (name.clone(), *stamp, found.as_ref().err().cloned())
+                    });
+                    said.collect()
+                };
+                tag(key) == tag(other_key) && said(files) == said(others)
+            }
+            (Err(problem), Err(other)) => problem == other,
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
+        }
+    }
+
     /// Reads a directory; what is there as it was before is not read again. Blocks.
     fn read(directory: &Path, former: &Files) -> Self {
         Self(read(directory, former).map_err(Arc::new))

@@ -120,6 +120,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
         "Orders",
         &[
             bound("The body of an order", "fleet/src/gateway/orders/compose.rs", "BODY_BYTES", "it is not ordered, and the log says why", ("fleet/src/gateway/orders/compose.rs", "what_cannot_be_ordered_says_why")),
+            bound("Bodies of orders that are kept for other agents, in bytes", "fleet/src/gateway/orders/composer.rs", "KEPT_BYTES", "all are composed anew", ("fleet/src/gateway/orders/composer.rs", "bodies_are_kept_up_to_a_bound")),
             bound("Age of the view on which an order leaves", "fleet/src/gateway/orders/view.rs", "AGE_MAX", "nothing leaves until the view is renewed", ("fleet/src/gateway/orders/simulation/guards.rs", "an_order_that_leaves_on_an_old_view_is_noticed")),
             bound("Repetitions of an order to an agent that forgets", "fleet/core/src/journal.rs", "REPEATS", "it waits for a person", ("fleet/tests/gateway/public.rs", "agents_that_forget_converge_and_are_never_ordered_what_they_have")),
             bound("A reason of a failure that is kept", "fleet/src/records/journal.rs", "REASON_BYTES", "the rest is cut off", ("fleet/src/records/journal.rs", "a_long_reason_is_cut_where_a_character_begins")),

@@ -438,13 +438,11 @@ impl AgentTask {
             if !decision.permission.is_go() {
                 continue;
             }
-            let composed = compose::body(
-                view,
+            let composed = self.shared.composer.body(
+                &known.configuration,
                 plugin,
                 &decision.target,
                 &agent.architecture,
-                settings.artifacts.as_deref(),
-                &settings.secrets,
             );
             let body = match composed {
                 Ok(body) => body,
@@ -484,7 +482,7 @@ impl AgentTask {
                 let flight = flights.get(plugin).filter(|flight| flight.message_id == id);
                 is_known && flight.is_none_or(|flight| now >= flight.resend_at)
             };
-            sendings.extend(carry_out(&mut journal, plugin, decision, body, next, wall, is_due));
+            sendings.extend(carry_out(&mut journal, plugin, decision, &body, next, wall, is_due));
         }
         if removed::is(Guard::Supersede) {
             sendings.extend(

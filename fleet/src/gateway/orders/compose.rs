@@ -13,7 +13,7 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Plugin,
 };
 use guest_agent_proto::artifact;
-use guest_fleet_core::view::{ANY_ARCHITECTURE, Release, ReleaseName, Target, View};
+use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Release, ReleaseName, View};
 use prost::Message;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -75,6 +75,16 @@ pub(crate) enum ComposeError {
 // === impl Body ===
 
 impl Body {
+    fn new(bytes: Vec<u8>, recorded: Option<Vec<u8>>) -> Self {
+        let digest = Sha256::digest(&bytes).into();
+        Self { bytes, recorded, digest }
+    }
+
+    /// Bytes that it takes in memory.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len() + self.recorded.as_ref().map_or(0, Vec::len)
+    }
+
     /// The bytes as the journal keeps them.
     pub(crate) fn recorded(&self) -> &[u8] {
         self.recorded.as_ref().unwrap_or(&self.bytes)
@@ -87,38 +97,52 @@ impl std::fmt::Debug for Body {
     }
 }
 
-/// The body of an order for a target that [`desired`](guest_fleet_core::desired) found.
-pub(crate) fn body(
-    view: &View,
-    plugin: &str,
-    target: &Target,
-    architecture: &str,
+/// The body of an order to remove a plugin.
+pub(super) fn removal(plugin: &str) -> Result<Body, ComposeError> {
+    let plugin = Plugin { name: plugin.to_owned(), ..Plugin::default() };
+    let action = Action::Remove.into();
+    let bytes = encode(ConfigurePlugin { action, plugin: Some(plugin), manifest: None })?;
+    Ok(Body::new(bytes, None))
+}
+
+/// A release, and its archive for an agent.
+pub(super) struct Found<'a> {
+    release: &'a Release,
+    archive: &'a Archive,
+    /// The name of the archive: an architecture, or the one of all.
+    pub(super) name: &'a str,
+}
+
+/// Finds the archive of a release for an architecture.
+pub(super) fn find<'a>(
+    view: &'a View,
+    name: &ReleaseName,
+    architecture: &'a str,
+) -> Result<Found<'a>, ComposeError> {
+    let release = view.releases.get(name);
+    let found = release.and_then(|release| {
+        let archive = |name| Some(Found { release, archive: release.archives.get(name)?, name });
+        archive(architecture).or_else(|| archive(ANY_ARCHITECTURE))
+    });
+    found.ok_or_else(|| ComposeError::NoArchive { architecture: architecture.to_owned() })
+}
+
+/// The body of an order to install a release.
+pub(super) fn installation(
+    name: &ReleaseName,
+    found: &Found<'_>,
     artifacts: Option<&str>,
     secrets: &Secrets,
 ) -> Result<Body, ComposeError> {
-    let entry = match target {
-        Target::Absent => ConfigurePlugin {
-            action: Action::Remove.into(),
-            plugin: Some(Plugin { name: plugin.to_owned(), ..Plugin::default() }),
-            manifest: None,
-        },
-        Target::Revision(revision) => {
-            let name = ReleaseName { plugin: plugin.to_owned(), revision: revision.clone() };
-            let missing = || ComposeError::NoArchive { architecture: architecture.to_owned() };
-            let release = view.releases.get(&name).ok_or_else(missing)?;
-            install(&name, release, architecture, artifacts)?
-        }
-    };
+    let entry = install(name, found, artifacts)?;
     let config = entry.manifest.as_ref().and_then(|manifest| manifest.config.as_ref());
-    let (bytes, recorded) = match config {
+    match config {
         Some(config) if has_reference(config) => {
             let sent = with_secrets(entry.clone(), config.clone(), secrets)?;
-            (sent, Some(encode(entry)?))
+            Ok(Body::new(sent, Some(encode(entry)?)))
         }
-        _ => (encode(entry)?, None),
-    };
-    let digest = Sha256::digest(&bytes).into();
-    Ok(Body { bytes, recorded, digest })
+        _ => Ok(Body::new(encode(entry)?, None)),
+    }
 }
 
 fn encode(entry: ConfigurePlugin) -> Result<Vec<u8>, ComposeError> {
@@ -153,15 +177,9 @@ fn with_secrets(
 
 fn install(
     name: &ReleaseName,
-    release: &Release,
-    architecture: &str,
+    Found { release, archive, .. }: &Found<'_>,
     artifacts: Option<&str>,
 ) -> Result<ConfigurePlugin, ComposeError> {
-    let archive = release
-        .archives
-        .get(architecture)
-        .or_else(|| release.archives.get(ANY_ARCHITECTURE))
-        .ok_or_else(|| ComposeError::NoArchive { architecture: architecture.to_owned() })?;
     let url = match (archive.url.as_str(), artifacts) {
         ("", None) => return Err(ComposeError::NoUrl),
         ("", Some(base)) => {
@@ -169,7 +187,7 @@ fn install(
                 .digest
                 .parse()
                 .map_err(|error: DigestError| ComposeError::Damaged(error.to_string()))?;
-            format!("{}{}", base.trim_end_matches('/'), artifact::path(&name.plugin, &digest))
+            format!("{}{}", base.trim_end_matches('/'), artifact::path(&name.plugin, digest))
         }
         (url, _) => url.to_owned(),
     };
@@ -210,7 +228,7 @@ pub(crate) fn request_frame(message_id: String, body: MessageBody) -> StreamAgen
 #[cfg(test)]
 mod tests {
     use super::*;
-    use guest_fleet_core::view::Archive;
+    use guest_fleet_core::target::Target;
     use prost_types::value::Kind;
 
     use crate::declarations::files::{Format, Source, Sources};
@@ -230,6 +248,19 @@ mod tests {
         };
         let name = ReleaseName { plugin: "a/b".to_owned(), revision: "1".to_owned() };
         View { releases: [(name, release)].into(), ..View::default() }
+    }
+
+    fn body(
+        view: &View,
+        plugin: &str,
+        target: &Target,
+        architecture: &str,
+        artifacts: Option<&str>,
+        secrets: &Secrets,
+    ) -> Result<Body, ComposeError> {
+        let Some(revision) = target.revision() else { return removal(plugin) };
+        let name = ReleaseName { plugin: plugin.to_owned(), revision: revision.to_owned() };
+        installation(&name, &find(view, &name, architecture)?, artifacts, secrets)
     }
 
     fn decoded(body: &Body) -> ConfigurePlugin {

@@ -9,6 +9,7 @@ use guest_fleet_core::time::Zones;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
+use super::composer::Composer;
 use super::environment::{Environment, Machine};
 use super::view::Views;
 use crate::ledger::SharedLedger;
@@ -54,6 +55,7 @@ pub enum UnknownAgents {
 pub(super) struct Shared {
     pub(super) ledger: SharedLedger,
     pub(super) views: Arc<Views>,
+    pub(super) composer: Composer,
     pub(super) settings: OrderSettings,
     pub(super) ending: CancellationToken,
 }

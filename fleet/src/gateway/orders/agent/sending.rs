@@ -21,7 +21,7 @@ pub(super) fn carry_out(
     journal: &mut Draft,
     plugin: &str,
     decision: &Decision,
-    body: Body,
+    body: &Body,
     next: Next,
     now: Seconds,
     is_due: impl Fn(&str) -> bool,
@@ -41,7 +41,7 @@ pub(super) fn carry_out(
         Next::Again => {
             let record = journal.order(plugin)?;
             // It is the same order, so it has this digest: these are the bytes that were sent before.
-            is_due(&record.message_id).then(|| sending(plugin, record.clone(), body.bytes))
+            is_due(&record.message_id).then(|| sending(plugin, record.clone(), body.bytes.clone()))
         }
         Next::Adopt { generation } => {
             let order = Order::adopted(decision, body.digest, generation, now);
@@ -54,9 +54,9 @@ pub(super) fn carry_out(
 }
 
 /// Records an order; what is recorded has no secrets, and what is sent has.
-fn give(journal: &mut Draft, plugin: &str, order: Order, body: Body) -> Option<Sending> {
+fn give(journal: &mut Draft, plugin: &str, order: Order, body: &Body) -> Option<Sending> {
     let record = journal.give(plugin, order, body.recorded().to_vec())?;
-    Some(sending(plugin, record, body.bytes))
+    Some(sending(plugin, record, body.bytes.clone()))
 }
 
 /// The newest order of a plugin, if it is recorded and nothing is known of it.
