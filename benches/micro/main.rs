@@ -1,4 +1,4 @@
-//! What small things cost: the machine, the plan, what is decoded and encoded, unpacking, hashing.
+//! What small things cost: the machine, the plan, what is decoded and encoded, unpacking, hashing, a change of a fleet.
 //!
 //! ```text
 //! just bench-micro                                     all of them, about two minutes
@@ -11,10 +11,11 @@
 //! and only their ratio is compared with the one that `reference.toml` has for the same kind of
 //! processor. If it is far above, the run fails.
 //!
-//! `core`, `wire` and `archives` have the workloads, `verdict` compares.
+//! `core`, `wire`, `archives` and `fleet` have the workloads, `verdict` compares.
 
 mod archives;
 mod core;
+mod fleet;
 mod verdict;
 mod wire;
 
@@ -47,8 +48,10 @@ fn main() -> ExitCode {
     let is_measured = std::env::args().any(|argument| argument == "--bench");
     let is_update = std::env::var_os("UPDATE_REFERENCE").is_some_and(|value| !value.is_empty());
     let dir = tempfile::tempdir().expect("a folder for what is measured");
-    let mut pairs: Vec<Pair> =
-        [core::pairs(), wire::pairs(), archives::pairs()].into_iter().flatten().collect();
+    let mut pairs: Vec<Pair> = [core::pairs(), wire::pairs(), archives::pairs(), fleet::pairs()]
+        .into_iter()
+        .flatten()
+        .collect();
     let bench = |pair: &mut Pair| measure(dir.path(), pair);
 
     if !is_measured {

@@ -129,11 +129,11 @@ where
     E: std::error::Error + 'static,
     P: FnMut(&Configuration) -> Result<(Vec<Edit>, T), E>,
 {
-    change_under(ledger, decision, None, plan).await
+    change_under(ledger, decision, None, &mut Configuration::default(), plan).await
 }
 
 /// The same under a lease: its renewal is written in the same batch, so that nothing is written once
-/// another process has the lease.
+/// another process has the lease. `configuration` is what the caller follows; what it lacks is read.
 ///
 /// # Errors
 /// See [`ChangeError`].
@@ -141,6 +141,7 @@ pub async fn change_under<T, E, P>(
     ledger: &dyn Ledger,
     decision: &Decision,
     lease: Option<&Write>,
+    configuration: &mut Configuration,
     mut plan: P,
 ) -> Result<Changed<T>, ChangeError<E>>
 where
@@ -153,17 +154,16 @@ where
         if attempt > 0 {
             pause(attempt).await;
         }
-        let (head, configuration) = read(ledger).await?;
+        let head = read(ledger, configuration).await?;
         // Before the plan, which would find its own work and refuse to do it twice.
         if let Some(changed) = doubtful.happened(ledger, &id).await.map_err(ChangeError::Read)? {
             return Ok(changed);
         }
-        let (edits, answer) = plan(&configuration).map_err(ChangeError::Refused)?;
+        let (edits, answer) = plan(configuration).map_err(ChangeError::Refused)?;
         if edits.is_empty() {
             return Ok(Changed { entry: None, revision: None, answer });
         }
-        let (number, mut batch) =
-            batch(ledger, decision, &id, &head, &configuration, edits).await?;
+        let (number, mut batch) = batch(ledger, decision, &id, &head, configuration, edits).await?;
         batch.extend(lease.cloned());
         match ledger.write(Bucket::Configuration, batch).await {
             Ok(revision) => {
@@ -206,7 +206,8 @@ async fn pause(attempt: u32) {
 /// The head first: what happens between the two reads moves it, so the write then fails.
 async fn read<E: std::error::Error + 'static>(
     ledger: &dyn Ledger,
-) -> Result<(Head, Configuration), ChangeError<E>> {
+    configuration: &mut Configuration,
+) -> Result<Head, ChangeError<E>> {
     let found = ledger.get(Bucket::Configuration, AUDIT_HEAD).await.map_err(ChangeError::Read)?;
     let head = match found {
         None => Head { revision: Revision::ABSENT, record: AuditHead::default() },
@@ -215,9 +216,8 @@ async fn read<E: std::error::Error + 'static>(
             Head { revision, record }
         }
     };
-    let mut configuration = Configuration::default();
     configuration.catch_up(ledger, head.revision).await.map_err(ChangeError::Read)?;
-    Ok((head, configuration))
+    Ok(head)
 }
 
 async fn batch<E: std::error::Error + 'static>(

@@ -100,8 +100,6 @@ struct Controller<'a> {
     lease: Lease,
     configuration: Configuration,
     rows: Option<Rows>,
-    /// The plugins whose events the rows have.
-    plugins: BTreeSet<String>,
     barrier: Revision,
     /// By assignment: the revision of its rollout, and when it was seen first.
     seen: BTreeMap<String, (Revision, Instant)>,
@@ -162,7 +160,6 @@ impl<'a> Controller<'a> {
             lease,
             configuration: Configuration::default(),
             rows: None,
-            plugins: BTreeSet::new(),
             barrier: Revision::ABSENT,
             seen: BTreeMap::new(),
             passed_over: BTreeMap::new(),
@@ -245,11 +242,8 @@ impl<'a> Controller<'a> {
         let plugins: BTreeSet<String> = live.map(|found| found.plugin.clone()).collect();
         let barrier = self.write_barrier().await?;
         let rows = self.rows.get_or_insert_with(Rows::new);
-        if plugins != self.plugins {
-            rows.forget_events();
-            self.plugins = plugins;
-        }
-        Ok(rows.catch_up(self.ledger, barrier, &self.plugins).await?)
+        rows.keep_crashes_of(plugins);
+        Ok(rows.catch_up(self.ledger, barrier).await?)
     }
 
     /// Writes a record to the bucket of journals, so that everything is read that was there before.
@@ -383,12 +377,15 @@ impl<'a> Controller<'a> {
             if is_same { Ok((vec![edit.clone()], ())) } else { Err(Moved) }
         };
         let under = (!removed::is(Guard::LeaseOfRollouts)).then_some(&renewal);
-        let changed = change_under(self.ledger, &decision, under, plan).await;
+        let changed =
+            change_under(self.ledger, &decision, under, &mut self.configuration, plan).await;
         match changed {
             Ok(Changed { revision: Some(revision), .. }) => {
                 if under.is_some() {
                     self.lease.renewed(revision, begun);
                 }
+                // What others changed meanwhile is known from now on as well.
+                self.note_records();
                 self.seen.insert(assignment.to_owned(), (revision, Instant::now()));
                 tracing::info!(
                     rollout = found.name,

@@ -14,10 +14,16 @@ const BUCKETS: [Bucket; 3] = [Bucket::Agents, Bucket::Journal, Bucket::Reports];
 /// Most crashes that are kept of one plugin of one agent; the newest stay.
 const CRASHES: usize = 16;
 
+/// Most plugins whose crashes are kept at once, beside those that are wanted.
+const PLUGINS: usize = 64;
+
 /// The rows of all agents, and the crashes of their plugins.
 pub(crate) struct Rows {
     rows: BTreeMap<String, Row>,
     followers: [Follower; 3],
+    /// The plugins whose crashes are kept.
+    plugins: BTreeSet<String>,
+    /// The position up to which the log of events was read for them.
     events: u64,
     /// By plugin, then by agent.
     crashes: BTreeMap<String, BTreeMap<String, Vec<Seconds>>>,
@@ -30,6 +36,7 @@ impl Rows {
         Self {
             rows: BTreeMap::new(),
             followers: BUCKETS.map(Follower::new),
+            plugins: BTreeSet::new(),
             events: 0,
             crashes: BTreeMap::new(),
         }
@@ -48,17 +55,32 @@ impl Rows {
         self.crashes.get(plugin)
     }
 
-    /// Reads everything that changed, journals at least up to a revision. Events of plugins without a
-    /// rollout are not kept.
+    /// Keeps the crashes of these plugins. For a plugin whose crashes were not kept so far the log is
+    /// read from its beginning; those of a rollout that ended are kept for the next one.
+    pub(crate) fn keep_crashes_of(&mut self, plugins: BTreeSet<String>) {
+        if plugins.is_subset(&self.plugins) {
+            return;
+        }
+        if self.plugins.len() > PLUGINS {
+            self.plugins.clear();
+        }
+        self.plugins.extend(plugins);
+        self.events = 0;
+        self.crashes.clear();
+    }
+
+    /// Reads everything that changed, journals at least up to a revision.
     pub(crate) async fn catch_up(
         &mut self,
         ledger: &dyn Ledger,
         journal: Revision,
-        plugins: &BTreeSet<String>,
     ) -> Result<(), ReadError> {
         for (at, bucket) in BUCKETS.into_iter().enumerate() {
             let at_least = if bucket == Bucket::Journal { journal } else { Revision::ABSENT };
             self.follow(ledger, (at, bucket), at_least).await?;
+        }
+        if self.plugins.is_empty() {
+            return Ok(());
         }
         loop {
             let entries = ledger.read(Log::Events, "", self.events, bounds::PAGE).await?;
@@ -70,7 +92,7 @@ impl Rows {
                 let Some((agent, Input::Event { plugin, event })) = inputs::of_entry(entry) else {
                     continue;
                 };
-                if plugins.contains(&plugin)
+                if self.plugins.contains(&plugin)
                     && event.kind == i32::from(PluginEventType::PluginCrashed)
                 {
                     let crashes = self.crashes.entry(plugin).or_default().entry(agent).or_default();
@@ -81,12 +103,6 @@ impl Rows {
                 }
             }
         }
-    }
-
-    /// Forgets the events of plugins, so that those of another set are read from the beginning.
-    pub(crate) fn forget_events(&mut self) {
-        self.events = 0;
-        self.crashes.clear();
     }
 
     async fn follow(
@@ -130,5 +146,55 @@ impl Rows {
         if row.is_empty() {
             self.rows.remove(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guest_agent_proto::agent_controlplane::PluginEventMessage;
+    use prost::Message;
+
+    use super::*;
+    use crate::ledger::MemoryLedger;
+    use crate::records::event::{EventRecord, subject};
+
+    async fn crash(ledger: &MemoryLedger, plugin: &str, id: &str) {
+        let event = PluginEventMessage {
+            plugin_name: plugin.to_owned(),
+            event_type: PluginEventType::PluginCrashed.into(),
+            ..PluginEventMessage::default()
+        };
+        let record = EventRecord { version: 1, received: None, event: event.encode_to_vec() };
+        let subject = subject("agent", plugin);
+        let last = ledger.last(Log::Events, &subject).await.expect("the ledger answers");
+        let last = last.map_or(0, |entry| entry.number);
+        let value = record.encode_to_vec().into();
+        ledger.append(Log::Events, &subject, last, id, value).await.expect("it is appended");
+    }
+
+    async fn crashes(rows: &mut Rows, ledger: &MemoryLedger, of: &str, plugins: &[&str]) -> usize {
+        rows.keep_crashes_of(plugins.iter().map(|name| (*name).to_owned()).collect());
+        rows.catch_up(ledger, Revision::ABSENT).await.expect("the ledger answers");
+        rows.crashes(of).map_or(0, |agents| agents.values().map(Vec::len).sum())
+    }
+
+    #[tokio::test]
+    async fn the_log_is_read_from_its_beginning_once_for_each_plugin() {
+        let ledger = MemoryLedger::default();
+        for (plugin, id) in [("p", "1"), ("q", "2"), ("p", "3")] {
+            crash(&ledger, plugin, id).await;
+        }
+        let mut rows = Rows::new();
+        assert_eq!(crashes(&mut rows, &ledger, "p", &[]).await, 0);
+        assert_eq!(rows.events, 0, "nobody wants any");
+        assert_eq!(crashes(&mut rows, &ledger, "p", &["p"]).await, 2);
+        // A rollout ends, and another begins.
+        rows.keep_crashes_of(BTreeSet::new());
+        rows.keep_crashes_of(["p".to_owned()].into());
+        assert_ne!(rows.events, 0, "it goes on from where it was");
+        crash(&ledger, "p", "4").await;
+        assert_eq!(crashes(&mut rows, &ledger, "p", &["p"]).await, 3);
+        assert_eq!(crashes(&mut rows, &ledger, "q", &["q"]).await, 1, "of before it was wanted");
+        assert_eq!(crashes(&mut rows, &ledger, "p", &["q", "p"]).await, 3);
     }
 }

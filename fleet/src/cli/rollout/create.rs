@@ -107,7 +107,7 @@ pub(super) async fn run(
 /// What the ledger shows of all agents.
 pub(super) async fn read(context: &Context<'_>) -> Result<BTreeMap<String, Row>, Failure> {
     let mut rows = Rows::new();
-    rows.catch_up(context.ledger, crate::ledger::Revision::ABSENT, &[].into()).await?;
+    rows.catch_up(context.ledger, crate::ledger::Revision::ABSENT).await?;
     Ok(rows.into_all())
 }
 
