@@ -62,6 +62,9 @@ impl Story {
             2 => {
                 // Orders whose place it takes have ended.
                 self.is_over_but_for_a_removal()?;
+                // No hold makes it wait, so those that waited are under way, and it joins them: one
+                // removal has one end.
+                self.held_removals.remove(revision);
                 self.removing = Some(revision.clone());
             }
             3 | 4 | 7 | 9 | 12 if self.removing.is_some() => {
