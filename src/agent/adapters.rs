@@ -13,6 +13,7 @@ use guest_agent_actors::crash_point;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::outbox::Destination;
 use guest_agent_actors::ports::{Cause, Machine, Ports, RandomIds, Storage, Sweeper};
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -46,7 +47,6 @@ use crate::process::rpc::GrpcPluginRpc;
 use crate::process::sandbox::Host;
 use crate::store::StateLock;
 use crate::sweep::{DiskSweeper, OtherInstances, SweepConfig};
-use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 /// How long the agent runs under a detected instance id before it deletes the files of other
 /// instances: the metadata server may be silent only for a moment.

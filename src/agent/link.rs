@@ -15,6 +15,7 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::messages::{LinkChanged, Received};
 use guest_agent_actors::ports::{Cause, InboundMessage, ServerKind};
 use guest_agent_actors::system::System;
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -24,7 +25,6 @@ use crate::link::{self, Link, LinkConfig, LinkListener, Undecided};
 use crate::net::endpoint::Endpoint;
 use crate::net::tls::{ClientCertificate, TlsFiles};
 use crate::net::token::FileToken;
-use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// The waits before the agent asks the metadata server again for a missing value.
 const WAITS: Schedule =

@@ -11,13 +11,13 @@ use guest_agent_proto::agent_controlplane::guest_agent_module_metric::{Metric, M
 use guest_agent_proto::agent_controlplane::{
     GuestAgentModuleMetric, GuestAgentModuleMetrics, PlatformInfo,
 };
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use prost::Message;
 use tokio::sync::watch;
 use tracing::debug;
 
 use crate::hostinfo::metadata::State;
 use crate::link::{Link, LinkState};
-use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// How often the agent tries to send each message.
 const ATTEMPTS: u32 = 5;

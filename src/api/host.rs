@@ -20,13 +20,13 @@ use guest_agent_actors::registry::RegistryActor;
 use guest_agent_actors::registry::view::RegistryView;
 use guest_agent_proto::host::registrar_server::RegistrarServer;
 use guest_agent_proto::host::registry_server::RegistryServer;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
 
 use crate::net::socket::{self, Access, SocketError};
 use crate::process::launch::ProcessLauncher;
-use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 mod connections;
 mod gate;

@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +23,6 @@ use crate::net::certificates::Certificates;
 use crate::net::levels::Levels;
 use crate::observe::metrics::{Sources, TokenExpiries};
 use crate::process::launch::ProcessLauncher;
-use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 pub mod access;
 mod access_check;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
+
 use super::failure::{Exit, Failure};
 use super::progress::Progress;
-use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// Waits before the next attempt to reach the agent. Several commands may wait for it.
 const SCHEDULE: Schedule =

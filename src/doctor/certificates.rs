@@ -5,10 +5,11 @@ use std::error::Error as _;
 use std::path::Path;
 use std::time::SystemTime;
 
+use guest_agent_serve_kit::certificate::{Pair, PairError, PairFiles, Validity, open_to_others};
+
 use super::check::{Finding, Host, Severity};
 use crate::config::Auth;
 use crate::net::certificates::shown;
-use guest_agent_serve_kit::certificate::{Pair, PairError, PairFiles, Validity, open_to_others};
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let (api, control) = (&host.config.api, &host.config.control_plane);
@@ -84,11 +85,12 @@ fn readers(key: &str, file: &str) -> Option<Finding> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use guest_agent_testing_kit::certificate::{FUTURE, NOW, PAST};
+
     use super::*;
     use crate::config::Config;
     use crate::doctor::Agent;
     use crate::net::pair_files::{files, write};
-    use guest_agent_testing_kit::certificate::{FUTURE, NOW, PAST};
 
     #[track_caller]
     fn look(config: &Config) -> Vec<(Severity, String)> {

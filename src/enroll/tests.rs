@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::model::id::Sha256Digest;
+use guest_agent_serve_kit::certificate::{Pair, PairFiles};
 use guest_fleet::enroll::admit::Settings;
 use guest_fleet::enroll::server::Limits;
 use guest_fleet::enroll::token::{self, NewToken};
@@ -16,7 +17,6 @@ use super::files::Identity;
 use super::join::{Join, JoinError, join};
 use super::renew;
 use super::request::{RequestError, Trust};
-use guest_agent_serve_kit::certificate::{Pair, PairFiles};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Longer than anything takes; only a failing test waits for all of it.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use guest_agent_actors::model::id::PluginName;
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -16,7 +17,6 @@ use crate::config::LogDestination;
 use crate::observe::forwarding::Forwarding;
 use crate::process::logs::PluginLogs;
 use crate::process::logs::forwarded::Forwarded;
-use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// Most lines in one message, and most bytes of them: collectors take no more than 4 MiB. After the
 /// death of an agent so much is forwarded again.

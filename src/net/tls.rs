@@ -4,10 +4,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use guest_agent_serve_kit::certificate::{PairError, read_pem};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-use guest_agent_serve_kit::certificate::{PairError, read_pem};
 
 /// What HTTP/2 is called in a handshake.
 pub(super) const ALPN: &[u8] = b"h2";

@@ -18,12 +18,12 @@ use guest_agent_actors::manager::readiness::Readiness;
 use guest_agent_actors::outbox::WeighBacklog;
 use guest_agent_actors::ports::StoreHealth;
 use guest_agent_actors::registry::view::RegistryView;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 use tokio::sync::watch;
 
 use crate::link::{Link, LinkState};
 use crate::net::certificates::Certificates;
 use crate::observe::forwarding::Forwarding;
-use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 pub mod catalogue;
 pub mod counters;

@@ -21,11 +21,10 @@ use async_trait::async_trait;
 use guest_agent_actors::admission::ProcessRun;
 use guest_agent_actors::error::Chain;
 use guest_agent_actors::ports::{AdmissionCommand, AdmissionHost, Cause, QueueRecipients};
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 use rand::TryRngCore;
 use tokio::net::TcpListener;
 use tokio::sync::{OnceCell, oneshot, watch};
-
-use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 mod connections;
 mod door;

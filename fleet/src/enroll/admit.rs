@@ -5,6 +5,8 @@ mod refusal;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use guest_agent_proto::enrolment::{EnrollRequest, Granted, Trust};
+
 use super::agents;
 use super::ca::{Authorities, Authority};
 use super::certificate::{self, AgentCertificate};
@@ -13,7 +15,6 @@ use super::issue::Issued;
 use super::token;
 use crate::ledger::SharedLedger;
 use crate::observe::figures::Figures;
-use guest_agent_proto::enrolment::{EnrollRequest, Granted, Trust};
 
 pub use refusal::Refusal;
 

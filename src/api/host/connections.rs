@@ -3,14 +3,14 @@
 //! A connection over which no call with a valid ticket came is idle, and makes room for another
 //! one; where none is, the new one is closed.
 
-use tokio::net::{UnixListener, UnixStream};
-use tokio_stream::Stream;
-
-use crate::net::pools::{PoolSizes, Pools};
 use guest_agent_serve_kit::accept::Acceptor;
 use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 use guest_agent_serve_kit::placed::Placed;
 use guest_agent_serve_kit::shares::Most;
+use tokio::net::{UnixListener, UnixStream};
+use tokio_stream::Stream;
+
+use crate::net::pools::{PoolSizes, Pools};
 
 /// Most connections.
 const CONNECTIONS: PoolSizes =

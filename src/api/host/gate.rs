@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use guest_agent_serve_kit::placed::PlacedInfo;
 use tonic::service::Interceptor;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Status};
 
 use crate::api::registry::Caller;
 use crate::process::launch::{Holder, ProcessLauncher};
-use guest_agent_serve_kit::placed::PlacedInfo;
 
 /// The metadata with the ticket, and what stands before it there.
 const HEADER: &str = "authorization";

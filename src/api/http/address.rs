@@ -6,6 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::error::Chain;
+use guest_agent_serve_kit::certificate::PairFiles;
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::renewed::Look;
+use guest_agent_serve_kit::write_timeout::WriteTimeout;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -20,10 +24,6 @@ use super::shared::{Shared, router};
 use super::site::Reach;
 use crate::config::{ApiConfig, Config};
 use crate::net::server_tls::Keeper;
-use guest_agent_serve_kit::certificate::PairFiles;
-use guest_agent_serve_kit::placed::Placed;
-use guest_agent_serve_kit::renewed::Look;
-use guest_agent_serve_kit::write_timeout::WriteTimeout;
 
 /// How often the files of the certificate are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);

@@ -13,7 +13,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{Request, StatusCode};
 use axum::response::IntoResponse;
+use guest_agent_serve_kit::accept::{Acceptor, Bound, Listener};
+use guest_agent_serve_kit::connection_counters::{ConnectionCounters, Label};
 use guest_agent_serve_kit::http::{self, Http, Requests};
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::shares::{HasPeer, Most, Place, Requested, Shares};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::service::TowerToHyperService;
@@ -25,10 +29,6 @@ use crate::api::http::health;
 use crate::api::http::refusal::Refusal;
 use crate::api::http::socket_peer::SocketPeer;
 use crate::net::vetted::Caller;
-use guest_agent_serve_kit::accept::{Acceptor, Bound, Listener};
-use guest_agent_serve_kit::connection_counters::{ConnectionCounters, Label};
-use guest_agent_serve_kit::placed::Placed;
-use guest_agent_serve_kit::shares::{HasPeer, Most, Place, Requested, Shares};
 
 /// Most bytes of a request's head, and of a response that wait for the client.
 const BUFFER_MAX: usize = 16 << 10;

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::write_timeout::WriteTimeout;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-
-use guest_agent_serve_kit::placed::Placed;
-use guest_agent_serve_kit::write_timeout::WriteTimeout;
 
 /// The answer to a client that speaks HTTP without TLS.
 const NOT_HTTP: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\

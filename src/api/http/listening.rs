@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::config::Config;
-use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// The waits before a listener is tried again.
 const WAITS: Schedule =

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::{Router, middleware};
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -21,7 +22,6 @@ use crate::net::certificates::Certificates;
 use crate::net::levels::Levels;
 use crate::observe::metrics::{Sources, TokenExpiries};
 use crate::process::launch::ProcessLauncher;
-use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 /// Largest body of a request, in bytes, where a route does not allow more.
 const BODY_MAX: usize = 64 << 10;

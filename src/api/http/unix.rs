@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use guest_agent_actors::error::Chain;
+use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::write_timeout::WriteTimeout;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -19,8 +21,6 @@ use crate::api::peers;
 use crate::config::Config;
 use crate::net::socket::{self, Access};
 use crate::net::vetted::{Vetted, VettingListener};
-use guest_agent_serve_kit::placed::Placed;
-use guest_agent_serve_kit::write_timeout::WriteTimeout;
 
 /// The listener on a unix socket.
 pub(super) struct Unix<'a>(pub(super) &'a Shared);

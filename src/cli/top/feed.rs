@@ -7,6 +7,7 @@ use guest_agent_proto::local::{
     Event, ExplainRequest, GetStatusRequest, GetStatusResponse, StreamEventsRequest,
     StreamLogsRequest,
 };
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
@@ -15,7 +16,6 @@ use super::super::client::{self, Client, Patience};
 use super::super::explain;
 use super::super::failure::{Exit, Failure};
 use super::super::format::one_line;
-use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// How far back events are shown.
 const EVENTS_BACK: i64 = 3600;

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::error::MetadataError;
 use super::tree::{Etag, Fetched, Tree};
-use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// The waits after failures.
 const WAITS: Schedule =

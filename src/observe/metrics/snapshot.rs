@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use guest_agent_actors::messages::{CountInbox, ListPlugins, Listed, RefusedManifests};
 use guest_agent_actors::outbox::{WeighBacklog, Weight};
 use guest_agent_actors::registry::catalogue::Filter;
+use guest_agent_serve_kit::connection_counters;
 
 use super::counters::Counted;
 use super::own::Own;
@@ -14,7 +15,6 @@ use crate::config::LogDestination;
 use crate::link::LinkState;
 use crate::net::certificates::Use;
 use crate::observe::forwarding::Figures;
-use guest_agent_serve_kit::connection_counters;
 
 /// Longest wait for the answer of an actor. Actors answer from memory.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);

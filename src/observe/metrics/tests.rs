@@ -13,6 +13,7 @@ use guest_agent_actors::outbox::Weight;
 use guest_agent_actors::ports::{
     Count, Counters, Health, MemoryBasis, MemoryUse, OrderKind, Outcome,
 };
+use guest_agent_serve_kit::connection_counters;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
@@ -29,7 +30,6 @@ use super::*;
 use crate::config::LogDestination;
 use crate::net::certificates::Use;
 use crate::observe::forwarding::Figures;
-use guest_agent_serve_kit::connection_counters;
 
 mod files;
 pub(crate) mod golden;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use guest_agent_actors::error::Chain;
 use guest_agent_observe_kit::otlp::{self, Collector, Connection, Dial};
+use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use tonic::body::Body;
 use tower::ServiceExt;
@@ -17,7 +18,6 @@ use crate::net::dial;
 use crate::net::endpoint::Endpoint;
 use crate::net::keepalive::Keepalive;
 use crate::net::tls::TlsFiles;
-use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 
 /// Pauses after failures.
 const PAUSES: Schedule =

@@ -5,14 +5,14 @@
 use std::io;
 
 use futures_util::StreamExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio_stream::Stream;
-
-use crate::net::pools::{PoolSizes, Pools};
 use guest_agent_serve_kit::accept::Acceptor;
 use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 use guest_agent_serve_kit::placed::Placed;
 use guest_agent_serve_kit::shares::Most;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_stream::Stream;
+
+use crate::net::pools::{PoolSizes, Pools};
 
 /// Most connections at once. All come over loopback, where the kernel says whose they are.
 /// Admission plugins run as the agent's own user.

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use guest_agent_actors::admission::ProcessRun;
 use guest_agent_actors::model::id::{PluginName, Sha256Digest};
 use guest_agent_actors::ports::QueueRecipients;
+use guest_agent_serve_kit::placed::PlacedInfo;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Request, Status};
 
 use crate::net::ticket;
-use guest_agent_serve_kit::placed::PlacedInfo;
 
 /// Whose ticket this is, among plugins that are no admission plugins.
 pub type TicketOwner = Arc<dyn Fn(&str) -> Option<PluginName> + Send + Sync>;

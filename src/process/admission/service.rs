@@ -16,6 +16,7 @@ use guest_agent_proto::cipd::plugin::{
     ResolveAdmissionRequest,
 };
 use guest_agent_proto::cipd::{HashAlgo, ObjectRef};
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::Stream;
@@ -27,7 +28,6 @@ use super::door::{Caller, Door};
 use super::metadata::{self, Page};
 use super::output::Throttle;
 use crate::process::rpc::code_name;
-use guest_agent_serve_kit::connection_counters::ConnectionCounters;
 
 /// How long a connection may be idle before it is pinged, and how long the answer may take.
 const PING_INTERVAL: Duration = Duration::from_secs(5);

@@ -9,10 +9,10 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use guest_agent_actors::model::id::Endpoint;
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use tokio::time::Instant;
 
 use crate::process::rpc::{Connection, connect};
-use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// Pauses between looks for a socket that does not exist yet. A plugin that does not listen after a
 /// while takes longer anyway, and fewer looks leave it the processor.

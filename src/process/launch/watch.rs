@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{Endpoint, Process};
+use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 use tokio::sync::watch;
 
 use crate::os::pidfd::Pidfd;
@@ -24,7 +25,6 @@ use crate::process::launch::oom::OomRecord;
 use crate::process::launch::process_table::Lookout;
 use crate::process::launch::spawn::Child;
 use crate::process::launch::tree::Family;
-use guest_agent_serve_kit::backoff::{Backoff, Jitter, Schedule};
 
 /// How long this waits for the exit status of a process that is no child of the agent: its parent
 /// has to reap it first.

@@ -2,12 +2,12 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use guest_agent_proto::enrolment::{Problem, Refused};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 use crate::chain::Chain;
 use crate::enroll::admit::Refusal;
-use guest_agent_proto::enrolment::{Problem, Refused};
 
 /// An answer that nobody keeps: it is for one client and one moment.
 pub(super) fn granted(answer: impl Serialize) -> Response {

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
+use guest_agent_proto::enrolment::{self, EnrollRequest, RenewRequest};
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -17,7 +18,6 @@ use crate::enroll::admit::{Enrolment, Refusal};
 use crate::enroll::certificate::AgentCertificate;
 use crate::front::PeerInfo;
 use crate::observe::figures::Asked;
-use guest_agent_proto::enrolment::{self, EnrollRequest, RenewRequest};
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES: usize = 64 << 10;

@@ -227,8 +227,9 @@ pub(crate) fn request_frame(message_id: String, body: MessageBody) -> StreamAgen
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use guest_fleet_core::target::Target;
+
+    use super::*;
     use prost_types::value::Kind;
 
     use crate::declarations::files::{Format, Source, Sources};

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use axum::body::{Body, Bytes};
 use axum::routing::get;
 use futures_util::stream;
+use guest_agent_serve_kit::write_timeout::WriteTimeout;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::*;
-use guest_agent_serve_kit::write_timeout::WriteTimeout;
 
 const REQUEST: &[u8] = b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n";
 

@@ -7,6 +7,11 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::routing::get;
 use futures_util::stream;
+use guest_agent_serve_kit::certificate::PairFiles;
+use guest_agent_serve_kit::connection_counters::ConnectionCounters;
+use guest_agent_serve_kit::renewed::Look;
+use guest_agent_serve_kit::shares::Most;
+use guest_agent_testing_kit::certificate::NOW;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpListener;
@@ -20,11 +25,6 @@ use crate::api::http::connections::{Limits, Places, Server};
 use crate::net::certificates::Certificates;
 use crate::net::pair_files::{files, write};
 use crate::net::server_tls::Keeper;
-use guest_agent_serve_kit::certificate::PairFiles;
-use guest_agent_serve_kit::connection_counters::ConnectionCounters;
-use guest_agent_serve_kit::renewed::Look;
-use guest_agent_serve_kit::shares::Most;
-use guest_agent_testing_kit::certificate::NOW;
 
 /// Most connections at once.
 const CONNECTIONS: usize = 3;
