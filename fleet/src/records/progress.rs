@@ -77,7 +77,7 @@ pub struct KeptPart {
 /// How many agents stand somewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct StandPart {
-    /// Number of the stand, see [`Numbered`].
+    /// Number of the stand, see [`Numbered`](super::Numbered).
     #[prost(uint32, tag = "1")]
     pub stand: u32,
     /// How many.
