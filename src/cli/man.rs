@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::context::Context;
 use super::failure::Failure;
 
-/// What the pages say beside the verbs.
+/// The head of the pages, and the sections of the program's page.
 const MANUAL: Manual = Manual {
     title: "Guest agent",
     source: concat!("guest-agent ", env!("CARGO_PKG_VERSION")),

@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use guest_agent_serve_kit::replace::remove_if_there;
 use nix::unistd::{Gid, Group};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -136,10 +137,7 @@ async fn remove_stale(path: &Path) -> Result<(), SocketError> {
     if UnixStream::connect(path).await.is_ok() {
         return Err(SocketError::InUse(path.to_owned()));
     }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    remove_if_there(path).map_err(failed)
 }
 
 async fn group_of(path: &Path, name: &str) -> Result<Option<Gid>, SocketError> {

@@ -62,8 +62,8 @@ impl Story {
             2 => {
                 // Orders whose place it takes have ended.
                 self.is_over_but_for_a_removal()?;
-                // No hold makes it wait, so those that waited are under way, and it joins them: one
-                // removal has one end.
+                // No hold delays this REMOVE, so the held REMOVEs of the revision are under way
+                // already. All of them are one removal, which has one end.
                 self.held_removals.remove(revision);
                 self.removing = Some(revision.clone());
             }

@@ -48,7 +48,7 @@ const FRONT: FrontLimits = FrontLimits {
 const CONNECTIONS: usize = 64;
 /// The connections on a unix socket.
 const SHARES: Most = Most { all: CONNECTIONS, each: CONNECTIONS };
-/// What a connection may take. Who scrapes less often than it may live connects anew.
+/// The limits of a connection. A client that scrapes less often than `life` connects anew.
 const HTTP: Http = Http {
     head: Duration::from_secs(10),
     buffer_bytes: 16 << 10,

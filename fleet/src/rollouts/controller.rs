@@ -384,7 +384,7 @@ impl<'a> Controller<'a> {
                 if under.is_some() {
                     self.lease.renewed(revision, begun);
                 }
-                // What others changed meanwhile is known from now on as well.
+                // The change read the records that others wrote meanwhile.
                 self.note_records();
                 self.seen.insert(assignment.to_owned(), (revision, Instant::now()));
                 tracing::info!(

@@ -14,7 +14,7 @@ const BUCKETS: [Bucket; 3] = [Bucket::Agents, Bucket::Journal, Bucket::Reports];
 /// Most crashes that are kept of one plugin of one agent; the newest stay.
 const CRASHES: usize = 16;
 
-/// Most plugins whose crashes are kept at once, beside those that are wanted.
+/// When the rows keep the crashes of more plugins, they forget those of plugins without a rollout.
 const PLUGINS: usize = 64;
 
 /// The rows of all agents, and the crashes of their plugins.

@@ -142,7 +142,7 @@ impl Keeper {
     }
 }
 
-/// What the certificate in service says.
+/// The facts of the certificate in service.
 fn facts(pair: &RenewedPair) -> Option<Facts> {
     Facts::read(pair.certificate()?).ok()
 }

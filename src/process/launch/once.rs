@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use guest_agent_actors::model::spec::Config;
 use guest_agent_plugin::ServiceConfig;
+use guest_agent_serve_kit::replace::remove_if_there;
 use prost::Message;
 
 use crate::process::sandbox::{Owner, give_file};
@@ -38,7 +39,7 @@ pub(super) fn hand_over(
 ) -> io::Result<Vec<(OsString, OsString)>> {
     let path = state_dir.join(FILE);
     let Some(config) = config else {
-        remove(&path)?;
+        remove_if_there(&path)?;
         return Ok(Vec::new());
     };
     let (form, content) = text_of(config)?;
@@ -64,18 +65,11 @@ pub(crate) fn text_of(config: &Config) -> io::Result<(&'static str, String)> {
 /// Replaces the file. A link or a pipe that the plugin put in its place is not followed.
 fn write(path: &Path, content: &[u8], owner: Owner) -> io::Result<()> {
     let fresh: PathBuf = path.with_extension("new");
-    remove(&fresh)?;
+    remove_if_there(&fresh)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
     file.write_all(content)?;
     give_file(&file, owner)?;
     fs::rename(&fresh, path)
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 #[cfg(test)]

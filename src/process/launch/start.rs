@@ -16,6 +16,7 @@ use guest_agent_actors::ports::{
     Cause, Cleanup, LaunchError, Launched, RpcError, StopManner, StopOrder, Unenforced,
 };
 use guest_agent_actors::trace;
+use guest_agent_serve_kit::replace::remove_if_there;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::field::Empty;
@@ -511,12 +512,7 @@ fn give_state(name: &PluginName, folder: &Path, owner: Owner) -> Result<bool, Ca
 /// remove the socket of a later launch.
 fn remove_stale_socket(address: &Address) -> Result<(), PrepareError> {
     let Address::Unix(path) = address else { return Ok(()) };
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(PrepareError::StaleSocket { path: path.clone(), error })
-        }
-        _ => Ok(()),
-    }
+    remove_if_there(path).map_err(|error| PrepareError::StaleSocket { path: path.clone(), error })
 }
 
 /// The variables that every plugin has, of any kind.

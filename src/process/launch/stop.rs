@@ -23,6 +23,7 @@ use guest_agent_actors::error::Chain;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::{Endpoint, PluginName, Process};
 use guest_agent_actors::ports::{Cleanup, RpcError, StopError, StopManner, StopOrder, Stopped};
+use guest_agent_serve_kit::replace::remove_if_there;
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -253,8 +254,7 @@ impl ProcessLauncher {
                     || folder.and_then(std::path::Path::parent) == Some(&confined)
             });
             if let Some(path) = ours
-                && let Err(error) = std::fs::remove_file(path)
-                && error.kind() != std::io::ErrorKind::NotFound
+                && let Err(error) = remove_if_there(path)
             {
                 tracing::warn!(socket = %path.display(), %error, "a socket cannot be removed");
             }

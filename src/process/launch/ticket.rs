@@ -9,11 +9,12 @@
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use guest_agent_actors::model::id::{PluginName, Sha256Digest};
+use guest_agent_serve_kit::replace::remove_if_there;
 
 use crate::net::ticket;
 
@@ -97,11 +98,8 @@ impl Tickets {
     /// Makes the plugin's ticket invalid.
     pub(crate) fn revoke(&mut self, name: &PluginName) {
         self.forget(name);
-        match std::fs::remove_file(self.folder.join(name.as_str())) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                tracing::warn!(plugin = %name, %error, "the digest of an expired ticket remains");
-            }
-            Ok(()) | Err(_) => {}
+        if let Err(error) = remove_if_there(&self.folder.join(name.as_str())) {
+            tracing::warn!(plugin = %name, %error, "the digest of an expired ticket remains");
         }
         // The folder goes with the last file; it is made again when the next ticket needs it.
         drop(std::fs::remove_dir(&self.folder));

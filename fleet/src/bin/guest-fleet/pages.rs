@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use guest_agent_cli_kit::man::{self, Manual, Section};
 use guest_fleet::cli::failure::Failure;
 
-/// What the pages say beside the verbs.
+/// The head of the pages, and the sections of the program's page.
 const MANUAL: Manual = Manual {
     title: "Guest fleet",
     source: concat!("guest-fleet ", env!("CARGO_PKG_VERSION")),

@@ -1,5 +1,5 @@
-//! Bodies of orders that were composed before: all agents of one architecture are sent the same one,
-//! and each of them is looked at again and again.
+//! Composes bodies of orders and keeps them: a gateway sends all agents of one architecture the same
+//! body, and each session looks every few seconds whether its agent needs it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

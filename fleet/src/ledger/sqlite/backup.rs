@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use guest_agent_serve_kit::replace::{remove_if_there, rename};
 use rusqlite::{Connection, OpenFlags, params};
 use thiserror::Error;
 
@@ -164,7 +165,7 @@ pub fn restore(
     let placed = amend_all(&part, amend).and_then(|()| replace(&part, &to, is_there));
     if placed.is_err() {
         // The first error says more than one of this.
-        drop(remove(&part));
+        drop(remove_if_there(&part));
     }
     placed
 }
@@ -215,9 +216,9 @@ fn replace(part: &Path, to: &Path, is_there: bool) -> Result<(), RestoreError> {
     // A log without its file belongs to nothing, and SQLite would bring it into the new one.
     for ending in ["-wal", "-shm"] {
         let path = beside(to, ending);
-        remove(&path).map_err(|source| file(&path, source))?;
+        remove_if_there(&path).map_err(|source| file(&path, source))?;
     }
-    fs::rename(part, to).and_then(|()| sync_folder(to)).map_err(|source| file(to, source))
+    rename(part, to).map_err(|source| file(to, source))
 }
 
 /// Opens a backup for reading, and looks at all of it.
@@ -255,10 +256,10 @@ fn set_aside(to: &Path) -> Result<(), RestoreError> {
         return Err(RestoreError::InUse { path: to.to_owned() });
     }
     let replaced = beside(to, ".replaced");
-    remove(&replaced).map_err(|source| file(&replaced, source))?;
+    remove_if_there(&replaced).map_err(|source| file(&replaced, source))?;
     fs::hard_link(to, &replaced).map_err(|source| file(&replaced, source))?;
     let (log, kept) = (beside(to, "-wal"), beside(&replaced, "-wal"));
-    remove(&kept).map_err(|source| file(&kept, source))?;
+    remove_if_there(&kept).map_err(|source| file(&kept, source))?;
     match fs::rename(&log, &kept) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(file(&kept, source)),
         Ok(()) | Err(_) => Ok(()),
@@ -276,7 +277,7 @@ fn copy_into(from: &Connection, to: &Path) -> Result<PathBuf, BackupError> {
         .and_then(|()| File::open(&part).and_then(|file| file.sync_all()).map_err(failed));
     if let Err(error) = copied {
         // What is left of it is of no use; the error of the copy says more than one of this.
-        drop(remove(&part));
+        drop(remove_if_there(&part));
         return Err(error);
     }
     Ok(part)
@@ -299,7 +300,7 @@ pub(super) fn put_in_place(part: &Path, to: &Path) -> Result<(), BackupError> {
     let moved = match moved {
         Ok(()) => sync_folder(to),
         Err(errno) => {
-            drop(remove(part));
+            drop(remove_if_there(part));
             Err(errno.into())
         }
     };
@@ -316,13 +317,6 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, BackupError> {
 
 fn sync_folder(of: &Path) -> io::Result<()> {
     of.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-}
-
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 fn file(path: &Path, source: io::Error) -> RestoreError {

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use guest_agent_serve_kit::replace::remove_if_there;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::mpsc;
 
@@ -77,7 +78,7 @@ pub(in crate::ledger) fn write(
         });
     if let Err(error) = written {
         // What is left of it is of no use; the first error says more than one of this.
-        drop(backup::remove(&part));
+        drop(remove_if_there(&part));
         return Err(error);
     }
     backup::put_in_place(&part, &to)
