@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use guest_agent_lab::ControlPlane;
 use guest_agent_proto::agent_communication::agent_communication_client::AgentCommunicationClient;
 use guest_agent_proto::agent_communication::stream_agent_messages_request::Type as Up;
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type as Down;
@@ -10,7 +11,6 @@ use guest_agent_proto::agent_communication::{
     MessageResponse, RegisterConnection, StreamAgentMessagesRequest,
 };
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
-use guest_fleet::ControlPlane;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;

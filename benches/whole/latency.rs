@@ -88,7 +88,7 @@ async fn life(bed: &Bed, archive: &Archive, name: &str) -> Life {
 /// When the control plane received the first STARTED event after the event of this number, and the
 /// number of that event.
 async fn started(bed: &Bed, name: &str, after: u64) -> (SystemTime, u64) {
-    let wanted = |event: &guest_fleet::AgentEvent| {
+    let wanted = |event: &guest_agent_lab::AgentEvent| {
         event.sequence > after && event.event.event_type == STARTED && event.plugin() == name
     };
     let event = bed.control_plane.wait_for_event(RESOURCE, wanted, PATIENCE).await.unwrap();

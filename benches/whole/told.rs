@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use guest_fleet::{AgentEvent, ControlPlane};
+use guest_agent_lab::{AgentEvent, ControlPlane};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 

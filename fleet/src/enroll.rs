@@ -19,44 +19,26 @@
 //! is written first and names the key and the id; a machine that repeats its request with that key
 //! gets the same id and spends nothing, and the record is made then if it is missing.
 
-#[cfg(feature = "server")]
 pub mod admit;
-#[cfg(feature = "server")]
 pub mod agents;
-#[cfg(feature = "server")]
 pub mod archive;
-#[cfg(feature = "server")]
 pub mod ca;
 pub mod certificate;
-#[cfg(feature = "server")]
 pub mod clones;
-#[cfg(feature = "server")]
 pub mod csr;
-#[cfg(feature = "server")]
 pub mod ends;
-#[cfg(feature = "server")]
 mod files;
 pub mod id;
-#[cfg(feature = "server")]
 pub mod issue;
-#[cfg(feature = "server")]
 pub mod listener;
 mod random;
-#[cfg(feature = "server")]
 pub mod revocations;
-#[cfg(feature = "server")]
 pub mod server;
-#[cfg(feature = "server")]
 pub mod token;
-#[cfg(feature = "server")]
 pub(crate) mod write;
 
-#[cfg(feature = "server")]
 pub use admit::{Enrolment, Settings};
-#[cfg(feature = "server")]
 pub use ca::{Authorities, Authority, AuthorityError};
 pub use id::{AgentId, FleetId, IdError};
-#[cfg(feature = "server")]
 pub use revocations::{Revocations, Standing};
-#[cfg(feature = "server")]
 pub use server::Server;

@@ -30,8 +30,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use crate::tls;
 use address::Scheme;
+use guest_agent_serve_kit::tls;
 
 pub use address::{AllowedHost, AllowedHostError, Target};
 pub use error::{DEADLINE, FetchError};

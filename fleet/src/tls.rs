@@ -1,183 +1,229 @@
-//! TLS of this fleet's listeners: who serves, and which clients are let in.
+//! The certificate and the key of a listener in files, which other programs renew while it is served.
 //!
-//! A listener takes the newest [`ServerConfig`] of a channel with each connection, so certificates
-//! and authorities are replaced while it runs. Sessions are never resumed: a resumed session would
-//! keep a client whose authority was forgotten meanwhile.
+//! A [`RenewedPair`] keeps them current. The keeper here writes the result of each look to the log
+//! and to the channels of a [`Pair`].
 
-#[cfg(feature = "server")]
-pub mod files;
+use std::time::{Duration, SystemTime};
 
-use std::sync::Arc;
-use std::time::Duration;
+use guest_agent_serve_kit::certificate::Facts;
+use guest_agent_serve_kit::certificate::{Pair as Read, open_to_others};
+use guest_agent_serve_kit::renewed::{Look, Looked, RenewedPair, Secured};
+use guest_agent_serve_kit::tls::{Clients, server_config};
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
-};
-use thiserror::Error;
+use crate::chain::Chain;
 
-use crate::enroll::certificate::Facts;
+pub use guest_agent_serve_kit::certificate::{PairError, PairFiles};
+pub use guest_agent_serve_kit::renewed::LookError;
 
-pub use guest_agent_serve_kit::renewed::Secured;
+/// How often the files are looked at.
+pub const LOOK: Duration = Duration::from_secs(10);
 
-/// Which clients a listener lets in.
+/// What a listener serves a pair for.
 #[derive(Clone, Debug)]
-pub enum Clients {
-    /// All; no certificate is asked for.
-    Any,
-    /// Those that show a certificate of these authorities.
-    Known(Vec<CertificateDer<'static>>),
-    /// Those that show none, and those that show one of these authorities, be it ended by at most
-    /// this long. A caller that reads the certificate has to look at its end, too.
-    Lenient(Vec<CertificateDer<'static>>, Duration),
+pub struct Purpose {
+    /// The listener, as the log and a label of metrics call it, such as `gateway`.
+    pub of: &'static str,
+    /// Which clients it lets in.
+    pub clients: Clients,
+    /// The protocols that it offers.
+    pub protocols: &'static [&'static [u8]],
 }
 
-/// Why a listener cannot be secured.
-#[derive(Debug, Error)]
-pub enum TlsError {
-    /// The certificates cannot be read.
-    #[error("the certificate chain holds no certificate in PEM, or a broken one")]
-    Certificate,
-    /// The key cannot be read.
-    #[error("the private key is not in PEM, or is encrypted")]
-    Key,
-    /// The authorities cannot be read.
-    #[error("the certificates of the client authority are not in PEM, or broken")]
-    Authority,
-    /// The authorities cannot be trusted.
-    #[error("the client authority cannot be used")]
-    Clients(#[source] VerifierBuilderError),
-    /// Certificate and key cannot be used together.
-    #[error("the certificate and its key cannot be used")]
-    Setup(#[source] Error),
+/// A pair that is kept current; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// What new connections are secured with. It changes when the pair does.
+    pub secured: Secured,
+    /// What the certificate in service says; `None` where that cannot be read.
+    pub facts: watch::Receiver<Option<Facts>>,
+    /// Why the files cannot be used as they are, for people.
+    pub trouble: watch::Receiver<Option<String>>,
 }
 
-/// The cryptography of all TLS.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
-
-/// Reads the certificates of a PEM text; at least one.
-#[must_use]
-pub fn certificates(pem: &str) -> Option<Vec<CertificateDer<'static>>> {
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    read.ok().filter(|read| !read.is_empty())
-}
-
-/// A certificate chain and its key, as PEM texts, ready to be shown.
-///
-/// # Errors
-/// One of them cannot be used.
-pub(crate) fn certified(chain: &str, key: &str) -> Result<CertifiedKey, TlsError> {
-    let chain = certificates(chain).ok_or(TlsError::Certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| TlsError::Key)?;
-    let key = ring::sign::any_supported_type(&key).map_err(TlsError::Setup)?;
-    let certified = CertifiedKey::new(chain, key);
-    match certified.keys_match() {
-        Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(certified),
-        Err(error) => Err(TlsError::Setup(error)),
-    }
-}
-
-/// What a listener is secured with.
-///
-/// # Errors
-/// The authorities of the clients cannot be used.
-pub fn server_config(
-    certified: CertifiedKey,
-    clients: Clients,
-    protocols: &[&[u8]],
-) -> Result<Arc<ServerConfig>, TlsError> {
-    let builder = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(TlsError::Setup)?;
-    let builder = match clients {
-        Clients::Any => builder.with_no_client_auth(),
-        Clients::Known(roots) => builder.with_client_cert_verifier(verifier(roots)?),
-        Clients::Lenient(roots, grace) => {
-            builder.with_client_cert_verifier(Arc::new(Lenient { inner: verifier(roots)?, grace }))
-        }
-    };
-    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
-}
-
-fn verifier(
-    authorities: Vec<CertificateDer<'static>>,
-) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(authorities);
-    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider());
-    builder.build().map_err(TlsError::Clients)
-}
-
-/// Lets clients in that show no certificate, or one that ended lately.
+/// Keeps a pair current.
 #[derive(Debug)]
-struct Lenient {
-    inner: Arc<dyn ClientCertVerifier>,
-    grace: Duration,
+struct Keeper {
+    of: &'static str,
+    pair: RenewedPair,
+    facts: watch::Sender<Option<Facts>>,
+    trouble: watch::Sender<Option<String>>,
 }
 
-// === impl Lenient ===
+// === impl Pair ===
 
-impl ClientCertVerifier for Lenient {
-    fn client_auth_mandatory(&self) -> bool {
-        false
+impl Pair {
+    /// Reads the files, and keeps what they hold current until `shutdown`.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub async fn follow(
+        files: PairFiles,
+        purpose: Purpose,
+        every: Duration,
+        shutdown: CancellationToken,
+    ) -> Result<Self, LookError> {
+        let keeper = Keeper::open(files, purpose).await?;
+        let pair = keeper.pair();
+        tokio::spawn(keeper.keep(every, shutdown));
+        Ok(pair)
     }
+}
 
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner.root_hint_subjects()
-    }
+// === impl Keeper ===
 
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        let ended = Facts::read(end_entity)
-            .ok()
-            .and_then(|facts| facts.ends.duration_since(std::time::UNIX_EPOCH).ok());
-        let at = match ended {
-            Some(end)
-                if end.as_secs() < now.as_secs()
-                    && now.as_secs() - end.as_secs() <= self.grace.as_secs() =>
-            {
-                UnixTime::since_unix_epoch(end)
-            }
-            _ => now,
+impl Keeper {
+    /// Reads the files for the first time.
+    async fn open(files: PairFiles, purpose: Purpose) -> Result<Self, LookError> {
+        let Purpose { of, clients, protocols } = purpose;
+        let secure = move |pair: &Read| {
+            let certified = (*pair.certified).clone();
+            Ok(server_config(certified, clients.clone(), protocols)?)
         };
-        self.inner.verify_client_cert(end_entity, intermediates, at)
+        let key = files.key.clone();
+        let pair = RenewedPair::open(files, Box::new(secure)).await?;
+        let open = tokio::task::spawn_blocking(move || (open_to_others(&key), key)).await;
+        if let Ok((Some(_), key)) = open {
+            let key = key.display();
+            tracing::warn!("other users may use the key in `{key}`; run `chmod 600 {key}`");
+        }
+        let facts = watch::Sender::new(facts(&pair));
+        Ok(Self { of, pair, facts, trouble: watch::Sender::new(None) })
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, certificate, signature)
+    fn pair(&self) -> Pair {
+        Pair {
+            secured: self.pair.config(),
+            facts: self.facts.subscribe(),
+            trouble: self.trouble.subscribe(),
+        }
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, certificate, signature)
+    async fn keep(mut self, every: Duration, shutdown: CancellationToken) {
+        let mut beat = tokio::time::interval(every);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let keeping = async {
+            loop {
+                beat.tick().await;
+                self.look().await;
+            }
+        };
+        shutdown.run_until_cancelled(keeping).await;
     }
 
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
+    /// Puts the pair in the files into service, if the files changed and can be used.
+    async fn look(&mut self) {
+        let of = self.of;
+        let trouble = match self.pair.look(Look::IfChanged, SystemTime::now()).await {
+            Looked::Unchanged => return,
+            Looked::Same => None,
+            Looked::Replaced => {
+                let certificate = self.pair.files().certificate.display();
+                tracing::info!(of, %certificate, "a listener has a new certificate");
+                self.facts.send_replace(facts(&self.pair));
+                None
+            }
+            Looked::Failed(error) => Some(format!(
+                "the {of} listener keeps its former certificate: {}; put a certificate and its key \
+                 there, which are read without a signal",
+                Chain(&error)
+            )),
+        };
+        self.trouble.send_if_modified(|former| {
+            let is_new = *former != trouble;
+            if let Some(trouble) = trouble.as_ref().filter(|_| is_new) {
+                tracing::warn!("{trouble}");
+            }
+            *former = trouble;
+            is_new
+        });
+    }
+}
+
+/// The facts of the certificate in service.
+fn facts(pair: &RenewedPair) -> Option<Facts> {
+    Facts::read(pair.certificate()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use guest_agent_testing_kit::certificate as made;
+
+    use super::*;
+
+    const PURPOSE: Purpose = Purpose { of: "gateway", clients: Clients::Any, protocols: &[b"h2"] };
+
+    /// Writes a self-signed certificate of this machine, and its key.
+    fn write(files: &PairFiles) {
+        made::write(&files.certificate, &files.key, made::NOW);
+    }
+
+    fn files(folder: &Path) -> PairFiles {
+        PairFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") }
+    }
+
+    #[tokio::test]
+    async fn a_replaced_pair_is_put_into_service() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = files(folder.path());
+        write(&files);
+        let mut keeper = Keeper::open(files.clone(), PURPOSE).await.expect("a pair");
+        let config = keeper.pair().secured;
+        keeper.look().await;
+        assert!(!config.has_changed().expect("a keeper"), "nothing was replaced");
+        write(&files);
+        let former = keeper.pair().facts.borrow().clone().expect("a certificate");
+        keeper.look().await;
+        assert!(config.has_changed().expect("a keeper"));
+        let serial = keeper.pair().facts.borrow().as_ref().map(|facts| facts.serial.clone());
+        assert_ne!(
+            serial,
+            Some(former.serial),
+            "the facts are those of the certificate that is served"
+        );
+        assert_eq!(*keeper.trouble.borrow(), None);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_used_leaves_the_former_pair_in_service_and_is_reported() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = files(folder.path());
+        let missing = Keeper::open(files.clone(), PURPOSE).await;
+        assert!(matches!(missing, Err(LookError::Pair(PairError::File { .. }))));
+        write(&files);
+        let mut keeper = Keeper::open(files.clone(), PURPOSE).await.expect("a pair");
+        let Pair { secured: mut config, trouble, .. } = keeper.pair();
+        let cases: [(&str, &dyn Fn()); 4] = [
+            ("holds no certificate", &|| fs::write(&files.certificate, "torn").expect("written")),
+            ("cannot read", &|| {
+                write(&files);
+                fs::remove_file(&files.key).expect("removed");
+            }),
+            ("holds no private key", &|| {
+                write(&files);
+                fs::write(&files.key, "torn").expect("written");
+            }),
+            ("does not belong", &|| {
+                write(&files);
+                made::write_other_key(&files.key);
+            }),
+        ];
+        for (why, damage) in cases {
+            damage();
+            keeper.look().await;
+            let trouble = trouble.borrow().clone().unwrap_or_default();
+            assert!(trouble.contains(why), "{why}: {trouble}");
+            assert!(!config.has_changed().expect("a keeper"), "{why}");
+        }
+        write(&files);
+        keeper.look().await;
+        assert_eq!(*keeper.trouble.borrow(), None);
+        assert!(config.has_changed().expect("a keeper"));
+        config.mark_unchanged();
     }
 }

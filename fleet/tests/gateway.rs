@@ -1,31 +1,33 @@
-//! The control plane as agents see it: a raw client of the generated service, real sockets on
+//! The gateways of a fleet as agents see them: a raw client of the generated service, real sockets on
 //! loopback.
 
 mod archive;
-mod artifacts;
 mod binary;
-mod client;
-mod delivery;
 mod drain;
 mod events;
-mod faults;
 mod hostile;
 mod identities;
 mod observe;
-mod pressure;
 mod public;
-mod registration;
 mod secrets;
 mod tls;
 mod traces;
 
-use std::time::Duration;
+#[path = "../../lab/tests/support/client.rs"]
+mod client;
 
-/// Longer than anything takes; only a failing test waits for all of it.
-const LONG: Duration = Duration::from_secs(20);
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 
-/// An agent's resource id.
-const AGENT: &str = "projects/1/zones/z/instances/7";
+use guest_agent_serve_kit::listen::Listen;
+use guest_fleet_sessions::Gateway;
+use guest_fleet_sessions::admission::Anyone;
+use guest_fleet_sessions::desk::Desk;
 
-/// The default channel of agents, which breaks the documented pattern for channels.
-const CHANNEL: &str = "compute.googleapis.com/google-guest-agent";
+use client::{AGENT, CHANNEL, LONG};
+
+/// A gateway with this desk on loopback, to which everybody is the agent that it claims to be.
+async fn start(desk: Arc<dyn Desk>) -> Gateway {
+    let address = Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into());
+    Gateway::builder(desk, Arc::new(Anyone)).listen(address).start().await.unwrap()
+}

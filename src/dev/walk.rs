@@ -7,13 +7,13 @@
 use std::time::{Duration, Instant};
 
 use guest_agent_actors::ports::Cause;
+use guest_agent_lab::AgentEvent;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Plugin,
 };
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType as Kind;
 use guest_agent_proto::local::PluginStatus;
-use guest_fleet::AgentEvent;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

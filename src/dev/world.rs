@@ -6,13 +6,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use guest_agent_actors::ports::Cause;
+use guest_agent_lab::{ArtifactServer, ControlPlane, MetadataServer};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Manifest, Plugin,
 };
 use guest_agent_proto::local::local_agent_client::LocalAgentClient;
 use guest_agent_proto::local::{GetStatusRequest, PluginStatus};
-use guest_fleet::{ArtifactServer, ControlPlane, MetadataServer};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::UnixStream;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use guest_fleet::artifacts::{ArtifactFaults, CutOff, StatusFault};
+use guest_agent_lab::{ArtifactFaults, CutOff, StatusFault};
 
 use crate::harness::archive::Tarball;
 use crate::harness::{Archive, ArchiveSpec, Bed, listing, orders};

@@ -5,14 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Parser;
-use guest_fleet::ControlPlane;
+use guest_agent_serve_kit::listen::Listen;
 use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::failure::Exit;
 use guest_fleet::cli::{self, Verb};
-use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::SqliteLedger;
+use guest_fleet::orders::{OrderSettings, Orders};
 use guest_fleet::rollouts;
 use guest_fleet::zones::IanaZones;
+use guest_fleet_sessions::Gateway;
+use guest_fleet_sessions::admission::Anyone;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +31,7 @@ struct Line {
 struct Fleet {
     ledger: Arc<SqliteLedger>,
     orders: Arc<Orders>,
-    gateway: ControlPlane,
+    gateway: Gateway,
     ending: CancellationToken,
 }
 
@@ -41,10 +43,9 @@ impl Fleet {
         let ending = CancellationToken::new();
         let settings = rollouts::Settings::default();
         tokio::spawn(rollouts::run(ledger.clone(), settings, ending.clone()));
-        let gateway = ControlPlane::builder()
-            .listen_unix(bed.dir().join("cp.sock"))
+        let gateway = Gateway::builder(orders.clone(), Arc::new(Anyone))
+            .listen(Listen::Unix(bed.dir().join("cp.sock")))
             .announces_fleet(true)
-            .desk(orders.clone())
             .start()
             .await
             .unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use guest_fleet::artifacts::{ArtifactFaults, CutOff, StatusFault};
+use guest_agent_lab::{ArtifactFaults, CutOff, StatusFault};
 
 use crate::harness::{Archive, ArchiveSpec, Bed, orders};
 

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use guest_fleet::ControlPlane;
+use guest_agent_serve_kit::listen::Listen;
+use guest_fleet::admission::{Mutual, Watched};
 use guest_fleet::enroll::admit::Settings;
 use guest_fleet::enroll::listener::{self, Admits};
 use guest_fleet::enroll::server::Limits;
 use guest_fleet::enroll::token::{self, NewToken};
 use guest_fleet::enroll::{Authorities, Authority, Enrolment, Revocations, Server, agents};
-use guest_fleet::gateway::admission::{Mutual, Watched};
-use guest_fleet::gateway::orders::{OrderSettings, Orders, UnknownAgents};
 use guest_fleet::ledger::{MemoryLedger, SharedLedger};
+use guest_fleet::orders::{OrderSettings, Orders, UnknownAgents};
+use guest_fleet_sessions::Gateway;
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -23,7 +24,7 @@ pub(crate) struct Fleet {
     pub(crate) authorities: Authorities,
     fingerprint: String,
     server: Server,
-    pub(crate) gateway: ControlPlane,
+    pub(crate) gateway: Gateway,
     _stop: DropGuard,
 }
 
@@ -45,12 +46,11 @@ pub(crate) async fn fleet() -> Fleet {
     let secured =
         listener::secure(&authorities, names.clone(), Admits::Agents, &[b"h2"], stop.clone());
     let mutual = Mutual::new(authorities.current().fleet().clone());
-    let gateway = ControlPlane::builder()
+    let admission = Arc::new(Watched::new(Arc::new(mutual), revocations));
+    let gateway = Gateway::builder(orders, admission)
         .announces_fleet(true)
-        .desk(orders)
-        .listen_tcp(([127, 0, 0, 1], 0).into())
+        .listen(Listen::Tcp(([127, 0, 0, 1], 0).into()))
         .secured(secured.unwrap())
-        .admission(Arc::new(Watched::new(Arc::new(mutual), revocations)))
         .start()
         .await
         .unwrap();
@@ -109,7 +109,7 @@ impl Fleet {
         let token = self.token(name, SystemTime::now()).await;
         self.enroll(&bed, &token, id).await.ok();
         bed.control_plane.shutdown().await;
-        bed.control_plane = self.gateway.clone();
+        bed.gateway = self.gateway.clone();
         bed.set("control_plane.auth=mtls");
         bed.set(format!("control_plane.resource={id}"));
         bed
@@ -147,7 +147,7 @@ async fn an_enrolled_agent_connects_renews_and_is_shut_out_when_it_is_revoked() 
     let folder = bed.dir().join("state/fleet");
     let first = std::fs::read(folder.join("agent.pem")).unwrap();
     bed.control_plane.shutdown().await;
-    bed.control_plane = fleet.gateway.clone();
+    bed.gateway = fleet.gateway.clone();
     bed.set("control_plane.auth=mtls");
     bed.start_agent().await;
     bed.until("the certificate is renewed", async || {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use guest_agent_lab::messages::{message_type, pack, unpack};
+use guest_agent_lab::{Code, Frame, FrameContent};
 use guest_agent_proto::agent_communication::stream_agent_messages_request::Type as Up;
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type as Down;
 use guest_agent_proto::agent_communication::{
@@ -10,8 +12,6 @@ use guest_agent_proto::agent_communication::{
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
-use guest_fleet::messages::{message_type, pack, unpack};
-use guest_fleet::{Code, Frame, FrameContent};
 use prost::Message;
 use serde_json::Value;
 use sha2::{Digest, Sha256};

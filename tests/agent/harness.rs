@@ -35,11 +35,13 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guest_fleet::store::{MemoryStore, Store, StoreBounds};
-use guest_fleet::{AgentConnection, ArtifactServer, ControlPlane, Timings};
+use guest_agent_lab::store::{MemoryStore, Store, StoreBounds};
+use guest_agent_lab::{AgentConnection, ArtifactServer, ControlPlane, Timings};
+use guest_fleet_sessions::Gateway;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
+use tonic::Status;
 
 pub(crate) use archive::{Archive, ArchiveSpec};
 
@@ -81,6 +83,8 @@ pub(crate) struct Bed {
     _temporary: tempfile::TempDir,
     /// The control plane; replaced when it is restarted.
     pub(crate) control_plane: ControlPlane,
+    /// The gateway that the agent connects to: the control plane's, or that of a fleet.
+    pub(crate) gateway: Gateway,
     /// What the control plane keeps, which outlives it.
     store: Arc<dyn Store>,
     /// Where archives are downloaded from.
@@ -156,6 +160,7 @@ impl Builder {
         Bed {
             dir,
             _temporary: temporary,
+            gateway: control_plane.gateway().clone(),
             control_plane,
             store,
             announces_fleet: self.announces_fleet,
@@ -197,15 +202,15 @@ impl Bed {
 
     /// Starts the agent and waits until the control plane and the local socket have it.
     pub(crate) async fn start_agent(&mut self) {
-        let before = self.control_plane.connection(RESOURCE);
+        let before = self.gateway.connection(RESOURCE);
         self.spawn_agent();
         self.until("the agent answers on its socket", async || {
             self.try_status().await.ok().map(|_| ())
         })
         .await;
         let connected = match before {
-            None => self.control_plane.wait_connected(RESOURCE, PATIENCE).await,
-            Some(old) => self.control_plane.wait_reconnected(RESOURCE, &old, PATIENCE).await,
+            None => self.gateway.wait_connected(RESOURCE, PATIENCE).await,
+            Some(old) => self.gateway.wait_reconnected(RESOURCE, &old, PATIENCE).await,
         };
         self.check("the agent connects to its control plane", connected);
     }
@@ -245,7 +250,7 @@ impl Bed {
     pub(crate) async fn kill_agent(&mut self) {
         let mut agent = self.agent.take().expect("the agent runs");
         agent.kill().await.unwrap();
-        let gone = self.control_plane.wait_disconnected(RESOURCE, PATIENCE).await;
+        let gone = self.gateway.wait_disconnected(RESOURCE, PATIENCE).await;
         self.check("the control plane notices that the agent is gone", gone);
     }
 
@@ -279,6 +284,12 @@ impl Bed {
         self.agent.as_ref().and_then(Child::id).expect("the agent runs")
     }
 
+    /// Has the agent connect to another control plane, which stores elsewhere.
+    pub(crate) fn use_control_plane(&mut self, control_plane: ControlPlane) {
+        self.gateway = control_plane.gateway().clone();
+        self.control_plane = control_plane;
+    }
+
     /// Stops the control plane; its store stays.
     pub(crate) async fn stop_control_plane(&mut self) {
         self.control_plane.shutdown().await;
@@ -287,15 +298,17 @@ impl Bed {
     /// Starts the control plane again on the same socket and store.
     pub(crate) async fn start_control_plane(&mut self) {
         let fleet = self.announces_fleet;
-        self.control_plane = start_control_plane(&self.dir, &self.store, fleet).await;
+        self.use_control_plane(start_control_plane(&self.dir, &self.store, fleet).await);
     }
 
     /// Ends the link with a gRPC code and waits until the agent is back.
-    pub(crate) async fn cut_link(&self, code: guest_fleet::Code) -> AgentConnection {
-        let before = self.control_plane.connection(RESOURCE);
+    pub(crate) async fn cut_link(&self, code: guest_agent_lab::Code) -> AgentConnection {
+        let before = self.gateway.connection(RESOURCE);
         let before = self.check("the agent is connected", before.ok_or("it is not"));
-        self.check("the link is cut", self.control_plane.disconnect(RESOURCE, code));
-        let back = self.control_plane.wait_reconnected(RESOURCE, &before, PATIENCE).await;
+        let status = Status::new(code, "disconnected by the operator");
+        let cut = self.gateway.disconnect(RESOURCE, &status);
+        self.check("the link is cut", cut.then_some(()).ok_or("it is not connected"));
+        let back = self.gateway.wait_reconnected(RESOURCE, &before, PATIENCE).await;
         self.check("the agent reconnects", back)
     }
 
@@ -336,6 +349,7 @@ impl Bed {
             self.fail(format_args!("the agent panicked: {line}"));
         }
         self.control_plane.shutdown().await;
+        self.gateway.shutdown().await;
         self.artifacts.shutdown().await;
     }
 

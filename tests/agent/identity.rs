@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
+use guest_agent_lab::messages;
 use guest_agent_proto::agent_communication::agent_communication_client::AgentCommunicationClient;
 use guest_agent_proto::agent_communication::{
     MessageBody, RegisterConnection, StreamAgentMessagesRequest, StreamAgentMessagesResponse,
@@ -15,7 +16,6 @@ use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::{self, Verb};
 use guest_fleet::enroll::Authority;
 use guest_fleet::ledger::Bucket;
-use guest_fleet::messages;
 use guest_fleet::records::{self, agent::AgentRecord};
 use guest_fleet::zones::IanaZones;
 use tokio::sync::mpsc;

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_lab::ArtifactFaults;
+use guest_agent_lab::messages::{PLUGIN_EVENT, message_type};
+use guest_agent_lab::{
+    Code, EndStream, Faults, Frame, FrameContent, RefusalForm, RefuseRegistrations,
+};
 use guest_agent_proto::agent_communication::stream_agent_messages_request::Type as Up;
-use guest_fleet::artifacts::ArtifactFaults;
-use guest_fleet::messages::{PLUGIN_EVENT, message_type};
-use guest_fleet::{Code, EndStream, Faults, Frame, FrameContent, RefusalForm, RefuseRegistrations};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::TryRecvError;
 

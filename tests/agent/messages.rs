@@ -4,6 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use guest_agent_lab::messages::{
+    AGENT_INFO, CONFIGURE_PLUGIN_STATES, GET_AGENT_INFO, LIST_PLUGIN_STATES, MESSAGE_TYPE, pack,
+};
+use guest_agent_lab::{Code, Frame, FrameContent};
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type as Down;
 use guest_agent_proto::agent_communication::{
     MessageBody, MessageResponse, StreamAgentMessagesRequest, StreamAgentMessagesResponse,
@@ -12,10 +16,6 @@ use guest_agent_proto::agent_communication::{
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::{AgentInfo, ConfigurePluginStates};
 use guest_agent_proto::rpc::Status;
-use guest_fleet::messages::{
-    AGENT_INFO, CONFIGURE_PLUGIN_STATES, GET_AGENT_INFO, LIST_PLUGIN_STATES, MESSAGE_TYPE, pack,
-};
-use guest_fleet::{Code, Frame, FrameContent};
 use prost::Message;
 use prost_types::Any;
 use tokio::sync::broadcast::Receiver;

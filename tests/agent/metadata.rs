@@ -4,9 +4,9 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use guest_agent_lab::metadata::{MetadataFaults, MetadataServer};
+use guest_agent_lab::{Code, ControlPlane, ServerTls};
 use guest_agent_proto::agent_controlplane::guest_agent_module_metric::{Metric, ModuleStatus};
-use guest_fleet::metadata::{MetadataFaults, MetadataServer};
-use guest_fleet::{Code, ControlPlane, ServerTls};
 
 use crate::harness::{Bed, PATIENCE, RESOURCE, listing};
 
@@ -254,7 +254,7 @@ async fn https_with_the_authorities_of_the_system_is_a_link() {
         .build()
         .await;
     bed.control_plane.shutdown().await;
-    bed.control_plane = control_plane;
+    bed.use_control_plane(control_plane);
     bed.start_agent().await;
     bed.finish().await;
 }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use guest_agent_lab::{ArtifactFaults, CutOff};
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     ConfigurePlugin, Manifest, Plugin,
 };
-use guest_fleet::artifacts::{ArtifactFaults, CutOff};
 
 use crate::harness::{Archive, ArchiveSpec, Bed, orders};
 

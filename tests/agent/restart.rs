@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use guest_agent_lab::{ArtifactFaults, CutOff};
 use guest_agent_proto::local::PluginStatus;
-use guest_fleet::artifacts::{ArtifactFaults, CutOff};
 use nix::sys::signal::Signal;
 
 use crate::harness::{Bed, listing, orders, processes, signal};

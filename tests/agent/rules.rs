@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
+use guest_agent_lab::metadata::MetadataServer;
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::execution_model as em;
-use guest_fleet::metadata::MetadataServer;
 use prost_types::value::Kind;
 
 use crate::harness::{Bed, orders};

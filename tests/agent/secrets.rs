@@ -3,6 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use guest_agent_lab::ControlPlane;
+use guest_agent_lab::messages::{
+    CONFIGURE_PLUGIN_STATES, GET_AGENT_INFO, LIST_PLUGIN_STATES, MESSAGE_TYPE,
+};
 use guest_agent_proto::agent_communication::stream_agent_messages_response::Type as Down;
 use guest_agent_proto::agent_communication::{
     MessageBody, MessageResponse, StreamAgentMessagesResponse,
@@ -10,10 +14,6 @@ use guest_agent_proto::agent_communication::{
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use guest_agent_proto::agent_controlplane::{ExecutionModel, Rules};
-use guest_fleet::ControlPlane;
-use guest_fleet::messages::{
-    CONFIGURE_PLUGIN_STATES, GET_AGENT_INFO, LIST_PLUGIN_STATES, MESSAGE_TYPE,
-};
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Any, ListValue, Struct, Value};
@@ -81,7 +81,7 @@ async fn bed(level: &str, token: &str) -> Bed {
     std::fs::write(&file, format!("{token}\n")).unwrap();
     bed.set(format!("control_plane.token_file={}", file.display()));
     bed.control_plane.shutdown().await;
-    bed.control_plane = control_plane;
+    bed.use_control_plane(control_plane);
     bed.start_agent().await;
     bed
 }

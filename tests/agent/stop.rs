@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::time::{Duration, Instant, SystemTime};
 
+use guest_agent_lab::AgentEvent;
 use guest_agent_proto::local::PluginStatus;
-use guest_fleet::AgentEvent;
 use nix::sys::signal::Signal;
 
 use crate::harness::{Bed, orders, processes, signal};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use guest_fleet::{ControlPlane, ServerTls};
+use guest_agent_lab::{ControlPlane, ServerTls};
 
 use crate::harness::{Bed, orders};
 
@@ -23,7 +23,7 @@ async fn bed_with(control_plane: ControlPlane, settings: &[String]) -> Bed {
         .fold(Bed::builder().set(endpoint), |builder, setting| builder.set(setting.clone()));
     let mut bed = builder.build().await;
     bed.control_plane.shutdown().await;
-    bed.control_plane = control_plane;
+    bed.use_control_plane(control_plane);
     bed.start_agent().await;
     bed
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use guest_fleet::artifacts::{ArtifactFaults, StatusFault};
+use guest_agent_lab::{ArtifactFaults, StatusFault};
 use nix::sys::signal::Signal;
 
 use crate::harness::{Archive, ArchiveSpec, Bed, orders, signal};

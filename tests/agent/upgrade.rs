@@ -1,8 +1,8 @@
 //! New revisions, new configurations and new arguments of what already runs.
 
+use guest_agent_lab::{ArtifactFaults, StatusFault};
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use guest_agent_proto::local::PluginStatus;
-use guest_fleet::artifacts::{ArtifactFaults, StatusFault};
 use sha2::{Digest, Sha256};
 
 use crate::harness::{ArchiveSpec, Bed, orders};

@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use guest_fleet::artifacts::ArtifactFaults;
+use guest_agent_lab::ArtifactFaults;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;

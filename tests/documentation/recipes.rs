@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::pages;
 
 /// What a build of the agent takes from the repository.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     ".cargo",
     "Cargo.lock",
     "Cargo.toml",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 14] = [
     "clippy.toml",
     "config",
     "kits",
+    "lab",
     "docs",
     "fleet",
     "packaging",

@@ -16,11 +16,13 @@ const LINES_MAX: usize = 500;
 const LONGER: [&str; 1] = ["actors/src/plugin/machine.rs"];
 
 /// The sources of all crates that are written by hand.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 12] = [
     "src",
     "actors/src",
     "fleet/src",
     "fleet/core/src",
+    "fleet/sessions/src",
+    "lab/src",
     "plugin-sdk/src",
     "kits/cli/src",
     "kits/console/src",
@@ -199,6 +201,24 @@ fn kits_stand_on_nothing_of_ours() {
         names.retain(|name| name.starts_with("guest-"));
         assert!(names.is_empty(), "kits/{kit} depends on {names:?}");
     }
+}
+
+/// `dev` of the agent links no part of a fleet but the server of the wire, and a fleet links nothing of
+/// the lab.
+#[test]
+fn the_lab_and_the_sessions_know_no_fleet() {
+    let ours = |manifest| {
+        let mut names = dependencies(manifest);
+        names.retain(|name| name.starts_with("guest-") && !name.ends_with("-kit"));
+        names
+    };
+    assert_eq!(ours("fleet/sessions/Cargo.toml"), ["guest-agent-proto"]);
+    assert_eq!(ours("lab/Cargo.toml"), ["guest-agent-proto", "guest-fleet-sessions"]);
+    let fleet = ours("fleet/Cargo.toml");
+    assert_eq!(fleet, ["guest-agent-proto", "guest-fleet-core", "guest-fleet-sessions"]);
+    let agent = ours("Cargo.toml");
+    assert!(agent.contains(&"guest-agent-lab".to_owned()), "{agent:?}");
+    assert!(!agent.iter().any(|name| name.starts_with("guest-fleet")), "{agent:?}");
 }
 
 #[test]

@@ -23,12 +23,14 @@ const PHRASES: [(&str, &str); 11] = [
 ];
 
 /// Where sentences are. Decisions are history and stay as they were written.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 13] = [
     "src",
     "actors/src",
     "plugin-sdk/src",
     "fleet/src",
     "fleet/core/src",
+    "fleet/sessions/src",
+    "lab/src",
     "kits",
     "config",
     "docs",

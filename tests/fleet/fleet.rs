@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use guest_fleet::ArtifactServer;
+use guest_agent_lab::ArtifactServer;
 use guest_fleet::ledger::SharedLedger;
 use tokio::sync::Mutex;
 

@@ -23,7 +23,7 @@ mod steer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use guest_fleet::gateway::orders::AGE_MAX;
+use guest_fleet::orders::AGE_MAX;
 use guest_fleet_core::journal::OrderState;
 use guest_fleet_core::rollout::State;
 use guest_fleet_core::view::Target;

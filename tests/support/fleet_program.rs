@@ -6,12 +6,15 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 /// What it is made of, from the root of the repository.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 9] = [
     "Cargo.lock",
     "fleet/Cargo.toml",
     "fleet/core/src",
+    "fleet/sessions/src",
     "fleet/src",
+    "kits/cli/src",
     "kits/observe/src",
+    "kits/serve/src",
     "proto/src",
 ];
 

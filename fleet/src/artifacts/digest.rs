@@ -3,10 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::HEXLOWER;
 use sha2::Sha256;
 use thiserror::Error;
-
-use crate::hex::hex;
 
 /// Digits of a digest as text.
 pub(crate) const DIGITS: usize = 64;
@@ -51,7 +50,7 @@ impl FromStr for Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&hex(&self.0))
+        formatter.write_str(&HEXLOWER.encode(&self.0))
     }
 }
 

@@ -29,15 +29,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use guest_agent_serve_kit::listen::Listen;
+use guest_agent_serve_kit::lock::lock;
+use guest_agent_serve_kit::socket::{SocketFile, bind_unix};
+use guest_agent_serve_kit::tls::Clients;
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::gateway::{Listen, SocketFile, bind_unix};
-use crate::lock::lock;
-use crate::tls::Clients;
-use crate::tls::files::{LookError, Pair, Purpose};
+use crate::tls::{LookError, Pair, Purpose};
 use connection::Server;
 use site::Site;
 

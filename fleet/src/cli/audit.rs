@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ use super::document::{Time, parts};
 use super::failure::{Exit, Failure};
 use super::text::{counted, one_line, time};
 use crate::configuration::audit::{self, Known};
-use crate::hex::hex;
 use crate::records::audit::AuditRecord;
 
 /// The options of `audit`.
@@ -130,7 +130,7 @@ async fn verify(options: &VerifyOptions, context: &mut Context<'_>) -> Result<Ex
     let verdict = audit::verify(context.ledger, known).await?;
     let document = VerdictJson {
         checked: verdict.checked,
-        head: format!("{}:{}", verdict.newest, hex(&verdict.digest)),
+        head: format!("{}:{}", verdict.newest, HEXLOWER.encode(&verdict.digest)),
         problems: verdict.problems,
     };
     context.document(&document)?;

@@ -7,7 +7,7 @@ use super::context::Context;
 use super::document::Time;
 use super::failure::{Exit, Failure};
 use super::text::{or_hyphen, table, time};
-use crate::gateway::presence::{self, OLD, Presence};
+use crate::gateways::presence::{self, OLD, Presence};
 use crate::rollouts;
 
 /// The gateways.

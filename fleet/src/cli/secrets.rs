@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
-use crate::gateway::presence::{self, OLD};
+use crate::gateways::presence::{self, OLD};
 use crate::secrets::reference::{SecretName, names};
 
 /// A secret that a gateway misses.

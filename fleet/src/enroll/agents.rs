@@ -8,10 +8,10 @@ mod tests;
 
 use std::time::SystemTime;
 
+use guest_agent_serve_kit::certificate::Facts;
 use prost_types::Timestamp;
 use thiserror::Error;
 
-use super::certificate::Facts;
 use super::clones::{self, Verdict};
 use super::id::AgentId;
 use super::token::Spent;

@@ -19,6 +19,8 @@ mod handle;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use data_encoding::HEXLOWER;
+use guest_agent_serve_kit::certificate::Facts;
 use guest_agent_serve_kit::replace::{Access, remove_if_there, replace_file};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -32,7 +34,6 @@ use super::certificate;
 use super::files;
 use super::id::FleetId;
 use super::random::serial;
-use crate::hex::hex;
 
 pub use error::AuthorityError;
 pub use handle::Authorities;
@@ -155,10 +156,10 @@ impl Authority {
         let certificate = read_certificates(&path(CERTIFICATE))?
             .pop()
             .ok_or_else(|| damaged(CERTIFICATE, "it holds no certificate"))?;
-        let known = certificate::Facts::read(&certificate)
-            .map_err(|error| damaged(CERTIFICATE, &error.to_string()))?;
+        let known =
+            Facts::read(&certificate).map_err(|error| damaged(CERTIFICATE, &error.to_string()))?;
         if known.key_digest
-            != hex(&Sha256::digest(rcgen::PublicKeyData::subject_public_key_info(&key)))
+            != HEXLOWER.encode(&Sha256::digest(rcgen::PublicKeyData::subject_public_key_info(&key)))
         {
             return Err(AuthorityError::Mismatch(directory.to_owned()));
         }
@@ -192,8 +193,7 @@ impl Authority {
     #[must_use]
     pub fn trust(&self, now: SystemTime) -> Vec<CertificateDer<'static>> {
         let holds = |former: &&CertificateDer<'_>| {
-            **former != self.certificate
-                && certificate::Facts::read(former).is_ok_and(|facts| facts.ends > now)
+            **former != self.certificate && Facts::read(former).is_ok_and(|facts| facts.ends > now)
         };
         std::iter::once(&self.certificate)
             .chain(self.former.iter().filter(holds))
@@ -233,7 +233,7 @@ fn new_key(
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(AuthorityError::Make)?;
     let mut params = CertificateParams::default();
     // Every authority has a name of its own, so that a certificate names the one that signed it.
-    let short = &hex(&Sha256::digest(key.public_key_raw()))[..16];
+    let short = &HEXLOWER.encode(&Sha256::digest(key.public_key_raw()))[..16];
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, format!("guest-fleet {fleet} {short}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
@@ -300,7 +300,7 @@ fn parse_fleet(path: &Path, text: &str) -> Result<FleetId, AuthorityError> {
 }
 
 fn digest(certificate: &CertificateDer<'_>) -> String {
-    hex(&Sha256::digest(certificate))
+    HEXLOWER.encode(&Sha256::digest(certificate))
 }
 
 #[cfg(test)]

@@ -1,33 +1,16 @@
 //! What a certificate says: whose it is, which one, how long.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use guest_agent_serve_kit::certificate::{Damaged, Facts, parsed};
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use sha2::{Digest, Sha256};
 use thiserror::Error;
-use x509_parser::prelude::{GeneralName, X509Certificate};
-use x509_parser::time::ASN1Time;
+use x509_parser::prelude::GeneralName;
 
 use super::id::{AgentId, FleetId, IdError, parse_uri};
-use crate::hex::hex;
 
 /// A certificate is valid from a little earlier: the clocks of machines differ.
-#[cfg(feature = "server")]
 pub(super) const BACKDATED: Duration = Duration::from_secs(300);
-
-/// What any certificate says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// Serial number, in lower-case hexadecimal digits.
-    pub serial: String,
-    /// SHA-256 of the public key, in lower-case hexadecimal digits.
-    pub key_digest: String,
-    /// From when on it is valid.
-    pub begins: SystemTime,
-    /// Until when it is valid.
-    pub ends: SystemTime,
-}
 
 /// The certificate of an agent. Whether an authority of the fleet signed it was checked before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,42 +27,14 @@ pub struct AgentCertificate {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CertificateError {
     /// It cannot be read.
-    #[error("the certificate is damaged")]
-    Damaged,
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
     /// It names nobody, or several.
     #[error("the certificate has {0} names of the form `guest-fleet://FLEET/agent/AGENT`, not one")]
     Names(usize),
     /// Its name is malformed.
     #[error("the name in the certificate is malformed")]
     Name(#[source] IdError),
-}
-
-// === impl Facts ===
-
-impl Facts {
-    /// Reads a certificate.
-    ///
-    /// # Errors
-    /// It is damaged.
-    pub fn read(der: &CertificateDer<'_>) -> Result<Self, CertificateError> {
-        Ok(Self::of(&parse(der)?))
-    }
-
-    /// Reads the first certificate of a PEM text; `None` where it has no certificate.
-    #[must_use]
-    pub fn of_pem(pem: &str) -> Option<Self> {
-        let first = CertificateDer::pem_slice_iter(pem.as_bytes()).next()?.ok()?;
-        Self::read(&first).ok()
-    }
-
-    fn of(certificate: &X509Certificate<'_>) -> Self {
-        Self {
-            serial: hex(certificate.raw_serial()),
-            key_digest: hex(&Sha256::digest(certificate.public_key().raw)),
-            begins: system_time(certificate.validity().not_before),
-            ends: system_time(certificate.validity().not_after),
-        }
-    }
 }
 
 // === impl AgentCertificate ===
@@ -90,10 +45,10 @@ impl AgentCertificate {
     /// # Errors
     /// It is damaged, or names no agent.
     pub fn read(der: &CertificateDer<'_>) -> Result<Self, CertificateError> {
-        let certificate = parse(der)?;
+        let certificate = parsed(der)?;
         let names = certificate
             .subject_alternative_name()
-            .map_err(|_| CertificateError::Damaged)?
+            .map_err(|_| Damaged)?
             .map(|extension| extension.value.general_names.as_slice())
             .unwrap_or_default();
         let uris: Vec<&str> = names
@@ -110,7 +65,6 @@ impl AgentCertificate {
 }
 
 /// A certificate as PEM.
-#[cfg(feature = "server")]
 pub(crate) fn pem(der: &CertificateDer<'_>) -> String {
     use base64::Engine;
 
@@ -125,16 +79,4 @@ pub(crate) fn pem(der: &CertificateDer<'_>) -> String {
     }
     pem.push_str("-----END CERTIFICATE-----\n");
     pem
-}
-
-fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, CertificateError> {
-    match x509_parser::parse_x509_certificate(der) {
-        Ok(([], certificate)) => Ok(certificate),
-        Ok(_) | Err(_) => Err(CertificateError::Damaged),
-    }
-}
-
-fn system_time(time: ASN1Time) -> SystemTime {
-    let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
-    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }

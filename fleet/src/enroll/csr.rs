@@ -3,13 +3,12 @@
 //! Nothing else of a request counts: names and extensions in it are ignored, because the server
 //! decides what stands in a certificate.
 
+use data_encoding::HEXLOWER;
 use rcgen::SubjectPublicKeyInfo;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use x509_parser::prelude::{FromDer, X509CertificationRequest};
 use x509_parser::public_key::PublicKey;
-
-use crate::hex::hex;
 
 /// Longest request, in bytes of its PEM form.
 const MAX_BYTES: usize = 16 << 10;
@@ -71,7 +70,7 @@ pub fn check(pem: &str) -> Result<ProvenKey, CsrError> {
     let public = SubjectPublicKeyInfo::from_der(key.raw).map_err(|_| CsrError::Kind)?;
     check_kind(&public, &key.parsed().map_err(|_| CsrError::Damaged)?)?;
     request.verify_signature().map_err(|_| CsrError::Signature)?;
-    Ok(ProvenKey { public, digest: hex(&Sha256::digest(key.raw)) })
+    Ok(ProvenKey { public, digest: HEXLOWER.encode(&Sha256::digest(key.raw)) })
 }
 
 fn check_kind(public: &SubjectPublicKeyInfo, key: &PublicKey<'_>) -> Result<(), CsrError> {

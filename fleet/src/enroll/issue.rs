@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use guest_agent_serve_kit::certificate::Facts;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
     KeyUsagePurpose, PublicKeyData, SanType,
@@ -9,7 +10,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 
 use super::ca::{Authority, AuthorityError};
-use super::certificate::{self, BACKDATED, Facts};
+use super::certificate::{self, BACKDATED};
 use super::csr::ProvenKey;
 use super::id::AgentId;
 use super::random::serial;

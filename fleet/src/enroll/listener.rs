@@ -7,6 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use guest_agent_serve_kit::certificate::Facts;
+use guest_agent_serve_kit::renewed::Secured;
+use guest_agent_serve_kit::tls::{self, Clients, TlsError};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -17,9 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::ca::{Authorities, Authority, AuthorityError};
-use super::certificate::Facts;
 use crate::chain::Chain;
-use crate::tls::{self, Clients, Secured, TlsError};
 
 /// How long a certificate of a listener is valid.
 pub const LIFE: Duration = Duration::from_secs(90 * 24 * 3600);

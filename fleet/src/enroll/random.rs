@@ -1,6 +1,5 @@
 //! Random bytes for ids, serial numbers and secrets, and the text that people copy.
 
-#[cfg(feature = "server")]
 use rcgen::SerialNumber;
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -18,7 +17,6 @@ pub(super) fn text<const N: usize>() -> String {
 }
 
 /// A serial number with 128 random bits, and a byte before them that keeps it positive.
-#[cfg(feature = "server")]
 pub(super) fn serial() -> SerialNumber {
     let mut number = [1; 17];
     number[1..].copy_from_slice(&bytes::<16>());

@@ -10,16 +10,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use guest_agent_serve_kit::certificate::Facts;
+use guest_agent_serve_kit::lock::lock;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::agents;
-use super::certificate::Facts;
 use crate::chain::Chain;
 use crate::ledger::{Bucket, Change, Follower, Ledger, ReadError};
-use crate::lock::lock;
 use crate::records;
 use crate::records::agent::AgentRecord;
 

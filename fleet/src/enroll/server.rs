@@ -18,6 +18,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use guest_agent_serve_kit::front::{Connection, Front, FrontLimits, Rate};
 use guest_agent_serve_kit::http::{self, Http, Requests};
 use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
@@ -28,8 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use super::admit::Enrolment;
 use super::listener::{self, Admits, ListenerError};
-use crate::front::{Connection, Front, FrontLimits, Rate};
-use crate::observe::figures::Listener as Door;
+use crate::figures::Listener as Door;
 
 const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 /// How long a shutdown waits for connections to end.
@@ -122,7 +122,7 @@ impl Server {
         let tasks = TaskTracker::new();
         tasks.spawn(authorities.clone().keep_current(shutdown.clone()));
         let figures = enrolment.figures().clone();
-        let front = Front::new(limits.front).counting(figures, Door::Enrolment);
+        let front = Front::new(limits.front).counting(figures.on_closed(Door::Enrolment));
         let connections = front.serve(listener, Some(secured), shutdown.clone());
         tasks.spawn(serve(connections, enrolment, limits, shutdown.clone()));
         Ok(Self { address: bound, shutdown, tasks })

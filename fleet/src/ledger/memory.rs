@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use guest_agent_serve_kit::lock::lock;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -31,7 +32,6 @@ use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, Write,
     WriteError, check,
 };
-use crate::lock::lock;
 use faults::Chance;
 use state::{LAG, State};
 

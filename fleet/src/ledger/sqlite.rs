@@ -33,6 +33,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use guest_agent_serve_kit::lock::lock;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::timeout;
@@ -47,7 +48,6 @@ use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, Write,
     WriteError, check,
 };
-use crate::lock::lock;
 use apply::NewEntry;
 use reader::Readers;
 use writer::{Clock, Operation, Order, What, Writer};

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use futures_util::StreamExt;
 
-use super::figures::Figures;
 use crate::artifacts::digest::Digest;
 use crate::artifacts::store::{
     ArtifactStore, Claim, Deletion, Fetch, Incoming, Outgoing, Part, PutError, Stat, StoreError,
 };
+use crate::figures::Figures;
 
 /// Passes every call on to a store and counts bytes.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::chain::Chain;
-use crate::gateway::orders::{AGE_MAX, Orders};
 use crate::ledger::{Bucket, SharedLedger};
+use crate::orders::{AGE_MAX, Orders};
 use crate::records::audit::AUDIT_HEAD;
 
 /// Longest that the engine may take to answer a question about its health.
@@ -109,8 +109,8 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::orders::OrderSettings;
     use crate::ledger::{Faults, MemoryLedger};
+    use crate::orders::OrderSettings;
 
     fn problem<'a>(checks: &'a [Check], name: &str) -> Option<&'a str> {
         let check = checks.iter().find(|check| check.name == name).expect(name);

@@ -19,9 +19,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use guest_agent_observe_kit::page::{self, Format};
 use guest_agent_serve_kit::accept::Acceptor;
+use guest_agent_serve_kit::front::{Connection, Front, FrontLimits, Rate};
 use guest_agent_serve_kit::http::{self as served, Http, Requests};
+use guest_agent_serve_kit::listen::Listen;
 use guest_agent_serve_kit::placed::Placed;
 use guest_agent_serve_kit::shares::{Most, Requested, Shares};
+use guest_agent_serve_kit::socket::bind_unix;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
@@ -31,11 +34,9 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::figures::Listener;
 use super::health::Check;
 use super::snapshot::{Snapshot, Sources};
-use crate::front::{Connection, Front, FrontLimits, Rate};
-use crate::gateway::{Listen, bind_unix};
+use crate::figures::Listener;
 
 /// The bounds of the connections over TCP.
 const FRONT: FrontLimits = FrontLimits {
@@ -105,7 +106,8 @@ impl HttpServer {
             Listen::Tcp(address) => {
                 let listener = TcpListener::bind(address).await.map_err(failed)?;
                 let at = listener.local_addr().map_err(failed)?;
-                let front = Front::new(FRONT).counting(sources.figures.clone(), Listener::Observe);
+                let front =
+                    Front::new(FRONT).counting(sources.figures.on_closed(Listener::Observe));
                 let connections = front.serve(listener, None, shutdown.clone());
                 let (routes, ending) = (routes(sources), shutdown.clone());
                 tasks.spawn(async move {

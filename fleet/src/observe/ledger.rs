@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::figures::{Failure, Figures, Verb};
+use crate::figures::{Failure, Figures, Verb};
 use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, SharedLedger,
     Write, WriteError,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::figures::{Counted, Figures};
 use super::health::{Check, Health};
 use super::process::Process;
 use super::traces::OrderSpans;
 use crate::enroll::ends::{Ends, Renewal};
+use crate::figures::{Counted, Figures};
 
 /// Where the values come from. Cheap to clone.
 #[derive(Clone)]

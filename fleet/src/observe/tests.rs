@@ -11,7 +11,6 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 
 use super::catalogue::{Kind, METRICS};
-use super::figures::{Asked, Failure, Figures, Listener, OrderStep, Verb};
 use super::health::{Health, Stage};
 use super::http::{HttpError, HttpServer};
 use super::ledger::ObservedLedger;
@@ -19,6 +18,7 @@ use super::process::Process;
 use super::snapshot::{Certificate, Snapshot, Sources};
 use super::traces::OrderSpans;
 use crate::enroll::ends::Ends;
+use crate::figures::{Asked, Failure, Figures, Listener, OrderStep, Verb};
 use crate::ledger::MemoryLedger;
 
 /// Counts of everything that there is a metric for.
@@ -210,7 +210,7 @@ async fn a_unix_socket_is_for_its_owner_and_goes_with_the_server() {
 
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("http.sock");
-    let listen = crate::Listen::Unix(path.clone());
+    let listen = guest_agent_serve_kit::listen::Listen::Unix(path.clone());
     let server = HttpServer::start(&listen, sources().0).await.expect("it listens");
     let mode = std::fs::metadata(&path).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -234,7 +234,9 @@ async fn clients_that_say_nothing_keep_no_other_out() {
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("http.sock");
     let server =
-        HttpServer::start(&crate::Listen::Unix(path.clone()), sources().0).await.expect("listens");
+        HttpServer::start(&guest_agent_serve_kit::listen::Listen::Unix(path.clone()), sources().0)
+            .await
+            .expect("listens");
     let mut silent = Vec::new();
     for _ in 0..200 {
         silent.push(UnixStream::connect(&path).await.expect("connected"));

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use data_encoding::HEXLOWER;
 use guest_fleet_core::gate::{Halt, Meter};
 use guest_fleet_core::rollout::{
     Cause, Grant, Label, Past, Plan, REMEMBERED, Rollout, Size, Stage, State, Wave,
@@ -32,7 +33,6 @@ use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
 use super::rollout::{CausePart, GrantPart, LabelPart, PastPart, RolloutRecord, WAVES, WavePart};
 use super::webhook::WebhookRecord;
 use super::{Versioned, decode};
-use crate::hex::hex;
 
 const AT: Option<Timestamp> = Some(Timestamp { seconds: 1_767_225_600, nanos: 5 });
 
@@ -47,7 +47,7 @@ fn map(key: &str, value: &str) -> BTreeMap<String, String> {
 #[track_caller]
 fn check<R: Versioned + PartialEq + std::fmt::Debug>(name: &str, record: &R, fixture: &str) {
     if std::env::var_os("PRINT_FIXTURES").is_some() {
-        println!("fixture {name} {}", hex(&record.encode_to_vec()));
+        println!("fixture {name} {}", HEXLOWER.encode(&record.encode_to_vec()));
         return;
     }
     let bytes: Vec<u8> = (0..fixture.len())

@@ -37,8 +37,8 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use crate::chance;
-use crate::gateway::orders::simulation::seeds::{Seeds, hold, repeat};
 use crate::ledger::Faults;
+use crate::orders::simulation::seeds::{Seeds, hold, repeat};
 
 /// Seeds that every change runs; `tests/run soak simulations` and `just rollouts-nightly` run more.
 const SEEDS: u64 = 100;

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use guest_agent_serve_kit::lock::lock;
 use ring::hmac;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -20,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::file::{self, FileProblem, Secret, Stamp};
 use super::reference::SecretName;
-use crate::lock::lock;
 
 /// Most secrets of a directory.
 const SECRETS: usize = 256;

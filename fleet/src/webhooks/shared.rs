@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::figures::Figures;
 use crate::ledger::SharedLedger;
-use crate::observe::figures::Figures;
 use crate::outbound::AllowedHost;
 
 /// What all webhooks of a process share.

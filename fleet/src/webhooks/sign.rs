@@ -4,10 +4,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use ring::hmac;
 use thiserror::Error;
-
-use crate::hex::hex;
 
 /// Largest secret, in bytes.
 const MOST: u64 = 4096;
@@ -55,7 +54,7 @@ impl Secret {
         context.update(seconds.to_string().as_bytes());
         context.update(b".");
         context.update(body);
-        format!("v1={}", hex(context.sign().as_ref()))
+        format!("v1={}", HEXLOWER.encode(context.sign().as_ref()))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+use guest_agent_serve_kit::lock::lock;
 use prost::Message as _;
 use ring::hmac;
 use serde_json::Value;
@@ -14,9 +15,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::figures::Figures;
 use crate::ledger::{Ledger, Log, MemoryLedger};
-use crate::lock::lock;
-use crate::observe::figures::Figures;
 use crate::outbound::Target;
 use crate::records::Versioned;
 use crate::records::event::{EventRecord, subject};
@@ -246,7 +246,10 @@ async fn events_come_signed_and_in_order() {
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
     for got in receiver.got() {
         let signed = hmac::sign(&key, format!("{}.{}", got.timestamp, got.body).as_bytes());
-        assert_eq!(got.signature, format!("v1={}", crate::hex::hex(signed.as_ref())));
+        assert_eq!(
+            got.signature,
+            format!("v1={}", data_encoding::HEXLOWER.encode(signed.as_ref()))
+        );
     }
     until("all are counted", || running.figures.now().webhooks["pager"].delivered == 60).await;
     running.stop().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use guest_fleet::artifacts::Digest;
 use guest_fleet::artifacts::listener::{ArtifactListener, ListenerError};
-use guest_fleet::tls::files::PairFiles;
+use guest_fleet::tls::PairFiles;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use crate::artifacts::LONG;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use guest_agent_proto::artifact;
-use guest_fleet::Listen;
+use guest_agent_serve_kit::listen::Listen;
 use guest_fleet::artifacts::listener::{ArtifactListener, ListenerError};
 use guest_fleet::artifacts::named::Named;
 use guest_fleet::artifacts::{Digest, store::ArtifactStore};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use guest_agent_proto::artifact;
-use guest_fleet::Listen;
+use guest_agent_serve_kit::listen::Listen;
 use guest_fleet::artifacts::Digest;
 use guest_fleet::artifacts::listener::{ArtifactListener, Delivery, Limits, ListenerOptions};
 use guest_fleet::artifacts::store::{

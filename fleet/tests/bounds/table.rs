@@ -26,21 +26,21 @@ const fn bound(
 
 const LAWS: &str = "fleet/src/ledger/laws/bounds.rs";
 const LEDGER: &str = "fleet/src/ledger.rs";
-const SETTINGS: &str = "fleet/src/gateway/settings.rs";
-const REGISTRATION: &str = "fleet/tests/gateway/registration.rs";
+const SETTINGS: &str = "fleet/sessions/src/settings.rs";
+const REGISTRATION: &str = "lab/tests/lab/registration.rs";
 const HOSTILE: &str = "fleet/tests/gateway/hostile.rs";
-const OBSERVED: &str = "fleet/src/gateway/orders/observed.rs";
-const RECORDED: &str = "fleet/src/gateway/orders/agent/recorded.rs";
-const LISTENER: &str = "fleet/src/gateway/server/listener.rs";
-const GATEWAY: &str = "fleet/src/gateway/server.rs";
-const ADMISSION: &str = "fleet/src/gateway/admission/tests.rs";
+const OBSERVED: &str = "fleet/src/orders/observed.rs";
+const RECORDED: &str = "fleet/src/orders/agent/recorded.rs";
+const LISTENER: &str = "fleet/sessions/src/gateway/listener.rs";
+const GATEWAY: &str = "fleet/sessions/src/gateway.rs";
+const ADMISSION: &str = "fleet/src/admission/tests.rs";
 const ENROLMENT: &str = "fleet/src/enroll/server.rs";
 const ENROLMENT_TESTS: &str = "fleet/src/enroll/server/tests.rs";
 const TOKEN: &str = "fleet/src/enroll/token.rs";
 const TOKEN_TESTS: &str = "fleet/src/enroll/token/tests.rs";
-const VERIFY: &str = "fleet/src/gateway/admission/jwt/verify.rs";
-const VERIFY_TESTS: &str = "fleet/src/gateway/admission/jwt/verify/tests.rs";
-const KEYS: &str = "fleet/src/gateway/admission/jwt/keys.rs";
+const VERIFY: &str = "fleet/src/admission/jwt/verify.rs";
+const VERIFY_TESTS: &str = "fleet/src/admission/jwt/verify/tests.rs";
+const KEYS: &str = "fleet/src/admission/jwt/keys.rs";
 const ARTIFACTS: &str = "fleet/src/artifacts/listener/options.rs";
 const ARTIFACTS_HOSTILE: &str = "fleet/tests/artifacts/hostile.rs";
 const UPLOAD: &str = "fleet/tests/artifacts/upload.rs";
@@ -50,7 +50,7 @@ const RELEASE: &str = "fleet/src/declarations/release.rs";
 const DECLARATIONS: &str = "fleet/src/declarations/tests.rs";
 const DECLARED: &str = "fleet/src/declarations/tests/bounds.rs";
 const SECRETS: &str = "fleet/src/secrets/directory/tests.rs";
-const BUCKETS: &str = "fleet/src/front/buckets.rs";
+const BUCKETS: &str = "kits/serve/src/front/buckets.rs";
 
 const BEYOND: (&str, &str) = (LAWS, "what_is_beyond_a_bound_is_refused_and_changes_nothing");
 const FOE: (&str, &str) =
@@ -92,7 +92,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("Addresses that are counted", BUCKETS, "ADDRESSES", "further ones share the room of one", (BUCKETS, "addresses_without_number_are_counted_in_bounded_memory")),
             bound("Streams of one connection", LISTENER, "STREAMS_PER_CONNECTION", "further ones wait until one ends", (REGISTRATION, "streams_of_one_connection_beyond_the_bound_wait_until_one_ends")),
             bound("The headers of a request", LISTENER, "HEADER_BYTES", "the request or the connection ends", FOE),
-            bound("An id of an agent, or a channel", "fleet/src/gateway/session/registration.rs", "MAX_ID_BYTES", "INVALID_ARGUMENT", FOE),
+            bound("An id of an agent, or a channel", "fleet/sessions/src/session/registration.rs", "MAX_ID_BYTES", "INVALID_ARGUMENT", FOE),
             bound("Agents of one gateway", SETTINGS, "agents", "RESOURCE_EXHAUSTED; those inside stay", (REGISTRATION, "agents_and_channels_beyond_the_bound_are_refused_and_those_inside_stay")),
             bound("Channels of one agent", SETTINGS, "channels", "RESOURCE_EXHAUSTED; those inside stay", (REGISTRATION, "agents_and_channels_beyond_the_bound_are_refused_and_those_inside_stay")),
             bound("Registrations of one agent in a minute", SETTINGS, "registrations_per_minute", "RESOURCE_EXHAUSTED; the stream that is there stays", (REGISTRATION, "two_clients_of_one_identity_are_slowed_down")),
@@ -103,8 +103,8 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
         "Messages of agents",
         &[
             bound("A message", SETTINGS, "message_bytes", "the stream ends with OUT_OF_RANGE", FOE),
-            bound("A frame that waits for an agent that does not read", SETTINGS, "send", "the stream ends", ("fleet/tests/gateway/delivery.rs", "an_agent_that_does_not_read_loses_its_stream")),
-            bound("Guarded frames that wait for one session", "fleet/src/gateway/core/session_handle.rs", "GUARDED_QUEUE", "the order is handed over later", ("fleet/src/gateway/core/session_handle.rs", "frames_that_find_no_room_in_a_queue_are_refused")),
+            bound("A frame that waits for an agent that does not read", SETTINGS, "send", "the stream ends", ("lab/tests/lab/delivery.rs", "an_agent_that_does_not_read_loses_its_stream")),
+            bound("Frames that wait for one session", "fleet/sessions/src/core/session_handle.rs", "QUEUE", "the order is handed over later", ("fleet/sessions/src/core/session_handle.rs", "frames_that_find_no_room_in_the_queue_are_refused")),
             bound("Details of an event that are kept", RECORDED, "DETAIL_BYTES", "the rest is cut off", (RECORDED, "details_are_cut_where_a_character_begins")),
             bound("Plugins of one agent whose events have a place of their own", OBSERVED, "PLUGINS", "the others share one place of 200 entries", FOE),
             bound("Plugins of a list", OBSERVED, "PLUGINS", "the others are left out", (OBSERVED, "of_a_list_no_more_is_kept_than_an_agent_has")),
@@ -112,16 +112,16 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("A name or a revision in a report or a list", OBSERVED, "TEXT_BYTES", "the plugin is left out", OF_A_REPORT),
             bound("Capabilities in a report", OBSERVED, "CAPABILITIES", "the others are left out", OF_A_REPORT),
             bound("Labels that an agent claims", OBSERVED, "LABELS", "the others are left out", OF_A_REPORT),
-            bound("A key or a value of such a label", "fleet/src/gateway/orders/agent/reported.rs", "LABEL_BYTES", "the label is left out", ("fleet/src/gateway/orders/agent/reported.rs", "labels_that_no_selector_needs_are_not_kept")),
+            bound("A key or a value of such a label", "fleet/src/orders/agent/reported.rs", "LABEL_BYTES", "the label is left out", ("fleet/src/orders/agent/reported.rs", "labels_that_no_selector_needs_are_not_kept")),
             bound("Boots of one agent that are remembered", "fleet/src/enroll/clones.rs", "BOOTS", "the oldest are forgotten", ("fleet/src/enroll/clones.rs", "what_is_remembered_is_bounded")),
         ],
     ),
     (
         "Orders",
         &[
-            bound("The body of an order", "fleet/src/gateway/orders/compose.rs", "BODY_BYTES", "it is not ordered, and the log says why", ("fleet/src/gateway/orders/compose.rs", "what_cannot_be_ordered_says_why")),
-            bound("Bodies of orders that are kept for other agents, in bytes", "fleet/src/gateway/orders/composer.rs", "KEPT_BYTES", "all are composed anew", ("fleet/src/gateway/orders/composer.rs", "bodies_are_kept_up_to_a_bound")),
-            bound("Age of the view on which an order leaves", "fleet/src/gateway/orders/view.rs", "AGE_MAX", "nothing leaves until the view is renewed", ("fleet/src/gateway/orders/simulation/guards.rs", "an_order_that_leaves_on_an_old_view_is_noticed")),
+            bound("The body of an order", "fleet/src/orders/compose.rs", "BODY_BYTES", "it is not ordered, and the log says why", ("fleet/src/orders/compose.rs", "what_cannot_be_ordered_says_why")),
+            bound("Bodies of orders that are kept for other agents, in bytes", "fleet/src/orders/composer.rs", "KEPT_BYTES", "all are composed anew", ("fleet/src/orders/composer.rs", "bodies_are_kept_up_to_a_bound")),
+            bound("Age of the view on which an order leaves", "fleet/src/orders/view.rs", "AGE_MAX", "nothing leaves until the view is renewed", ("fleet/src/orders/simulation/guards.rs", "an_order_that_leaves_on_an_old_view_is_noticed")),
             bound("Repetitions of an order to an agent that forgets", "fleet/core/src/journal.rs", "REPEATS", "it waits for a person", ("fleet/tests/gateway/public.rs", "agents_that_forget_converge_and_are_never_ordered_what_they_have")),
             bound("A reason of a failure that is kept", "fleet/src/records/journal.rs", "REASON_BYTES", "the rest is cut off", ("fleet/src/records/journal.rs", "a_long_reason_is_cut_where_a_character_begins")),
             bound("Age of what is known of revocations", "fleet/src/enroll/revocations.rs", "STALE", "nobody is admitted until they are known", ("fleet/src/enroll/revocations/tests.rs", "a_view_that_is_too_old_says_nothing_until_the_ledger_is_back")),
@@ -154,7 +154,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
         &[
             bound("A token", VERIFY, "TOKEN_BYTES", "UNAUTHENTICATED with its size", (VERIFY_TESTS, "garbage_is_no_token")),
             bound("Time by which clocks may differ", VERIFY, "LEEWAY", "UNAUTHENTICATED", (VERIFY_TESTS, "times_count_with_a_minute_of_leeway")),
-            bound("A set of keys", KEYS, "SET_BYTES", "the former keys stay in use", ("fleet/src/gateway/admission/jwt/source/tests.rs", "what_an_issuer_answers_badly_is_an_error_and_former_keys_stay")),
+            bound("A set of keys", KEYS, "SET_BYTES", "the former keys stay in use", ("fleet/src/admission/jwt/source/tests.rs", "what_an_issuer_answers_badly_is_an_error_and_former_keys_stay")),
             bound("Keys of a set", KEYS, "KEYS", "the former keys stay in use", (VERIFY_TESTS, "a_set_without_a_key_that_signs_is_refused")),
         ],
     ),

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use guest_fleet::ControlPlane;
 use guest_fleet::enroll::agents;
-use guest_fleet::gateway::orders::{OrderSettings, Orders};
 use guest_fleet::ledger::{Bucket, Ledger, MemoryLedger, Revision, Write};
+use guest_fleet::orders::{OrderSettings, Orders};
 use guest_fleet::records::agent::AgentRecord;
 use prost::Message;
 
 use crate::gateway::client::Agent;
-use crate::gateway::{AGENT, LONG};
+use crate::gateway::{AGENT, LONG, start};
 
 const MONTH: Duration = Duration::from_secs(31 * 24 * 3600);
 
@@ -34,13 +33,8 @@ async fn an_agent_that_connects_leaves_the_archive_at_once_and_stays_out_while_i
     ledger.write(Bucket::Agents, vec![write]).await.unwrap();
     let orders = Orders::new(ledger.clone(), OrderSettings::default());
     let running = tokio::spawn(orders.clone().run());
-    let control_plane = ControlPlane::builder()
-        .listen_tcp("127.0.0.1:0".parse().unwrap())
-        .desk(orders.clone())
-        .start()
-        .await
-        .unwrap();
-    let _agent = Agent::connect(&control_plane).await;
+    let gateway = start(orders.clone()).await;
+    let _agent = Agent::connect(&gateway).await;
     let counted = async {
         loop {
             let found = record(&ledger).await;
@@ -62,6 +56,6 @@ async fn an_agent_that_connects_leaves_the_archive_at_once_and_stays_out_while_i
     };
     tokio::time::timeout(LONG, counted).await.expect("it counts again");
     orders.stop();
-    control_plane.shutdown().await;
+    gateway.shutdown().await;
     running.await.unwrap();
 }

@@ -8,7 +8,7 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlu
 use guest_agent_proto::agent_controlplane::{
     AgentInfo, ConfigurePluginStates, CurrentPluginStates,
 };
-use guest_fleet::messages;
+use guest_fleet_sessions::messages;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tonic::transport::Endpoint;

@@ -4,29 +4,33 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_lab::Deaf;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Plugin,
 };
 use guest_agent_proto::agent_controlplane::{
     AgentInfo, ConfigurePluginStates, CurrentPluginStates,
 };
-use guest_fleet::gateway::orders::{OrderSettings, Orders};
-use guest_fleet::gateway::presence;
+use guest_agent_serve_kit::listen::Listen;
+use guest_fleet::gateways::presence;
 use guest_fleet::ledger::{Bucket, Ledger, Log, MemoryLedger, Revision, Write};
+use guest_fleet::orders::{OrderSettings, Orders};
 use guest_fleet::records::configuration::{ArchiveRecord, AssignmentRecord, ReleaseRecord};
-use guest_fleet::{Code, ControlPlane, Drain, Others, messages};
+use guest_fleet_sessions::admission::Anyone;
+use guest_fleet_sessions::{Drain, Gateway, Others, messages};
 use prost::Message;
-use tonic::Status;
+use std::net::Ipv4Addr;
 use tonic::transport::Endpoint;
+use tonic::{Code, Status};
 
 use crate::gateway::client::{Agent, Down, channel, event, registration, reply};
-use crate::gateway::{CHANNEL, LONG};
+use crate::gateway::{CHANNEL, LONG, start};
 
 const OTHERS: Drain =
     Drain { per_second: 200, deadline: LONG, retry_after: None, others: Others::Present };
 
-async fn connect(control_plane: &ControlPlane, resource: &str) -> Agent {
-    open(channel(control_plane).await, resource).await.unwrap()
+async fn connect(gateway: &Gateway, resource: &str) -> Agent {
+    open(channel(gateway).await, resource).await.unwrap()
 }
 
 async fn open(channel: tonic::transport::Channel, resource: &str) -> Result<Agent, Status> {
@@ -52,18 +56,18 @@ fn retry_after(status: &Status) -> u64 {
 async fn all_streams_end_with_the_time_to_come_back_and_the_listeners_are_closed() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("cp.sock");
-    let control_plane = ControlPlane::builder()
-        .listen_tcp("127.0.0.1:0".parse().unwrap())
-        .listen_unix(&socket)
+    let gateway = Gateway::builder(Arc::new(Deaf), Arc::new(Anyone))
+        .listen(Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
+        .listen(Listen::Unix(socket.clone()))
         .start()
         .await
         .unwrap();
-    let connection = channel(&control_plane).await;
+    let connection = channel(&gateway).await;
     let mut agents = Vec::new();
     for number in 0..20 {
         agents.push(open(connection.clone(), &format!("vm-{number}")).await.unwrap());
     }
-    assert_eq!(control_plane.drain(OTHERS).await, 20);
+    assert_eq!(gateway.drain(OTHERS).await, 20);
     for agent in &mut agents {
         let status = agent.end().await.expect("a status");
         assert!((1..=6).contains(&retry_after(&status)), "{status:?}");
@@ -72,29 +76,32 @@ async fn all_streams_end_with_the_time_to_come_back_and_the_listeners_are_closed
     let refused = open(connection, "vm-0").await.err().expect("it drains");
     retry_after(&refused);
     // Nobody listens any more, and another gateway can take the place of the socket.
-    let endpoint = Endpoint::from_shared(control_plane.endpoint()).unwrap();
+    let endpoint = Endpoint::from_shared(gateway.endpoint()).unwrap();
     let closed = async {
         while endpoint.connect().await.is_ok() || socket.exists() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::time::timeout(LONG, closed).await.expect("both listeners are closed");
-    let next = ControlPlane::builder().listen_unix(&socket).start().await.unwrap();
-    control_plane.shutdown().await;
+    let next = Gateway::builder(Arc::new(Deaf), Arc::new(Anyone))
+        .listen(Listen::Unix(socket.clone()))
+        .start()
+        .await
+        .unwrap();
+    gateway.shutdown().await;
     assert!(socket.exists(), "the socket of the next one stays");
     next.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_deadline_ends_a_drain_of_streams_that_nobody_reads() {
-    let control_plane =
-        ControlPlane::builder().listen_tcp("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
-    let _agents = [connect(&control_plane, "vm-1").await, connect(&control_plane, "vm-2").await];
+    let gateway = start(Arc::new(Deaf)).await;
+    let _agents = [connect(&gateway, "vm-1").await, connect(&gateway, "vm-2").await];
     // One stream a second would take longer than the deadline: both end within it.
     let drain = Drain { per_second: 1, deadline: Duration::from_millis(200), ..OTHERS };
-    let drained = tokio::time::timeout(LONG, control_plane.drain(drain)).await.expect("it ends");
+    let drained = tokio::time::timeout(LONG, gateway.drain(drain)).await.expect("it ends");
     assert_eq!(drained, 2);
-    control_plane.shutdown().await;
+    gateway.shutdown().await;
 }
 
 /// What comes for an agent that has nothing.
@@ -192,13 +199,8 @@ async fn no_order_is_handed_over_any_more_and_what_agents_send_is_still_kept() {
     let ledger = Arc::new(MemoryLedger::new());
     let orders = Orders::new(ledger.clone(), OrderSettings::default());
     let running = tokio::spawn(orders.clone().run());
-    let control_plane = ControlPlane::builder()
-        .listen_tcp("127.0.0.1:0".parse().unwrap())
-        .desk(orders.clone())
-        .start()
-        .await
-        .unwrap();
-    let mut agent = connect(&control_plane, "vm-1").await;
+    let gateway = start(orders.clone()).await;
+    let mut agent = connect(&gateway, "vm-1").await;
     // The newest order goes at once, though nothing is known of the one before.
     for revision in ["1", "2"] {
         declare(&ledger, revision).await;
@@ -223,10 +225,10 @@ async fn no_order_is_handed_over_any_more_and_what_agents_send_is_still_kept() {
     }
     let kept = ledger.read(Log::Events, "", 0, 100).await.unwrap();
     assert_eq!(kept.len(), 6);
-    assert_eq!(control_plane.drain(OTHERS).await, 1);
+    assert_eq!(gateway.drain(OTHERS).await, 1);
     retry_after(&agent.end().await.expect("a status"));
     orders.stop();
-    control_plane.shutdown().await;
+    gateway.shutdown().await;
     running.await.unwrap();
     assert!(presence::list(&*ledger).await.unwrap().is_empty(), "its presence is taken back");
 }

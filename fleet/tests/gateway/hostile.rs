@@ -12,7 +12,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states::DaemonPluginSt
 use guest_agent_proto::agent_controlplane::{CurrentPluginStates, PluginEventMessage};
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
 use guest_fleet::ledger::{Bucket, Ledger, Log, Revision, SqliteLedger, Write};
-use guest_fleet::messages;
+use guest_fleet_sessions::messages;
 use http::uri::PathAndQuery;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;

@@ -16,7 +16,7 @@ use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType
 use guest_agent_proto::agent_controlplane::{
     AgentInfo, ConfigurePluginStates, CurrentPluginStates, PluginEventMessage,
 };
-use guest_fleet::messages;
+use guest_fleet_sessions::messages;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 
@@ -61,6 +61,14 @@ const HABITS: [Habit; 7] = [
 enum Stream {
     Goes,
     Breaks,
+}
+
+/// Ends the agent's half of the stream, and waits until the server has read what was sent.
+async fn half_close(agent: Agent) {
+    let Agent { out, mut inbound, .. } = agent;
+    drop(out);
+    let read = async { while let Ok(Some(_)) = inbound.message().await {} };
+    drop(tokio::time::timeout(Duration::from_secs(1), read).await);
 }
 
 struct Machine {
@@ -203,7 +211,9 @@ async fn stream(
     ];
     let mut agent = Agent::open(channel, &metadata).await?;
     agent.send(registration("r", &id, CHANNEL)).await;
-    while let Some(StreamAgentMessagesResponse { message_id, r#type }) = agent.whenever().await? {
+    while let Some(StreamAgentMessagesResponse { message_id, r#type }) =
+        agent.inbound.message().await?
+    {
         let Some(Down::MessageBody(body)) = r#type else { continue };
         let (is_acknowledged, answers, stream) = match messages::message_type(&body) {
             messages::GET_AGENT_INFO => {
@@ -229,7 +239,7 @@ async fn stream(
         }
         if stream == Stream::Breaks {
             // What was sent leaves before the stream ends.
-            agent.half_close().await;
+            half_close(agent).await;
             return Ok(());
         }
     }

@@ -3,16 +3,20 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use guest_fleet::tls::Clients;
-use guest_fleet::tls::files::{LookError, Pair, PairError, PairFiles, Purpose};
-use guest_fleet::{ControlPlane, ServerTls, StartError};
+use guest_agent_lab::{ControlPlane, Deaf, ServerTls, StartError};
+use guest_agent_serve_kit::listen::Listen;
+use guest_agent_serve_kit::tls::Clients;
+use guest_fleet::tls::{LookError, Pair, PairError, PairFiles, Purpose};
+use guest_fleet_sessions::Gateway;
+use guest_fleet_sessions::admission::Anyone;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::gateway::client::{Agent, identity, registration};
+use crate::gateway::client::{Agent, Server, identity, registration};
 use crate::gateway::{AGENT, CHANNEL, LONG};
 
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -46,12 +50,10 @@ async fn start(authority: &Authority, client_ca: Option<String>) -> ControlPlane
         .unwrap()
 }
 
-fn endpoint(control_plane: &ControlPlane, tls: ClientTlsConfig) -> Endpoint {
-    assert!(control_plane.endpoint().starts_with("https://"));
-    Endpoint::from_shared(control_plane.endpoint())
-        .unwrap()
-        .tls_config(tls.domain_name("localhost"))
-        .unwrap()
+fn endpoint(server: &impl Server, tls: ClientTlsConfig) -> Endpoint {
+    let endpoint = server.gateway().endpoint();
+    assert!(endpoint.starts_with("https://"));
+    Endpoint::from_shared(endpoint).unwrap().tls_config(tls.domain_name("localhost")).unwrap()
 }
 
 /// Registers; false when the connection or the stream is refused.
@@ -118,8 +120,8 @@ async fn a_renewed_certificate_is_served_without_a_restart_and_a_torn_one_never(
     let stop = CancellationToken::new();
     let look = Duration::from_millis(20);
     let pair = Pair::follow(files.clone(), GATEWAY, look, stop.clone()).await.unwrap();
-    let control_plane = ControlPlane::builder()
-        .listen_tcp((Ipv4Addr::LOCALHOST, 0).into())
+    let gateway = Gateway::builder(Arc::new(Deaf), Arc::new(Anyone))
+        .listen(Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
         .secured(pair.secured.clone())
         .start()
         .await
@@ -127,7 +129,7 @@ async fn a_renewed_certificate_is_served_without_a_restart_and_a_torn_one_never(
     let lets_in = async |authority: &Authority| {
         let trusting =
             ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem()));
-        registers(endpoint(&control_plane, trusting).connect().await).await
+        registers(endpoint(&gateway, trusting).connect().await).await
     };
     assert!(lets_in(&former).await);
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use data_encoding::HEXLOWER;
 use rustix::fs::OFlags;
 use rustls::InconsistentKeys;
 use rustls::crypto::ring;
@@ -15,6 +16,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
+use x509_parser::prelude::X509Certificate;
+use x509_parser::time::ASN1Time;
 
 /// Largest certificate or key file that is read, in bytes.
 const MAX_PEM: u64 = 1 << 20;
@@ -50,6 +53,24 @@ pub struct Pair {
     /// Tells this pair from another one.
     pub digest: [u8; 32],
 }
+
+/// What any certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Serial number, in lower-case hexadecimal digits.
+    pub serial: String,
+    /// SHA-256 of the public key, in lower-case hexadecimal digits.
+    pub key_digest: String,
+    /// From when on it is valid.
+    pub begins: SystemTime,
+    /// Until when it is valid.
+    pub ends: SystemTime,
+}
+
+/// The bytes are no certificate in DER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the certificate is damaged")]
+pub struct Damaged;
 
 /// Why a certificate or its key cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +127,57 @@ impl Validity {
         let life = self.until.duration_since(self.from).unwrap_or_default();
         self.until - REMIND_BEFORE.min(life / 4)
     }
+}
+
+// === impl Facts ===
+
+impl Facts {
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn read(der: &CertificateDer<'_>) -> Result<Self, Damaged> {
+        Ok(Self::of(&parsed(der)?))
+    }
+
+    /// Reads the first certificate of a PEM text; `None` where it has no certificate.
+    #[must_use]
+    pub fn of_pem(pem: &str) -> Option<Self> {
+        let first = CertificateDer::pem_slice_iter(pem.as_bytes()).next()?.ok()?;
+        Self::read(&first).ok()
+    }
+
+    /// The facts of a certificate that was parsed.
+    #[must_use]
+    pub fn of(certificate: &X509Certificate<'_>) -> Self {
+        let Validity { from, until } = validity_of(certificate);
+        Self {
+            serial: HEXLOWER.encode(certificate.raw_serial()),
+            key_digest: HEXLOWER.encode(&Sha256::digest(certificate.public_key().raw)),
+            begins: from,
+            ends: until,
+        }
+    }
+}
+
+/// Parses a certificate, of which nothing may be left over.
+///
+/// # Errors
+/// It is damaged.
+pub fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Damaged> {
+    match x509_parser::parse_x509_certificate(der) {
+        Ok(([], certificate)) => Ok(certificate),
+        Ok(_) | Err(_) => Err(Damaged),
+    }
+}
+
+fn validity_of(certificate: &X509Certificate<'_>) -> Validity {
+    let at = |time: ASN1Time| {
+        let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    };
+    let validity = certificate.validity();
+    Validity { from: at(validity.not_before), until: at(validity.not_after) }
 }
 
 // === impl Pair ===
@@ -187,12 +259,7 @@ fn chain(file: &Path, pem: &[u8]) -> Result<(Vec<CertificateDer<'static>>, Valid
     let leaf = chain.first().ok_or_else(|| PairError::NoCertificate(file.to_owned()))?;
     let (_, leaf) = x509_parser::parse_x509_certificate(leaf)
         .map_err(|error| unusable(error.to_string().into()))?;
-    let at = |time: x509_parser::time::ASN1Time| {
-        let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
-        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
-    };
-    let validity =
-        Validity { from: at(leaf.validity.not_before), until: at(leaf.validity.not_after) };
+    let validity = validity_of(&leaf);
     Ok((chain, validity))
 }
 

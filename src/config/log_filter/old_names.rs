@@ -5,7 +5,7 @@
 
 /// Old paths of modules and new ones. A module below an old path is below the new one, unless it
 /// has a row of its own. An old path with two rows was divided.
-const MOVED: [(&str, &str); 78] = [
+const MOVED: [(&str, &str); 82] = [
     ("guest_agent::admission", "guest_agent::process::admission"),
     ("guest_agent::cgroup", "guest_agent::process::cgroup"),
     ("guest_agent::cli::hand_over", "guest_agent::cli::upload"),
@@ -84,6 +84,10 @@ const MOVED: [(&str, &str); 78] = [
     ("guest_agent_actors::manager::comeback", "guest_agent_actors::manager::recovery"),
     ("guest_agent_actors::plugin::draft", "guest_agent_actors::plugin::transition_builder"),
     ("guest_agent_actors::plugin::errand", "guest_agent_actors::plugin::operation"),
+    ("guest_fleet::artifacts::loopback", "guest_agent_lab::artifacts"),
+    ("guest_fleet::front", "guest_agent_serve_kit::front"),
+    ("guest_fleet::gateway", "guest_fleet_sessions"),
+    ("guest_fleet::metadata", "guest_agent_lab::metadata"),
 ];
 
 /// Replaces directives that name old paths by those of the new ones. Where two of them name the

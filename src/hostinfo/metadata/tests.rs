@@ -1,6 +1,6 @@
 use std::net::Ipv4Addr;
 
-use guest_fleet::metadata::{MetadataFaults, MetadataServer};
+use guest_agent_lab::metadata::{MetadataFaults, MetadataServer};
 
 use std::time::Duration;
 

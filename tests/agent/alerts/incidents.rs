@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use guest_agent_lab::{Code, Faults};
 use guest_agent_proto::agent_controlplane as pb;
 use guest_agent_proto::agent_controlplane::execution_model as em;
-use guest_fleet::{Code, Faults};
 use nix::sys::signal::Signal;
 
 use super::proof::{Fires, Moment, Story};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use guest_agent_lab::AgentEvent;
 use guest_agent_proto::local::{self, PluginStatus};
-use guest_fleet::AgentEvent;
 use nix::sys::signal::Signal;
 
 use super::subjects::{Desired, Subject, Verdict};

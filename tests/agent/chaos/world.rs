@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use guest_agent_lab::{Code, EndStream, Faults, RefusalForm, RefuseRegistrations};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::local;
-use guest_fleet::{Code, EndStream, Faults, RefusalForm, RefuseRegistrations};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use guest_agent_lab::ArtifactFaults;
 use guest_agent_proto::agent_communication::MessageBody;
 use guest_agent_proto::agent_communication::stream_agent_messages_request::Type as Up;
 use guest_agent_proto::agent_controlplane::{
     AgentInfo, CurrentPluginStates, GetAgentInfo, GetOsInfo, ListPluginStates, OsInfo,
 };
-use guest_fleet::artifacts::ArtifactFaults;
 use prost::Message;
 use tonic::Code;
 

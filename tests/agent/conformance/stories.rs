@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use guest_agent_lab::{ArtifactFaults, CutOff};
 use guest_agent_proto::agent_communication::StreamAgentMessagesRequest;
 use guest_agent_proto::agent_communication::stream_agent_messages_request::Type as Up;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
@@ -10,7 +11,6 @@ use guest_agent_proto::agent_controlplane::current_plugin_states::{
     DaemonPluginState, StatusValue,
 };
 use guest_agent_proto::agent_controlplane::{CurrentPluginStates, ListPluginStates};
-use guest_fleet::artifacts::{ArtifactFaults, CutOff};
 use nix::sys::signal::Signal;
 use prost::Message;
 

@@ -2,7 +2,7 @@
 //!
 //! Tar streams are written member by member, so that they can be wrong in every way.
 
-use guest_fleet::ArtifactServer;
+use guest_agent_lab::ArtifactServer;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use guest_agent_lab::AgentEvent;
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::current_plugin_states::{
@@ -13,7 +14,6 @@ use guest_agent_proto::local::local_agent_client::LocalAgentClient;
 use guest_agent_proto::local::{
     AskRequest, AskResponse, ConfigureRequest, GetStatusRequest, GetStatusResponse, PluginStatus,
 };
-use guest_fleet::AgentEvent;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 

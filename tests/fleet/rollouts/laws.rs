@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guest_fleet::gateway::orders::AGE_MAX;
+use guest_fleet::orders::AGE_MAX;
 use guest_fleet::records::journal::JournalRecord;
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::view::Target;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use guest_agent_serve_kit::accept::{Acceptor, Listener};
 use guest_agent_serve_kit::http::{self, Http, Requests};
 use guest_agent_serve_kit::placed::Placed;
+use guest_agent_serve_kit::renewed::Secured;
 use guest_agent_serve_kit::shares::{HasPeer, Most, Requested, Shares};
 use guest_agent_serve_kit::write_timeout::WriteTimeout;
 use hyper::service::service_fn;
@@ -16,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::handler;
 use super::options::Limits;
 use super::site::Site;
-use crate::tls::Secured;
 
 /// Most bytes of a request's head.
 const HEAD_BYTES: usize = 16 << 10;

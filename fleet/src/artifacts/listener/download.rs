@@ -1,6 +1,7 @@
 //! An artifact on its way to an agent.
 
 use axum::body::Body;
+use guest_agent_serve_kit::conditions::{self, Answer};
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderValue,
     LOCATION, X_CONTENT_TYPE_OPTIONS,
@@ -10,7 +11,6 @@ use http::{Method, Request, Response, StatusCode};
 use super::answer::{Refusal, header};
 use super::options::Delivery;
 use super::site::Site;
-use crate::artifacts::conditions::{self, Answer};
 use crate::artifacts::digest::Digest;
 use crate::artifacts::store::{Fetch, Part, Stat, StoreError};
 use crate::chain::Chain;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_agent_serve_kit::listen::Listen;
+
 use crate::artifacts::named::Known;
 use crate::artifacts::store::ArtifactStore;
-use crate::gateway::Listen;
-use crate::tls::files::{LOOK, PairFiles};
+use crate::tls::{LOOK, PairFiles};
 
 /// How long an address that a bucket signed is good for, by default.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);

@@ -24,6 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt};
+use guest_agent_serve_kit::lock::lock;
 use http::Method;
 use object_store::aws::AmazonS3;
 use object_store::path::Path;
@@ -40,7 +41,6 @@ use super::{
     StoreError,
 };
 use crate::artifacts::digest::Digest;
-use crate::lock::lock;
 use upload::{PART_BYTES, Upload};
 
 pub use options::{BucketOptions, Credentials};

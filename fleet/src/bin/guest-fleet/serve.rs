@@ -15,8 +15,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::ledger::Opened;
 use clap::Args;
+use guest_agent_serve_kit::listen::Listen;
+use guest_fleet::admission::Counted;
 use guest_fleet::artifacts::Digest;
 use guest_fleet::artifacts::listener::{ArtifactListener, Delivery, Limits, ListenerOptions};
 use guest_fleet::artifacts::named::Named;
@@ -26,21 +27,23 @@ use guest_fleet::configuration::Configuration;
 use guest_fleet::enroll::ends::Ends;
 use guest_fleet::enroll::listener::secure_and_tell;
 use guest_fleet::enroll::{Authorities, Enrolment, Revocations, Server, Settings, server};
-use guest_fleet::gateway::housekeeping;
-use guest_fleet::gateway::orders::{OrderSettings, Orders};
+use guest_fleet::figures;
+use guest_fleet::gateways::housekeeping;
 use guest_fleet::ledger::{Bucket, SharedLedger};
 use guest_fleet::observe::artifacts::ObservedStore;
 use guest_fleet::observe::health::Stage;
 use guest_fleet::observe::traces::Prepared;
+use guest_fleet::orders::{OrderSettings, Orders};
 use guest_fleet::secrets::Secrets;
-use guest_fleet::tls::files::PairFiles;
-use guest_fleet::{ControlPlane, Listen};
+use guest_fleet::tls::PairFiles;
 use guest_fleet_core::journal::REPEAT_AFTER;
+use guest_fleet_sessions::Gateway;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::ledger::Opened;
 use observe::{Observed, Shown};
 
 /// How often the releases are looked at where nothing reports a change.
@@ -225,20 +228,20 @@ async fn start_gateway(
     certificates: &Ends,
     ending: &CancellationToken,
     tasks: &mut JoinSet<()>,
-) -> anyhow::Result<ControlPlane> {
-    let mut builder = ControlPlane::builder()
-        .announces_fleet(true)
-        .desk(orders.clone())
-        .figures(observed.figures.clone())
-        .rate_limits(options.limits.rates());
-    for address in &options.listen {
-        builder = builder.listen(address.clone());
-    }
+) -> anyhow::Result<Gateway> {
     let revocations = Revocations::default();
     let admitting =
         options.admission.open(authorities, revocations.clone(), &observed.ledger, ending).await?;
     tasks.spawn(revocations.follow(observed.ledger.clone(), ending.clone()));
-    builder = builder.admission(admitting.admission);
+    let figures = &observed.figures;
+    let admission = Arc::new(Counted::new(admitting.admission, figures.clone()));
+    let mut builder = Gateway::builder(orders.clone(), admission)
+        .announces_fleet(true)
+        .on_closed(figures.on_closed(figures::Listener::Gateway))
+        .rate_limits(options.limits.rates());
+    for address in &options.listen {
+        builder = builder.listen(address.clone());
+    }
     if let Some(authorities) = authorities {
         let (names, admits) = (options.names.clone(), options.admission.admits());
         let (secured, told) =

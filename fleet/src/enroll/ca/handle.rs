@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use guest_agent_serve_kit::lock::lock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Authority, AuthorityError, watched};
 use crate::chain::Chain;
 use crate::enroll::files::{self, Stamp};
-use crate::lock::lock;
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(2);

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use guest_agent_serve_kit::lock::lock;
 use tokio_util::sync::CancellationToken;
 
 use super::{End, Urgency};
-use crate::lock::lock;
 
 /// How often the ends are looked at.
 const LOOK: Duration = Duration::from_secs(3600);

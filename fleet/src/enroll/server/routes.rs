@@ -9,6 +9,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use guest_agent_proto::enrolment::{self, EnrollRequest, RenewRequest};
+use guest_agent_serve_kit::front::PeerInfo;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -16,8 +17,7 @@ use serde::de::DeserializeOwned;
 use super::answer::{granted, problem, refused};
 use crate::enroll::admit::{Enrolment, Refusal};
 use crate::enroll::certificate::AgentCertificate;
-use crate::front::PeerInfo;
-use crate::observe::figures::Asked;
+use crate::figures::Asked;
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES: usize = 64 << 10;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use guest_agent_serve_kit::lock::lock;
 use tokio::sync::{Mutex, Notify};
 
 use super::api::{Api, CallError, Patience, Stored};
@@ -12,7 +13,6 @@ use super::graves::Graves;
 use super::names::{self, Prefix};
 use crate::ledger::watchers::Watchers;
 use crate::ledger::{Bucket, Log, ReadError};
-use crate::lock::lock;
 
 /// How long a read waits for a replica to have what this process has seen.
 const FRESH: Duration = Duration::from_secs(10);

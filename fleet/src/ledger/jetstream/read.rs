@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use guest_agent_serve_kit::lock::lock;
 use thiserror::Error;
 
 use super::api::{Patience, RawPage, Stored};
@@ -17,7 +18,6 @@ use super::names;
 use crate::ledger::{
     Bucket, Change, Changes, Entry, Log, Page, ReadError, Record, Revision, bounds,
 };
-use crate::lock::lock;
 
 /// How long a replica has to come as far as was asked for.
 const REACH: Duration = Duration::from_secs(10);

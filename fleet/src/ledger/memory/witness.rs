@@ -4,8 +4,9 @@
 use std::fmt;
 use std::sync::{Mutex, OnceLock};
 
+use guest_agent_serve_kit::lock::lock;
+
 use crate::ledger::{Bucket, Revision, Write};
-use crate::lock::lock;
 
 /// Sees a batch. It must not ask the ledger, which waits for it.
 pub(crate) type Witness = Box<dyn Fn(Bucket, &[Write], Revision) + Send>;

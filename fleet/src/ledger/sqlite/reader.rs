@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use guest_agent_serve_kit::lock::lock;
 use rusqlite::{Connection, ErrorCode};
 use thiserror::Error;
 use tokio::sync::Semaphore;
@@ -14,7 +15,6 @@ use tokio::time::timeout;
 
 use super::open;
 use crate::ledger::{EngineError, ReadError};
-use crate::lock::lock;
 
 /// Connections that read at once.
 const CONNECTIONS: usize = 4;

@@ -360,11 +360,11 @@ pub(super) struct CommitFaults {
 #[cfg(test)]
 impl CommitFaults {
     fn before(&self) -> rusqlite::Result<()> {
-        Self::fail(*crate::lock::lock(&self.before))
+        Self::fail(*guest_agent_serve_kit::lock::lock(&self.before))
     }
 
     fn after(&self) -> rusqlite::Result<()> {
-        Self::fail(*crate::lock::lock(&self.after))
+        Self::fail(*guest_agent_serve_kit::lock::lock(&self.after))
     }
 
     fn fail(code: Option<i32>) -> rusqlite::Result<()> {

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use data_encoding::HEXLOWER;
+use guest_agent_observe_kit::otlp::WAITING_MAX;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -17,8 +19,6 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status as Refusal};
 
 use super::*;
-use crate::hex::hex;
-use guest_agent_observe_kit::otlp::WAITING_MAX;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -135,9 +135,9 @@ async fn an_order_that_ended_is_a_span_in_the_trace_of_its_agent() {
     assert_eq!(who[2], ("service.instance.id", "gateway-1".to_owned()));
     assert_eq!(span.name, "order");
     // printf 'guest-agent\0trace\0message\0%s' m1 | sha256sum | cut -c1-32
-    assert_eq!(hex(&span.trace_id), "d8bd8b0c70cec1cb77cb808989db36f2");
+    assert_eq!(HEXLOWER.encode(&span.trace_id), "d8bd8b0c70cec1cb77cb808989db36f2");
     // printf 'guest-fleet\0span\0order\0%s' m1 | sha256sum | cut -c1-16
-    assert_eq!(hex(&span.span_id), "9ef8b48d01667f4b");
+    assert_eq!(HEXLOWER.encode(&span.span_id), "9ef8b48d01667f4b");
     assert!(span.parent_span_id.is_empty());
     let (start, end) = (span.start_time_unix_nano, span.end_time_unix_nano);
     assert_eq!((start, end), (100_000_000_000, 107_000_000_000));

@@ -3,7 +3,7 @@
 //! early in `core::rollout::model`.
 
 use super::run_seed;
-use crate::gateway::orders::simulation::seeds::notice;
+use crate::orders::simulation::seeds::notice;
 use crate::removed::Guard;
 
 /// Seeds within which a missing guard is noticed.

@@ -14,18 +14,18 @@ use guest_agent_proto::agent_controlplane::{
 };
 use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
+use guest_agent_serve_kit::lock::lock;
+use guest_fleet_sessions::messages;
 use prost::Message;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::case::{NEW, PLUGIN, Release};
-use crate::gateway::messages;
-use crate::gateway::orders::GENERATION;
-use crate::gateway::orders::simulation::google::{reply, send};
-use crate::gateway::orders::simulation::line::{self, Down, Line, Up};
-use crate::gateway::orders::simulation::world::World;
-use crate::lock::lock;
+use crate::orders::GENERATION;
+use crate::orders::simulation::google::{reply, send};
+use crate::orders::simulation::line::{self, Down, Line, Up};
+use crate::orders::simulation::world::World;
 
 /// Longest that an installation takes.
 const INSTALLS: Duration = Duration::from_secs(6);

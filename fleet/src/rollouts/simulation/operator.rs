@@ -20,7 +20,7 @@ use super::case::{self, ASSIGNMENT_NAME, FORMER, NEW, PLUGIN};
 use super::truth::Truth;
 use crate::configuration::change::{Becomes, Decision, Edit, change};
 use crate::configuration::{Configuration, words};
-use crate::gateway::orders::simulation::world::World;
+use crate::orders::simulation::world::World;
 use crate::records::configuration::{ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key};
 use crate::records::rollout::{RolloutRecord, rollout_key};
 

@@ -13,10 +13,10 @@ use super::model::Model;
 use super::operator;
 use super::truth::Truth;
 use crate::fold::tests::is_right;
-use crate::gateway::orders::simulation::ours::Ours;
-use crate::gateway::orders::simulation::trouble;
-use crate::gateway::orders::simulation::world::{Shape, World};
 use crate::ledger::{Faults, MemoryLedger};
+use crate::orders::simulation::ours::Ours;
+use crate::orders::simulation::trouble;
+use crate::orders::simulation::world::{Shape, World};
 
 /// Longest until all agents have the former release, where nothing goes wrong.
 const BEGINNING: Duration = Duration::from_secs(60);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::fold::silent_after;
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::progress::Stand;
@@ -17,10 +18,9 @@ use super::case::{ASSIGNMENT_NAME, Case, FORMER, NEW, PLUGIN, Release};
 use super::moves::{self, Move};
 use crate::configuration::Configuration;
 use crate::fold::patience::patience;
-use crate::gateway::orders::simulation::cut::CutLedger;
-use crate::gateway::orders::simulation::world::{Beside, World};
 use crate::ledger::{Bucket, Change, Revision, Write};
-use crate::lock::lock;
+use crate::orders::simulation::cut::CutLedger;
+use crate::orders::simulation::world::{Beside, World};
 use crate::records::audit::{self, AUDIT, AuditRecord};
 use crate::records::index::LeaseRecord;
 use crate::records::journal::JournalRecord;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
+use guest_agent_lab::{ArtifactServer, ControlPlane, MetadataServer, ServerTls};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
-use guest_fleet::{ArtifactServer, ControlPlane, MetadataServer, ServerTls};
 use serde_json::Value;
 
 use crate::harness::archive::{Compression, Tarball, publish};
@@ -195,7 +195,7 @@ impl World {
     /// details.
     pub(crate) async fn event(&mut self, kind: i32, plugin: &str) -> String {
         let patience = PATIENCE * self.guest.slowness();
-        let wanted = |event: &guest_fleet::AgentEvent| {
+        let wanted = |event: &guest_agent_lab::AgentEvent| {
             event.event.event_type == kind && event.plugin() == plugin
         };
         match self.control_plane.wait_for_event(RESOURCE, wanted, patience).await {

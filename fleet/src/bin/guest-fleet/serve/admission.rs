@@ -14,17 +14,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use guest_agent_serve_kit::tls::{self, Clients, TlsError};
+use guest_fleet::admission::{AgentTokens, Jwt, JwtSettings, KeySource, Mutual, Watched};
 use guest_fleet::enroll::listener::Admits;
 use guest_fleet::enroll::{Authorities, Revocations};
-use guest_fleet::gateway::admission::{
-    Admission, AgentTokens, Anyone, Bearer, Either, Jwt, JwtSettings, KeySource, Local, Mutual,
-    Watched,
-};
-use guest_fleet::gateway::orders::UnknownAgents;
 use guest_fleet::ledger::SharedLedger;
-use guest_fleet::tls::files::{LOOK, Pair, PairFiles, Purpose};
-use guest_fleet::tls::{self, Clients, TlsError};
-
+use guest_fleet::orders::UnknownAgents;
+use guest_fleet::tls::{LOOK, Pair, PairFiles, Purpose};
+use guest_fleet_sessions::admission::{Admission, Anyone, Bearer, Either, Local};
 use tokio_util::sync::CancellationToken;
 
 use super::files::read_text;

@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use guest_fleet::cli::duration;
-use guest_fleet::gateway::orders::Orders;
-use guest_fleet::gateway::presence;
+use guest_fleet::gateways::presence;
 use guest_fleet::ledger::Ledger;
-use guest_fleet::{ControlPlane, Drain, Others};
+use guest_fleet::orders::Orders;
+use guest_fleet_sessions::{Drain, Gateway, Others};
 
 /// How long the ledger is asked for other gateways, and told that this one drains.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -36,7 +36,7 @@ impl DrainOptions {
     /// Hands over no further order and ends the streams; returns how many there were.
     pub(super) async fn drain(
         &self,
-        control_plane: &ControlPlane,
+        gateway: &Gateway,
         orders: &Orders,
         ledger: &dyn Ledger,
     ) -> usize {
@@ -57,6 +57,6 @@ impl DrainOptions {
             retry_after: self.drain_retry_after,
             others,
         };
-        control_plane.drain(drain).await
+        gateway.drain(drain).await
     }
 }

@@ -1,9 +1,9 @@
 //! Which certificates of this process end, and when.
 
+use guest_agent_serve_kit::certificate::Facts;
 use guest_fleet::enroll::Authorities;
-use guest_fleet::enroll::certificate::Facts;
 use guest_fleet::enroll::ends::{End, Ends, Renewal};
-use guest_fleet::tls::files::Pair;
+use guest_fleet::tls::Pair;
 use tokio::sync::watch;
 
 /// Adds the fleet's authority.

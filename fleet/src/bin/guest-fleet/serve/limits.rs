@@ -1,7 +1,7 @@
 //! The options of `serve` that bound what agents send.
 
 use clap::Args;
-use guest_fleet::RateLimits;
+use guest_fleet_sessions::RateLimits;
 
 /// What agents may send.
 #[derive(Args)]

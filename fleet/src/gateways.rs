@@ -1,0 +1,9 @@
+//! The gateways of a fleet: which there are, and what one of them does for all.
+//!
+//! ```text
+//!   gateway/<id> in the configuration's bucket ─► presence ─► people, drain
+//!                                                    └─► housekeeping: who leads, archives and forgets
+//! ```
+
+pub mod housekeeping;
+pub mod presence;

@@ -1,7 +1,0 @@
-//! Locks that a panic does not poison.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

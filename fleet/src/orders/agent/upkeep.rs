@@ -1,0 +1,59 @@
+//! What goes on beside the orders of an agent: asking it again, and saying that it was seen.
+
+use std::time::Duration;
+
+use guest_agent_proto::agent_controlplane::{GetAgentInfo, ListPluginStates};
+use guest_fleet_core::journal::Generations;
+use guest_fleet_sessions::messages;
+use tokio::time::Instant;
+
+use super::{AgentTask, RELIST, recorded};
+use crate::orders::compose;
+
+/// How often an agent that reports nothing by itself is asked for a list, while an order waits.
+const LIST: Duration = Duration::from_secs(30);
+
+// === impl AgentTask ===
+
+impl AgentTask {
+    /// Asks for what an agent tells only when it is asked.
+    pub(super) fn ask(&mut self) {
+        self.asked_at = Some(Instant::now());
+        let id = || self.shared.settings.environment.id();
+        let request = id();
+        let info = messages::pack_request(messages::GET_AGENT_INFO, &id(), &GetAgentInfo {});
+        let list =
+            messages::pack_request(messages::LIST_PLUGIN_STATES, &request, &ListPluginStates {});
+        self.told.asked(request);
+        for body in [info, list] {
+            // A full queue drains, and the next time comes.
+            let _is_queued =
+                self.session.hand_over(compose::request_frame(id(), body), Box::new(|| true));
+        }
+    }
+
+    /// What goes on beside orders: asking again, and saying that the agent was seen.
+    pub(super) async fn look_after(&mut self, now: Instant) {
+        let is_doubtful = self.generations() != Generations::Kept
+            && self.journal.is_waiting()
+            && self.told.listed_at().is_some_and(|at| now >= at + LIST);
+        let pause = match (self.told.needs_list(), is_doubtful) {
+            (true, _) => RELIST,
+            (false, true) => LIST,
+            (false, false) => return self.look_seen(now).await,
+        };
+        if self.asked_at.is_none_or(|at| now >= at + pause) {
+            self.ask();
+        }
+        self.look_seen(now).await;
+    }
+
+    /// Records now and then that the agent was seen.
+    async fn look_seen(&mut self, now: Instant) {
+        if now >= self.seen_next {
+            let spread = self.shared.settings.environment.jittered(recorded::SEEN_SPREAD);
+            self.seen_next = now + recorded::SEEN + spread;
+            recorded::seen(&*self.shared.ledger, &self.session.resource, self.shared.now()).await;
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What a gateway knows of the configuration, and how old that is.
+//!
+//! ```text
+//!   now ─► write the heartbeat (CAS) ─► its revision ─► read all changes up to it ─► publish
+//!    └──────────── the age of the view counts from here, on a clock that never stops
+//! ```
+//!
+//! The heartbeat is a record in the bucket of the configuration itself: its revision stands after
+//! every change that was committed before it, so a view that reaches it misses none. A gateway that
+//! cannot write cannot prove that, and orders nothing after [`AGE_MAX`].
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use guest_agent_serve_kit::lock::lock;
+use prost::Message;
+use thiserror::Error;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio_util::sync::CancellationToken;
+
+use super::environment::Environment;
+use crate::chain::Chain;
+use crate::configuration::Configuration;
+use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
+use crate::records::gateway::{GATEWAY, GatewayRecord, MissingSecret};
+use crate::removed;
+use crate::secrets::Secrets;
+
+/// Oldest view on which an order may leave.
+pub const AGE_MAX: Duration = Duration::from_secs(5);
+
+/// How often the view is renewed. Two attempts fit into [`AGE_MAX`].
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Longest that one renewal may take.
+const DEADLINE: Duration = Duration::from_secs(4);
+
+/// The view of a gateway. Renewed by [`Views::run`], read by the sessions.
+pub(crate) struct Views {
+    ledger: SharedLedger,
+    environment: Arc<dyn Environment>,
+    key: String,
+    known: Mutex<Known>,
+    changed: Notify,
+    wanted: Notify,
+    heartbeat: tokio::sync::Mutex<Heartbeat>,
+    counted: Mutex<GatewayRecord>,
+    secrets: Secrets,
+    /// No order leaves any more, however new the view is.
+    is_closed: AtomicBool,
+}
+
+/// A configuration, and from when it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) configuration: Arc<Configuration>,
+    /// When the renewal began that read it, on the clock since boot; `None` before the first.
+    pub(crate) as_of: Option<Duration>,
+}
+
+#[derive(Default)]
+struct Heartbeat {
+    revision: Revision,
+    configuration: Configuration,
+}
+
+/// Why a view was not renewed.
+#[derive(Debug, Error)]
+pub(crate) enum RenewError {
+    #[error("the gateway's heartbeat was not written")]
+    Write(#[source] WriteError),
+    #[error("the configuration was not read")]
+    Read(#[source] ReadError),
+    #[error("the ledger did not answer within {DEADLINE:?}")]
+    TimedOut,
+}
+
+// === impl Views ===
+
+impl Views {
+    pub(crate) fn new(
+        ledger: SharedLedger,
+        environment: Arc<dyn Environment>,
+        id: &str,
+        record: GatewayRecord,
+        secrets: Secrets,
+    ) -> Self {
+        Self {
+            ledger,
+            secrets,
+            environment,
+            key: format!("{GATEWAY}{id}"),
+            known: Mutex::default(),
+            changed: Notify::new(),
+            wanted: Notify::new(),
+            heartbeat: tokio::sync::Mutex::default(),
+            counted: Mutex::new(record),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// The newest view, if it is new enough to order on.
+    pub(crate) fn fresh(&self) -> Option<Known> {
+        let known = lock(&self.known).clone();
+        let is_unguarded = removed::is(removed::Guard::ViewAgeBeforeJournal);
+        (self.is_fresh(known.as_of?) || is_unguarded).then_some(known)
+    }
+
+    /// Whether a view from that moment is still new enough.
+    pub(crate) fn is_fresh(&self, as_of: Duration) -> bool {
+        if self.is_closed.load(Ordering::SeqCst) {
+            return false;
+        }
+        // A clock that went back would make an old view young: then it is not trusted.
+        self.environment.since_boot().checked_sub(as_of).is_some_and(|age| age <= AGE_MAX)
+    }
+
+    /// Has the view renewed soon.
+    pub(crate) fn want(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Age of the view; `None` before the first.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let as_of = lock(&self.known).as_of?;
+        Some(self.environment.since_boot().saturating_sub(as_of))
+    }
+
+    /// Completes when the view changes after this call.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Says with the next heartbeat how many agents are connected.
+    pub(crate) fn count(&self, agents: u64) {
+        lock(&self.counted).agents = agents;
+    }
+
+    /// Key of the gateway's own record.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Lets no order leave from now on, also none that waits for room in the transport, and says so
+    /// with the next heartbeat.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        lock(&self.counted).is_draining = true;
+    }
+
+    /// Renews the view until the gateway ends; then takes the heartbeat back.
+    pub(crate) async fn run(self: Arc<Self>, ending: CancellationToken) {
+        let mut changes = self.ledger.watch(Bucket::Configuration);
+        let mut failures: u32 = 0;
+        loop {
+            match self.renew().await {
+                Ok(()) if failures > 0 => {
+                    failures = 0;
+                    tracing::info!("the ledger answers again");
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    failures = failures.saturating_add(1);
+                    if failures == 1 {
+                        tracing::warn!(error = %Chain(&error), "the view was not renewed; no order leaves on an old one");
+                    }
+                }
+            }
+            let pause = self.environment.jittered(INTERVAL);
+            let changed = async {
+                // A ledger that never reports a change is polled.
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+                // Every heartbeat is a change as well: not more often than this.
+                () = async {
+                    tokio::select! {
+                        biased;
+                        () = changed => {}
+                        () = self.wanted.notified() => {}
+                    }
+                    tokio::time::sleep(INTERVAL / 10).await;
+                } => {}
+            }
+        }
+        self.take_back().await;
+    }
+
+    /// Renews the view once.
+    pub(crate) async fn renew(&self) -> Result<(), RenewError> {
+        tokio::time::timeout(DEADLINE, self.try_renew()).await.unwrap_or(Err(RenewError::TimedOut))
+    }
+
+    async fn try_renew(&self) -> Result<(), RenewError> {
+        let mut heartbeat = self.heartbeat.lock().await;
+        let as_of = self.environment.since_boot();
+        let value = {
+            let mut counted = lock(&self.counted);
+            let wall = Duration::from_secs(self.environment.wall().0);
+            counted.beat = SystemTime::UNIX_EPOCH.checked_add(wall).map(Into::into);
+            let missing = self.secrets.missing().into_iter();
+            counted.missing_secrets =
+                missing.map(|(name, problem)| MissingSecret { name, problem }).collect();
+            Bytes::from(counted.encode_to_vec())
+        };
+        let write =
+            Write { key: self.key.clone(), expected: heartbeat.revision, value: Some(value) };
+        match self.ledger.write(Bucket::Configuration, vec![write]).await {
+            Ok(revision) => heartbeat.revision = revision,
+            Err(error) => {
+                // Whatever happened to it: the next one begins from what is there.
+                if let Ok(found) = self.ledger.get(Bucket::Configuration, &self.key).await {
+                    heartbeat.revision = found.map_or(Revision::ABSENT, |record| record.revision);
+                }
+                return Err(RenewError::Write(error));
+            }
+        }
+        let at_least = heartbeat.revision;
+        let changed = heartbeat
+            .configuration
+            .catch_up(&*self.ledger, at_least)
+            .await
+            .map_err(RenewError::Read)?;
+        let is_new = {
+            let mut known = lock(&self.known);
+            let is_new = changed || known.as_of.is_none();
+            if is_new {
+                known.configuration = Arc::new(heartbeat.configuration.clone());
+            }
+            // A view that was too old is one that orders may leave on again.
+            let is_back = known.as_of.is_some_and(|as_of| !self.is_fresh(as_of));
+            known.as_of = Some(as_of);
+            is_new || is_back
+        };
+        if is_new {
+            self.changed.notify_waiters();
+        }
+        Ok(())
+    }
+
+    async fn take_back(&self) {
+        let revision = self.heartbeat.lock().await.revision;
+        if revision != Revision::ABSENT {
+            let write = Write { key: self.key.clone(), expected: revision, value: None };
+            let deleted = self.ledger.write(Bucket::Configuration, vec![write]);
+            // A heartbeat that stays is taken for dead by the others.
+            drop(tokio::time::timeout(DEADLINE, deleted).await);
+        }
+    }
+}
