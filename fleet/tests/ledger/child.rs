@@ -1,7 +1,8 @@
 //! A process that writes to a ledger until it is killed, and says what was acknowledged.
 //!
 //! It is this test program, started again with one test alone and told by its environment what to
-//! do. Lines of what was acknowledged go to its standard output:
+//! do. Lines of what was acknowledged go to a pipe of their own: the harness prints to the standard output,
+//! also into the middle of a line.
 //!
 //! ```text
 //! record KEY COUNT        a record that counts up
@@ -11,10 +12,11 @@
 //! failed                  the ledger gave up
 //! ```
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use guest_fleet::ledger::{
     Appended, Bucket, Ledger, Log, Revision, SqliteLedger, Write, WriteError,
@@ -40,7 +42,7 @@ impl Writing {
         let mut child = Command::new("sh")
             .arg("-c")
             .arg(format!(
-                "{shell} exec \"$0\" ledger::child::writes_until_it_is_killed --exact --ignored --nocapture"
+                "{shell} exec \"$0\" ledger::child::writes_until_it_is_killed --exact --ignored --nocapture 3>&1 >/dev/null"
             ))
             .arg(own)
             .env(FILE, file)
@@ -79,9 +81,12 @@ impl Drop for Writing {
     }
 }
 
-/// A line in one piece, whatever else is printed.
+/// Tells the parent a line.
 fn say(line: &str) {
-    std::io::stdout().lock().write_all(format!("{line}\n").as_bytes()).expect("the parent listens");
+    static PIPE: LazyLock<File> =
+        LazyLock::new(|| File::options().write(true).open("/proc/self/fd/3").expect("a pipe"));
+    // A short write to a pipe is one piece.
+    (&*PIPE).write_all(format!("{line}\n").as_bytes()).expect("the parent listens");
 }
 
 /// What it writes: the count, and as much more as it is to have.

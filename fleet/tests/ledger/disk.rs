@@ -40,7 +40,7 @@ async fn a_limit_on_the_size_of_files_refuses_writes_until_it_is_lifted() {
     writing.say("lift");
     read_until(&mut writing, &mut acknowledged, false);
     end(writing, &mut acknowledged);
-    check(&file, &acknowledged).await;
+    check(&file, &mut acknowledged).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,7 +56,7 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
     read_until(&mut writing, &mut acknowledged, false);
     end(writing, &mut acknowledged);
     std::fs::write(disk.path().join("room"), "").expect("the folder is usable");
-    check(&file, &acknowledged).await;
+    check(&file, &mut acknowledged).await;
 }
 
 /// A library that lets `fsync` and `fdatasync` fail while a file exists.
@@ -117,5 +117,5 @@ async fn a_disk_that_does_not_keep_what_it_took_ends_the_writing() {
         refused += i32::from(line == "refused");
     }
     end(writing, &mut acknowledged);
-    check(&file, &acknowledged).await;
+    check(&file, &mut acknowledged).await;
 }
