@@ -7,7 +7,7 @@ use guest_fleet_sessions::admission::{Admission, Admitted, Peer};
 use tokio::sync::watch;
 use tonic::Status;
 
-use crate::figures::Figures;
+use crate::telemetry::figures::Figures;
 
 /// Asks another admission, and counts whom it does not let in, or lets in no longer.
 pub struct Counted {

@@ -13,8 +13,8 @@ use super::certificate::{self, AgentCertificate};
 use super::csr;
 use super::issue::Issued;
 use super::token;
-use crate::figures::Figures;
 use crate::ledger::SharedLedger;
+use crate::telemetry::figures::Figures;
 
 pub use refusal::Refusal;
 

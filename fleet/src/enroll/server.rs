@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use super::admit::Enrolment;
 use super::listener::{self, Admits, ListenerError};
-use crate::figures::Listener as Door;
+use crate::telemetry::figures::Listener as Door;
 
 const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 /// How long a shutdown waits for connections to end.

@@ -10,7 +10,7 @@ use crate::artifacts::digest::Digest;
 use crate::artifacts::store::{
     ArtifactStore, Claim, Deletion, Fetch, Incoming, Outgoing, Part, PutError, Stat, StoreError,
 };
-use crate::figures::Figures;
+use crate::telemetry::figures::Figures;
 
 /// Passes every call on to a store and counts bytes.
 #[derive(Debug)]

@@ -36,7 +36,7 @@ use tokio_util::task::TaskTracker;
 
 use super::health::Check;
 use super::snapshot::{Snapshot, Sources};
-use crate::figures::Listener;
+use crate::telemetry::figures::Listener;
 
 /// The bounds of the connections over TCP.
 const FRONT: FrontLimits = FrontLimits {

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::figures::{Failure, Figures, Verb};
 use crate::ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, SharedLedger,
     Write, WriteError,
 };
+use crate::telemetry::figures::{Failure, Figures, Verb};
 
 /// Passes every call on to a ledger and counts it.
 pub struct ObservedLedger {

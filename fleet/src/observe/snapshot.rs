@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use super::health::{Check, Health};
 use super::process::Process;
-use super::traces::OrderSpans;
 use crate::enroll::ends::{Ends, Renewal};
-use crate::figures::{Counted, Figures};
+use crate::telemetry::figures::{Counted, Figures};
+use crate::telemetry::traces::OrderSpans;
 
 /// Where the values come from. Cheap to clone.
 #[derive(Clone)]

@@ -16,10 +16,10 @@ use super::http::{HttpError, HttpServer};
 use super::ledger::ObservedLedger;
 use super::process::Process;
 use super::snapshot::{Certificate, Snapshot, Sources};
-use super::traces::OrderSpans;
 use crate::enroll::ends::Ends;
-use crate::figures::{Asked, Failure, Figures, Listener, OrderStep, Verb};
 use crate::ledger::MemoryLedger;
+use crate::telemetry::figures::{Asked, Failure, Figures, Listener, OrderStep, Verb};
+use crate::telemetry::traces::OrderSpans;
 
 /// Counts of everything that there is a metric for.
 fn counted() -> Arc<Figures> {

@@ -12,10 +12,10 @@ use tonic::Code;
 use super::composer::Composer;
 use super::environment::{Environment, Machine};
 use super::view::Views;
-use crate::figures::Figures;
 use crate::ledger::SharedLedger;
-use crate::observe::traces::OrderSpans;
 use crate::secrets::Secrets;
+use crate::telemetry::figures::Figures;
+use crate::telemetry::traces::OrderSpans;
 use crate::zones::IanaZones;
 
 /// What a gateway orders by.

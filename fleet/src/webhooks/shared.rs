@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::figures::Figures;
 use crate::ledger::SharedLedger;
 use crate::outbound::AllowedHost;
+use crate::telemetry::figures::Figures;
 
 /// What all webhooks of a process share.
 #[derive(Clone)]

@@ -15,11 +15,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::figures::Figures;
 use crate::ledger::{Ledger, Log, MemoryLedger};
 use crate::outbound::Target;
 use crate::records::Versioned;
 use crate::records::event::{EventRecord, subject};
+use crate::telemetry::figures::Figures;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const LONG: Duration = Duration::from_secs(60);

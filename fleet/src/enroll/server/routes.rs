@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use super::answer::{granted, problem, refused};
 use crate::enroll::admit::{Enrolment, Refusal};
 use crate::enroll::certificate::AgentCertificate;
-use crate::figures::Asked;
+use crate::telemetry::figures::Asked;
 
 /// Largest body of a request, in bytes.
 const BODY_BYTES: usize = 64 << 10;

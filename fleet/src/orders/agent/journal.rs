@@ -13,12 +13,12 @@ use tonic::Status;
 use super::super::environment::Environment;
 use super::steps;
 use crate::chain::Chain;
-use crate::figures::Figures;
 use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError, bounds};
-use crate::observe::traces::OrderSpans;
 use crate::records::journal::{JournalRecord, OrderRecord};
 use crate::records::{self, RecordError, Versioned};
 use crate::removed;
+use crate::telemetry::figures::Figures;
+use crate::telemetry::traces::OrderSpans;
 
 /// Most plugins of one journal.
 const PLUGINS: usize = super::super::observed::PLUGINS;

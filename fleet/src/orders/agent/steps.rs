@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use data_encoding::HEXLOWER;
 use guest_fleet_core::journal::{Order, OrderState};
 
-use crate::figures::OrderStep;
-use crate::observe::traces::{Ended, Outcome, trace_id};
 use crate::records::journal::{EntryRecord, JournalRecord};
+use crate::telemetry::figures::OrderStep;
+use crate::telemetry::traces::{Ended, Outcome, trace_id};
 
 /// An order that came into a state.
 pub(super) struct Change<'a> {

@@ -9,15 +9,15 @@ use clap::Args;
 use guest_agent_serve_kit::listen::Listen;
 use guest_fleet::cli::duration;
 use guest_fleet::enroll::ends::Ends;
-use guest_fleet::figures::Figures;
 use guest_fleet::ledger::SharedLedger;
 use guest_fleet::observe::health::{Health, Stage};
 use guest_fleet::observe::http::HttpServer;
 use guest_fleet::observe::ledger::ObservedLedger;
 use guest_fleet::observe::snapshot::Sources;
-use guest_fleet::observe::traces::{OrderSpans, Prepared, TraceSettings};
 use guest_fleet::orders::Orders;
 use guest_fleet::outbound::grpc::GrpcServer;
+use guest_fleet::telemetry::figures::Figures;
+use guest_fleet::telemetry::traces::{OrderSpans, Prepared, TraceSettings};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

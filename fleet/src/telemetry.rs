@@ -1,0 +1,12 @@
+//! What a running control plane tells of itself while it acts: counts, and spans of orders.
+//!
+//! ```text
+//!   orders, enrolment, artifacts, webhooks ─► Figures ─► observe: /metrics
+//!   journals of orders ─► OrderSpans ─► a queue ─► a collector
+//! ```
+//!
+//! Those who count hold [`figures::Figures`] and know nothing of metrics. No label has a value that
+//! comes from outside: no agent, no plugin, no name of a token.
+
+pub mod figures;
+pub mod traces;
