@@ -10,7 +10,7 @@ pub mod change;
 pub mod words;
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 

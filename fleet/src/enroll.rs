@@ -35,7 +35,7 @@ mod random;
 pub mod revocations;
 pub mod server;
 pub mod token;
-pub(crate) mod write;
+pub mod write;
 
 pub use admit::{Enrolment, Settings};
 pub use ca::{Authorities, Authority, AuthorityError};

@@ -14,7 +14,7 @@
 //!
 //! It decides nothing: gateways never read the index.
 
-pub(crate) mod inputs;
+pub mod inputs;
 pub(crate) mod lease;
 mod leaves;
 mod load;

@@ -30,6 +30,8 @@
 //!    [`bounds`], and a write beyond one is refused and changes nothing.
 
 mod check;
+#[cfg(any(test, feature = "laws"))]
+pub mod fake;
 mod follower;
 mod jetstream;
 #[cfg(any(test, feature = "laws"))]

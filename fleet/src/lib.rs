@@ -14,7 +14,6 @@
 pub mod admission;
 pub mod artifacts;
 mod chance;
-pub mod cli;
 pub mod configuration;
 pub mod declarations;
 pub mod enroll;

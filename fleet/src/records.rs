@@ -74,14 +74,14 @@ pub trait Numbered: Copy {
 /// compile, so that none is stored as another one.
 ///
 /// ```
-/// use guest_fleet::records::Numbered;
+/// use guest_fleet_server::records::Numbered;
 ///
 /// #[derive(Clone, Copy, Debug, PartialEq)]
 /// enum Word {
 ///     Waits,
 ///     Done,
 /// }
-/// guest_fleet::numbered! { Word { 1 => Waits, 2 => Done } }
+/// guest_fleet_server::numbered! { Word { 1 => Waits, 2 => Done } }
 /// assert_eq!((Word::Done.number(), Word::of_number(1)), (2, Some(Word::Waits)));
 /// assert_eq!(Word::of_number(3), None);
 /// ```
@@ -93,7 +93,7 @@ pub trait Numbered: Copy {
 ///     Done,
 ///     New,
 /// }
-/// guest_fleet::numbered! { Word { 1 => Waits, 2 => Done } }
+/// guest_fleet_server::numbered! { Word { 1 => Waits, 2 => Done } }
 /// ```
 #[macro_export]
 macro_rules! numbered {
@@ -126,7 +126,8 @@ pub(crate) fn target(revision: &str) -> Target {
 }
 
 /// A time of a record; `None` where there is no time, or one beyond what the clock can have.
-pub(crate) fn time(stamp: Option<Timestamp>) -> Option<SystemTime> {
+#[must_use]
+pub fn time(stamp: Option<Timestamp>) -> Option<SystemTime> {
     stamp.and_then(|stamp| SystemTime::try_from(stamp).ok())
 }
 

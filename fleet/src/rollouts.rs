@@ -18,8 +18,8 @@
 mod controller;
 mod holder;
 pub mod restored;
-pub(crate) mod rows;
-pub(crate) mod told;
+pub mod rows;
+pub mod told;
 
 #[cfg(test)]
 mod simulation;

@@ -13,7 +13,7 @@
 
 pub(crate) mod directory;
 mod file;
-pub(crate) mod reference;
+pub mod reference;
 
 pub use directory::{OpenError, Secrets};
 pub use file::FileProblem;

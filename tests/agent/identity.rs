@@ -14,10 +14,10 @@ use guest_agent_proto::agent_communication::{
 use guest_agent_proto::fleet::AgentReport;
 use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::{self, Verb};
-use guest_fleet::enroll::Authority;
-use guest_fleet::ledger::Bucket;
-use guest_fleet::records::{self, agent::AgentRecord};
-use guest_fleet::zones::IanaZones;
+use guest_fleet_server::enroll::Authority;
+use guest_fleet_server::ledger::Bucket;
+use guest_fleet_server::records::{self, agent::AgentRecord};
+use guest_fleet_server::zones::IanaZones;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};

@@ -43,7 +43,7 @@ fn the_readme_shows_commands_of_the_tutorial() {
 
 #[test]
 fn every_state_of_explain_has_its_words() {
-    let source = pages::text("fleet/src/cli/standing.rs");
+    let source = pages::text("fleet/program/src/cli/standing.rs");
     let states = source.split("pub enum State {").nth(1).and_then(|rest| rest.split("\n}").next());
     let page = pages::text("docs/fleet-operations.md");
     let mut found = 0;

@@ -51,7 +51,7 @@ impl Checkout {
     fn new() -> Self {
         let checkout = Self(tempfile::tempdir().expect("a folder"));
         let root = pages::root();
-        for file in ["tests/tools/record", TABLE, "Cargo.toml", "fleet/Cargo.toml"] {
+        for file in ["tests/tools/record", TABLE, "Cargo.toml", "fleet/program/Cargo.toml"] {
             checkout.write(file, &fs::read_to_string(root.join(file)).expect("a file"));
         }
         checkout.write("packaging/guest-agent.toml", "");

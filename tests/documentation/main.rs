@@ -23,5 +23,5 @@ mod words;
 
 #[path = "../support/fleet_program.rs"]
 mod fleet_program;
-#[path = "../../fleet/tests/support/nats_server.rs"]
+#[path = "../../fleet/program/tests/support/nats_server.rs"]
 mod nats_server;

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guest_fleet::ledger::{Bucket, Ledger, Log, ReadError, bounds};
-use guest_fleet::records;
-use guest_fleet::records::agent::AgentRecord;
-use guest_fleet::records::event::subject;
-use guest_fleet::records::journal::JournalRecord;
 use guest_fleet_core::journal::OrderState;
 use guest_fleet_core::view::Target;
+use guest_fleet_server::ledger::{Bucket, Ledger, Log, ReadError, bounds};
+use guest_fleet_server::records;
+use guest_fleet_server::records::agent::AgentRecord;
+use guest_fleet_server::records::event::subject;
+use guest_fleet_server::records::journal::JournalRecord;
 
 use crate::agents::{Deed, Last, Told};
 use crate::chaos::Held;

@@ -40,7 +40,7 @@ mod wishes;
 
 #[path = "../support/fleet_program.rs"]
 mod fleet_program;
-#[path = "../../fleet/tests/support/nats_cluster.rs"]
+#[path = "../../fleet/program/tests/support/nats_cluster.rs"]
 mod nats_cluster;
 
 /// What the end-to-end tests build their worlds with.

@@ -23,10 +23,10 @@ mod steer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use guest_fleet::orders::AGE_MAX;
 use guest_fleet_core::journal::OrderState;
 use guest_fleet_core::rollout::State;
 use guest_fleet_core::view::Target;
+use guest_fleet_server::orders::AGE_MAX;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use tokio::time::{Instant, sleep};

@@ -6,10 +6,12 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 /// What it is made of, from the root of the repository.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 11] = [
     "Cargo.lock",
     "fleet/Cargo.toml",
     "fleet/core/src",
+    "fleet/program/Cargo.toml",
+    "fleet/program/src",
     "fleet/sessions/src",
     "fleet/src",
     "kits/cli/src",

@@ -1,4 +1,4 @@
-//! The form in which agents are told why a stream or a call is refused.
+//! The form in which a gateway refuses a stream or a call.
 
 use guest_agent_proto::agent_communication::ErrorReason;
 use tonic::{Code, Status};

@@ -1,10 +1,8 @@
 //! Changes of the configuration over a ledger that fails as engines may.
 
-pub(crate) mod fake;
-
 use std::convert::Infallible;
 
-use fake::{FakeLedger, Fault};
+use crate::ledger::fake::{FakeLedger, Fault};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Assignment, Hold, Plugins, Target};
 use prost::Message;

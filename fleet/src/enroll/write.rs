@@ -17,7 +17,7 @@ const PAUSE_MILLIS: u64 = 4;
 const DOUBLINGS: u32 = 6;
 
 /// What becomes of the record that was read.
-pub(crate) enum Step<R, T> {
+pub enum Step<R, T> {
     /// It becomes this one.
     Write(R, T),
     /// It stays as it is.
@@ -73,7 +73,10 @@ fn drawn(longest: u64) -> u64 {
 
 /// Changes a record. `change` is called with what is there and may be called several times; after an
 /// ambiguous write it may see its own change and has to recognise it.
-pub(crate) async fn change<R, T, E>(
+///
+/// # Errors
+/// `change` refused, or the ledger did not take the record ([`ChangeError`]).
+pub async fn change<R, T, E>(
     ledger: &dyn Ledger,
     bucket: Bucket,
     key: &str,

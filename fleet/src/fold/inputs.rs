@@ -62,7 +62,8 @@ pub(crate) fn of_entry(entry: &Entry) -> Option<(String, Input)> {
 }
 
 /// What the fold keeps of an agent's record.
-pub(crate) fn agent(record: &AgentRecord) -> AgentFacts {
+#[must_use]
+pub fn agent(record: &AgentRecord) -> AgentFacts {
     let some = |text: &str| (!text.is_empty()).then(|| bounded(text));
     // Who took it out of the archive gave it as much time as if it had been there then.
     let unarchived = record.unarchived.as_ref().map(seconds);

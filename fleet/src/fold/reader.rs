@@ -141,7 +141,8 @@ impl<'a> Index<'a> {
     }
 
     /// The same as values of their own.
-    pub(crate) fn hours(&self) -> (BTreeMap<String, Option<Seconds>>, BTreeMap<String, Weekly>) {
+    #[must_use]
+    pub fn hours(&self) -> (BTreeMap<String, Option<Seconds>>, BTreeMap<String, Weekly>) {
         (self.holds.clone(), self.windows.clone())
     }
 

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! async fn make() -> (SharedLedger, TempDir) { … }
-//! guest_fleet::ledger_laws!(sqlite, make);
+//! guest_fleet_server::ledger_laws!(sqlite, make);
 //! ```
 //!
 //! The laws in [`races`] hold while answers are lost and reads are stale, and engines that can

@@ -120,7 +120,7 @@ fn every_metric_of_the_catalogue_is_on_the_page_with_its_labels() {
 fn reference() -> String {
     let mut page = String::from(
         "# Metrics of a fleet\n\n\
-         <!-- Made from fleet/src/observe/catalogue.rs: UPDATE_GENERATED=1 cargo test -p guest-fleet --lib \
+         <!-- Made from fleet/src/observe/catalogue.rs: UPDATE_GENERATED=1 cargo test -p guest-fleet-server --lib \
          observe::tests -->\n\n\
          `/metrics` on `--http-listen` of `guest-fleet serve` is in the OpenMetrics text format for clients that \
          accept it, and in Prometheus' text format 0.0.4 for all others. Counters begin anew with every start. \
@@ -138,7 +138,7 @@ fn the_reference_is_what_the_catalogue_says() {
         std::fs::write(&path, reference()).expect("written");
     }
     let found = std::fs::read_to_string(&path).expect("the page");
-    let hint = "UPDATE_GENERATED=1 cargo test -p guest-fleet --lib observe::tests writes it";
+    let hint = "UPDATE_GENERATED=1 cargo test -p guest-fleet-server --lib observe::tests writes it";
     assert!(found == reference(), "{} is not what the catalogue says; {hint}", path.display());
 }
 

@@ -18,7 +18,7 @@ const CRASHES: usize = 16;
 const PLUGINS: usize = 64;
 
 /// The rows of all agents, and the crashes of their plugins.
-pub(crate) struct Rows {
+pub struct Rows {
     rows: BTreeMap<String, Row>,
     followers: [Follower; 3],
     /// The plugins whose crashes are kept.
@@ -31,8 +31,16 @@ pub(crate) struct Rows {
 
 // === impl Rows ===
 
+impl Default for Rows {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Rows {
-    pub(crate) fn new() -> Self {
+    /// Of a ledger that was not read yet.
+    #[must_use]
+    pub fn new() -> Self {
         Self {
             rows: BTreeMap::new(),
             followers: BUCKETS.map(Follower::new),
@@ -42,22 +50,27 @@ impl Rows {
         }
     }
 
-    pub(crate) fn all(&self) -> &BTreeMap<String, Row> {
+    /// The rows, by agent.
+    #[must_use]
+    pub fn all(&self) -> &BTreeMap<String, Row> {
         &self.rows
     }
 
-    pub(crate) fn into_all(self) -> BTreeMap<String, Row> {
+    /// The same as a value of its own.
+    #[must_use]
+    pub fn into_all(self) -> BTreeMap<String, Row> {
         self.rows
     }
 
     /// When a plugin crashed, by agent.
-    pub(crate) fn crashes(&self, plugin: &str) -> Option<&BTreeMap<String, Vec<Seconds>>> {
+    #[must_use]
+    pub fn crashes(&self, plugin: &str) -> Option<&BTreeMap<String, Vec<Seconds>>> {
         self.crashes.get(plugin)
     }
 
     /// Keeps the crashes of these plugins. For a plugin whose crashes were not kept so far the log is
     /// read from its beginning; those of a rollout that ended are kept for the next one.
-    pub(crate) fn keep_crashes_of(&mut self, plugins: BTreeSet<String>) {
+    pub fn keep_crashes_of(&mut self, plugins: BTreeSet<String>) {
         if plugins.is_subset(&self.plugins) {
             return;
         }
@@ -70,7 +83,10 @@ impl Rows {
     }
 
     /// Reads everything that changed, journals at least up to a revision.
-    pub(crate) async fn catch_up(
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub async fn catch_up(
         &mut self,
         ledger: &dyn Ledger,
         journal: Revision,

@@ -62,7 +62,7 @@ pub(super) fn why(rollout: &Rollout, change: &Change, counts: &Counts) -> String
 
 /// Why the gate halted a rollout, as a sentence.
 #[must_use]
-pub(crate) fn halt(cause: &Halt) -> String {
+pub fn halt(cause: &Halt) -> String {
     let by_test = |what: &str, meter: &Meter| {
         format!(
             "{} {what}, and {:.1} would of themselves: the evidence of {:.1} is above {:.1}",

@@ -22,20 +22,24 @@ pub(crate) const REFERENCES: usize = 64;
 /// The name of a secret, which is that of its file: it leads into no other directory, and is no hidden
 /// file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SecretName(String);
+pub struct SecretName(String);
 
 /// Why a table with the key `$secret` is no reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(crate) enum ReferenceError {
+pub enum ReferenceError {
+    /// There are other keys beside it.
     #[error("a reference has `{KEY}` as its only key")]
     Beside,
+    /// The name is no text.
     #[error("the name of a secret is a text")]
     NotText,
+    /// The name cannot be that of a file.
     #[error(
         "the name of a secret has 1 to {NAME_BYTES} letters, digits, `-`, `_` and `.`, and begins with a letter or a \
          digit"
     )]
     Name,
+    /// There are too many references.
     #[error("the configuration has more than {REFERENCES} references to secrets")]
     TooMany,
 }
@@ -52,14 +56,18 @@ pub(crate) enum ResolveError<E> {
 // === impl SecretName ===
 
 impl SecretName {
-    pub(crate) fn new(text: &str) -> Option<Self> {
+    /// The name, if it is one.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
         let is_name = (1..=NAME_BYTES).contains(&text.len())
             && text.starts_with(|first: char| first.is_ascii_alphanumeric())
             && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it));
         is_name.then(|| Self(text.to_owned()))
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -96,7 +104,10 @@ pub(crate) fn has_reference(config: &Config) -> bool {
 }
 
 /// The names of all secrets that a configuration refers to, in their order and with repetitions.
-pub(crate) fn names(config: &Config) -> Result<Vec<SecretName>, ReferenceError> {
+///
+/// # Errors
+/// A table with the key `$secret` is no reference.
+pub fn names(config: &Config) -> Result<Vec<SecretName>, ReferenceError> {
     let mut names = Vec::new();
     let mut note = |name: &SecretName| -> Result<String, Infallible> {
         names.push(name.clone());

@@ -31,7 +31,7 @@ fn the_page_of_all_bounds_is_up_to_date() {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == page,
-        "{} differs from the sources: UPDATE_GENERATED=1 cargo test -p guest-fleet --test bounds",
+        "{} differs from the sources: UPDATE_GENERATED=1 cargo test -p guest-fleet-server --test bounds",
         path.display()
     );
 }

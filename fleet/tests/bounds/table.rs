@@ -28,7 +28,7 @@ const LAWS: &str = "fleet/src/ledger/laws/bounds.rs";
 const LEDGER: &str = "fleet/src/ledger.rs";
 const SETTINGS: &str = "fleet/sessions/src/settings.rs";
 const REGISTRATION: &str = "lab/tests/lab/registration.rs";
-const HOSTILE: &str = "fleet/tests/gateway/hostile.rs";
+const HOSTILE: &str = "fleet/program/tests/gateway/hostile.rs";
 const OBSERVED: &str = "fleet/src/orders/observed.rs";
 const RECORDED: &str = "fleet/src/orders/agent/recorded.rs";
 const LISTENER: &str = "fleet/sessions/src/gateway/listener.rs";
@@ -42,8 +42,8 @@ const VERIFY: &str = "fleet/src/admission/jwt/verify.rs";
 const VERIFY_TESTS: &str = "fleet/src/admission/jwt/verify/tests.rs";
 const KEYS: &str = "fleet/src/admission/jwt/keys.rs";
 const ARTIFACTS: &str = "fleet/src/artifacts/listener/options.rs";
-const ARTIFACTS_HOSTILE: &str = "fleet/tests/artifacts/hostile.rs";
-const UPLOAD: &str = "fleet/tests/artifacts/upload.rs";
+const ARTIFACTS_HOSTILE: &str = "fleet/program/tests/artifacts/hostile.rs";
+const UPLOAD: &str = "fleet/program/tests/artifacts/upload.rs";
 const FILES: &str = "fleet/src/declarations/files.rs";
 const VALUES: &str = "fleet/src/declarations/values.rs";
 const RELEASE: &str = "fleet/src/declarations/release.rs";
@@ -122,7 +122,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("The body of an order", "fleet/src/orders/compose.rs", "BODY_BYTES", "it is not ordered, and the log says why", ("fleet/src/orders/compose.rs", "what_cannot_be_ordered_says_why")),
             bound("Bodies of orders that are kept for other agents, in bytes", "fleet/src/orders/composer.rs", "KEPT_BYTES", "all are composed anew", ("fleet/src/orders/composer.rs", "bodies_are_kept_up_to_a_bound")),
             bound("Age of the view on which an order leaves", "fleet/src/orders/view.rs", "AGE_MAX", "nothing leaves until the view is renewed", ("fleet/src/orders/simulation/guards.rs", "an_order_that_leaves_on_an_old_view_is_noticed")),
-            bound("Repetitions of an order to an agent that forgets", "fleet/core/src/journal.rs", "REPEATS", "it waits for a person", ("fleet/tests/gateway/public.rs", "agents_that_forget_converge_and_are_never_ordered_what_they_have")),
+            bound("Repetitions of an order to an agent that forgets", "fleet/core/src/journal.rs", "REPEATS", "it waits for a person", ("fleet/program/tests/gateway/public.rs", "agents_that_forget_converge_and_are_never_ordered_what_they_have")),
             bound("A reason of a failure that is kept", "fleet/src/records/journal.rs", "REASON_BYTES", "the rest is cut off", ("fleet/src/records/journal.rs", "a_long_reason_is_cut_where_a_character_begins")),
             bound("Age of what is known of revocations", "fleet/src/enroll/revocations.rs", "STALE", "nobody is admitted until they are known", ("fleet/src/enroll/revocations/tests.rs", "a_view_that_is_too_old_says_nothing_until_the_ledger_is_back")),
         ],
@@ -164,13 +164,13 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("Connections at one time", ARTIFACTS, "connections", "an idle one makes room, or the new one is closed", ("kits/serve/src/shares.rs", "where_nobody_is_idle_the_new_one_is_closed_and_a_place_that_is_left_is_taken")),
             bound("Connections of one peer", ARTIFACTS, "per_peer", "an idle one makes room, or the new one is closed", (ARTIFACTS_HOSTILE, "connections_beyond_the_bound_are_closed_unless_an_idle_one_makes_room")),
             bound("Uploads at one time", ARTIFACTS, "uploads", "503, to come again", (UPLOAD, "more_uploads_than_there_are_places_are_told_to_come_again")),
-            bound("A TLS handshake", ARTIFACTS, "handshake", "closed", ("fleet/tests/artifacts/certificates.rs", "clients_that_do_not_agree_on_tls_are_not_waited_for")),
+            bound("A TLS handshake", ARTIFACTS, "handshake", "closed", ("fleet/program/tests/artifacts/certificates.rs", "clients_that_do_not_agree_on_tls_are_not_waited_for")),
             bound("The head of a request, in time", ARTIFACTS, "head", "closed", (ARTIFACTS_HOSTILE, "a_head_that_does_not_come_is_not_waited_for")),
             bound("The head of a request, in bytes", "fleet/src/artifacts/listener/connection.rs", "HEAD_BYTES", "431", (ARTIFACTS_HOSTILE, "odd_requests_are_refused_and_end_their_connection")),
             bound("Time in which nothing is read or sent", ARTIFACTS, "stall", "cut", (ARTIFACTS_HOSTILE, "a_client_that_reads_nothing_is_cut")),
             bound("The name of a plugin in a path", "fleet/src/artifacts/listener/route.rs", "MAX_NAME_BYTES", "404", ("fleet/src/artifacts/listener/route.rs", "hostile_paths_name_nothing")),
             bound("An artifact", "fleet/src/artifacts/store.rs", "ARTIFACT_BYTES", "413, and nothing of it stays", (UPLOAD, "an_upload_that_is_too_large_is_refused")),
-            bound("Room that uploads leave free", "fleet/src/artifacts/store.rs", "RESERVE_BYTES", "507, and nothing of it stays", ("fleet/tests/artifacts/full_disk.rs", "uploads_leave_the_reserve_free")),
+            bound("Room that uploads leave free", "fleet/src/artifacts/store.rs", "RESERVE_BYTES", "507, and nothing of it stays", ("fleet/program/tests/artifacts/full_disk.rs", "uploads_leave_the_reserve_free")),
         ],
     ),
     (
@@ -201,13 +201,13 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("Levels of a configuration", "fleet/src/declarations/config.rs", "DEPTH", "refused with the place", OF_A_RELEASE),
             bound("A selector", "fleet/core/src/selector/expression.rs", "TEXT_BYTES", "refused with the place", OTHER),
             bound("Levels of a selector", "fleet/core/src/selector/expression.rs", "DEPTH", "refused with the place", ("fleet/core/src/selector/tests.rs", "what_does_not_parse_is_named_with_its_place")),
-            bound("A key or a value of an operator's label", "fleet/src/cli/label.rs", "BYTES", "a usage error", ("fleet/src/cli/tests/agents.rs", "labels_that_no_selector_can_name_are_usage")),
+            bound("A key or a value of an operator's label", "fleet/program/src/cli/label.rs", "BYTES", "a usage error", ("fleet/program/src/cli/tests/agents.rs", "labels_that_no_selector_can_name_are_usage")),
         ],
     ),
     (
         "Traces",
         &[
-            bound("Spans that wait for the collector", "kits/observe/src/otlp/queue.rs", "WAITING_MAX", "dropped and counted", ("fleet/src/observe/traces/tests.rs", "while_the_collector_is_away_nobody_waits_and_what_does_not_fit_is_counted")),
+            bound("Spans that wait for the collector", "kits/observe/src/otlp/queue.rs", "WAITING_MAX", "dropped and counted", ("fleet/src/telemetry/traces/tests.rs", "while_the_collector_is_away_nobody_waits_and_what_does_not_fit_is_counted")),
         ],
     ),
 ];

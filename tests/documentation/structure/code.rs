@@ -35,6 +35,8 @@ impl Crate {
     pub(crate) fn read(folder: &Path) -> Self {
         let mut sources = Vec::new();
         collect(folder, &mut Vec::new(), &mut sources);
+        let tests: Vec<Names> = sources.iter().flat_map(|(own, _, text)| of_tests(own, text)).collect();
+        sources.retain(|(names, ..)| !tests.iter().any(|test| names.starts_with(test)));
         let children: Vec<Names> = sources.iter().map(|(names, ..)| names.clone()).collect();
         let modules = sources
             .into_iter()
@@ -94,6 +96,20 @@ impl Crate {
             _ => Some(names),
         }
     }
+}
+
+/// The modules that a file declares for tests alone.
+fn of_tests(own: &Names, text: &str) -> Vec<Names> {
+    let lines: Vec<&str> = text.lines().collect();
+    let declared = |line: &str| {
+        let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
+        Some(line.strip_prefix("mod ")?.strip_suffix(';')?.to_owned())
+    };
+    let names = lines
+        .windows(2)
+        .filter(|pair| pair[0].trim() == "#[cfg(test)]")
+        .filter_map(|pair| declared(pair[1].trim()));
+    names.map(|name| own.iter().cloned().chain([name]).collect()).collect()
 }
 
 fn collect(folder: &Path, names: &mut Names, sources: &mut Vec<(Names, PathBuf, String)>) {

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guest_fleet::orders::AGE_MAX;
-use guest_fleet::records::journal::JournalRecord;
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::view::Target;
+use guest_fleet_server::orders::AGE_MAX;
+use guest_fleet_server::records::journal::JournalRecord;
 use serde_json::Value;
 
 use super::havoc::Frozen;
@@ -211,7 +211,7 @@ pub(super) async fn audited(
         }
     }
     for look in seen {
-        let after = guest_fleet::configuration::words::rollout(&look.found);
+        let after = guest_fleet_server::configuration::words::rollout(&look.found);
         if !afters.contains(&after) {
             problems.push(format!("it was seen, and is in no entry: {after}"));
         }

@@ -4,13 +4,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use guest_fleet::ledger::{Bucket, Ledger, Revision};
-use guest_fleet::records;
-use guest_fleet::records::progress::{ProgressRecord, progress_key};
-use guest_fleet::records::rollout::{RolloutRecord, rollout_key};
-use guest_fleet::rollouts;
 use guest_fleet_core::rollout::State;
 use guest_fleet_core::view::AssignmentRollout;
+use guest_fleet_server::ledger::{Bucket, Ledger, Revision};
+use guest_fleet_server::records;
+use guest_fleet_server::records::progress::{ProgressRecord, progress_key};
+use guest_fleet_server::records::rollout::{RolloutRecord, rollout_key};
+use guest_fleet_server::rollouts;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 

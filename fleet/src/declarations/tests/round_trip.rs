@@ -23,8 +23,8 @@ use super::super::export;
 use super::{toml, whole_toml, yaml};
 use crate::configuration::Configuration;
 use crate::configuration::change::{Becomes, Edit};
-use crate::configuration::tests::fake::FakeLedger;
 use crate::ledger::Bucket;
+use crate::ledger::fake::FakeLedger;
 use crate::records::configuration::{
     ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, ReleaseRecord, WINDOW, WindowRecord,
     release_key,

@@ -76,7 +76,7 @@ pub(crate) fn hold<E: Display + Send>(seeds: &Seeds, run: impl Fn(u64) -> Result
     for (seed, broken) in &failed {
         println!("seed {seed}: {broken}");
     }
-    panic!("run one with {one}={seed} cargo test -p guest-fleet --lib {test}");
+    panic!("run one with {one}={seed} cargo test -p guest-fleet-server --lib {test}");
 }
 
 /// Each seed gives the same run twice, and its trace has more than so many lines.

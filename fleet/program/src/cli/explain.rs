@@ -1,0 +1,282 @@
+//! `explain`: what an agent should have of a plugin, why, and where that stands.
+
+use clap::Args;
+use guest_fleet_core::desired::{Agent, decide};
+use guest_fleet_core::view::{Target, View};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::context::Context;
+use super::document::Time;
+use super::facts::{Facts, archived};
+use super::failure::{Exit, Failure};
+use super::lists::load;
+use super::secrets::{self, MissingSecretJson};
+use super::standing::{Standing, State, standing};
+use super::text::{one_line, time};
+use guest_fleet_server::configuration::words;
+
+/// The options of `explain`.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Id of the agent.
+    pub agent: String,
+    /// Name of the plugin.
+    pub plugin: String,
+}
+
+/// What an agent should have of a plugin, why, and where that stands.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ExplanationJson {
+    /// Id of the agent.
+    pub agent: String,
+    /// All assignments that select the agent, the one that decides first.
+    pub assignments: Vec<SelectingJson>,
+    /// What the agent should have; null where no assignment selects it.
+    pub desired: Option<DesiredJson>,
+    /// The secrets of the release that gateways miss: they order nothing without them.
+    pub missing_secrets: Vec<MissingSecretJson>,
+    /// What a person can do about it; null where nothing is to be done.
+    pub next: Option<String>,
+    /// The newest order; null where there was no order.
+    pub order: Option<OrderJson>,
+    /// Name of the plugin.
+    pub plugin: String,
+    /// What the agent reported of the plugin; null where it does not have it or has not reported.
+    pub reported: Option<ReportedJson>,
+    /// When the agent was seen last.
+    #[schemars(with = "Option<Time>")]
+    pub seen: Option<String>,
+    /// Where it stands, for people.
+    pub sentence: String,
+    /// Where it stands.
+    pub state: State,
+}
+
+/// An assignment that selects the agent.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SelectingJson {
+    /// Whether it is the one that decides.
+    pub decides: bool,
+    /// Its name.
+    pub name: String,
+    /// Its priority.
+    pub priority: i32,
+    /// The revision; null where the plugin should be absent.
+    pub revision: Option<String>,
+    /// Its selector.
+    pub select: String,
+}
+
+/// What the agent should have.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DesiredJson {
+    /// Name of the assignment that decides.
+    pub assignment: String,
+    /// The assignment's attempt.
+    pub attempt: u32,
+    /// The revision; null where the plugin should be absent.
+    pub revision: Option<String>,
+}
+
+/// An order.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct OrderJson {
+    /// Name of the assignment it came from.
+    pub assignment: String,
+    /// The assignment's attempt.
+    pub attempt: u32,
+    /// Its generation.
+    pub generation: u64,
+    /// When it was made.
+    #[schemars(with = "Time")]
+    pub made: String,
+    /// The revision; null for a removal.
+    pub revision: Option<String>,
+    /// When it came into its state.
+    #[schemars(with = "Time")]
+    pub since: String,
+    /// Its state, in words.
+    pub state: String,
+}
+
+/// What the agent reported of the plugin.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ReportedJson {
+    /// When.
+    #[schemars(with = "Option<Time>")]
+    pub at: Option<String>,
+    /// The highest generation that it keeps.
+    pub generation: u64,
+    /// Whether the plugin came with the machine.
+    pub local: bool,
+    /// The revision that is being installed; null where there is no such.
+    pub pending: Option<String>,
+    /// The revision that is there; null while there is no whole one.
+    pub revision: Option<String>,
+    /// Its state, in the agent's words.
+    pub status: String,
+    /// Whether a person on the machine stopped it.
+    pub stopped_by_owner: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// There is no such agent, or the ledger cannot be read.
+pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let ledger = load(context).await?;
+    let facts = Facts::load(context.ledger, &options.agent).await?;
+    let missing = secrets::missing(context).await?;
+    let document = explanation(ledger.view(), &facts, &options.plugin, &missing, context);
+    for line in lines(&document) {
+        context.say(format_args!("{line}"))?;
+    }
+    context.document(&document)?;
+    Ok(Exit::Done)
+}
+
+/// What an agent should have of a plugin, why, and where that stands.
+pub(crate) fn explanation(
+    view: &View,
+    facts: &Facts,
+    plugin: &str,
+    missing: &[MissingSecretJson],
+    context: &Context<'_>,
+) -> ExplanationJson {
+    let agent = facts.agent();
+    let now = context.seconds();
+    let decision = decide(view, &agent, plugin, now, context.zones);
+    let entry = facts.journal.get(plugin);
+    let archived = archived(&facts.record, now);
+    let Standing { state, mut sentence, mut next } =
+        standing(view, plugin, archived, decision.as_ref(), entry, now);
+    let missing_secrets = secrets::needed(view, plugin, decision.as_ref(), missing);
+    if let (State::Waits, Some(first)) = (state, missing_secrets.first()) {
+        sentence = format!("waits for the secret `{}`, which a gateway misses", first.name);
+        next = Some(format!("on {}: {}", first.gateway, first.problem));
+    }
+    let deciding = decision.as_ref().map(|decision| decision.assignment.as_str());
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    ExplanationJson {
+        agent: agent.id.clone(),
+        assignments: selecting(view, &agent, plugin, deciding),
+        desired: decision.as_ref().map(|decision| DesiredJson {
+            assignment: decision.assignment.clone(),
+            attempt: decision.attempt,
+            revision: revision(&decision.target),
+        }),
+        missing_secrets,
+        next,
+        order: entry.and_then(|entry| entry.order.as_ref()).map(|order| OrderJson {
+            assignment: order.assignment.clone(),
+            attempt: order.attempt,
+            generation: order.generation,
+            made: words::time(order.made),
+            revision: revision(&order.target),
+            since: words::time(order.since),
+            state: order.state.to_string(),
+        }),
+        plugin: plugin.to_owned(),
+        reported: facts.reported(plugin).map(|found| ReportedJson {
+            at: facts.report.as_ref().and_then(|report| time(report.at.as_ref())),
+            generation: found.generation,
+            local: found.is_local,
+            pending: text(&found.pending_revision),
+            revision: text(&found.revision),
+            status: found.status.clone(),
+            stopped_by_owner: found.stopped_by_owner,
+        }),
+        seen: time(facts.record.seen.as_ref()),
+        sentence,
+        state,
+    }
+}
+
+fn selecting(
+    view: &View,
+    agent: &Agent,
+    plugin: &str,
+    deciding: Option<&str>,
+) -> Vec<SelectingJson> {
+    let mut all: Vec<SelectingJson> = view
+        .assignments
+        .iter()
+        .filter(|(_, assignment)| {
+            assignment.plugin == plugin
+                && assignment.selector.selects(&agent.id, &agent.labels, assignment.own_labels)
+        })
+        .map(|(name, assignment)| SelectingJson {
+            decides: deciding == Some(name.as_str()),
+            name: name.clone(),
+            priority: assignment.priority,
+            revision: revision(&assignment.target),
+            select: assignment.selector.to_string(),
+        })
+        .collect();
+    all.sort_by_key(|one| (!one.decides, -i64::from(one.priority)));
+    all
+}
+
+fn revision(target: &Target) -> Option<String> {
+    target.revision().map(str::to_owned)
+}
+
+fn wanted(revision: Option<&String>) -> &str {
+    revision.map_or("absent", String::as_str)
+}
+
+fn lines(found: &ExplanationJson) -> Vec<String> {
+    let mut lines = vec![format!("{} on {}: {}", found.plugin, found.agent, found.sentence)];
+    if let Some(desired) = &found.desired {
+        let attempt = match desired.attempt {
+            0 => String::new(),
+            attempt => format!(", attempt {attempt}"),
+        };
+        lines.push(format!("  desired   {}{attempt}", wanted(desired.revision.as_ref())));
+    }
+    for one in &found.assignments {
+        lines.push(format!(
+            "  {}  {} ({}, priority {}) on {}",
+            if one.decides { "because " } else { "not     " },
+            one.name,
+            wanted(one.revision.as_ref()),
+            one.priority,
+            one.select
+        ));
+    }
+    if let Some(order) = &found.order {
+        lines.push(format!(
+            "  order     {} of {}, generation {}, since {}: {}",
+            wanted(order.revision.as_ref()),
+            order.assignment,
+            order.generation,
+            order.since,
+            order.state
+        ));
+    }
+    match &found.reported {
+        Some(reported) => {
+            let pending = reported.pending.as_ref();
+            let pending = pending.map_or_else(String::new, |it| format!(", {it} on its way"));
+            let local = if reported.local { ", came with the machine" } else { "" };
+            let stopped = if reported.stopped_by_owner { ", stopped by its owner" } else { "" };
+            lines.push(format!(
+                "  reported  {}{pending}{local}{stopped}: {}",
+                wanted(reported.revision.as_ref()),
+                super::text::or_hyphen(reported.status.clone())
+            ));
+        }
+        None => lines.push("  reported  nothing".to_owned()),
+    }
+    for secret in &found.missing_secrets {
+        let MissingSecretJson { gateway, name, problem } = secret;
+        lines.push(format!("  secret    {name} is missing on {gateway}: {problem}"));
+    }
+    let seen = found.seen.as_deref().unwrap_or("never");
+    lines.push(format!("  seen      {seen}"));
+    if let Some(next) = &found.next {
+        lines.push(format!("  next      {next}"));
+    }
+    lines.iter().map(|line| one_line(line)).collect()
+}

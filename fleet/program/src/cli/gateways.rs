@@ -1,0 +1,120 @@
+//! `gateways`: which processes agents are connected to.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::context::Context;
+use super::document::Time;
+use super::failure::{Exit, Failure};
+use super::text::{or_hyphen, table, time};
+use guest_fleet_server::gateways::presence::{self, OLD, Presence};
+use guest_fleet_server::rollouts;
+
+/// The gateways.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct GatewaysJson {
+    /// All of them, by id.
+    pub gateways: Vec<GatewayJson>,
+}
+
+/// A gateway.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct GatewayJson {
+    /// Streams that it has.
+    pub agents: u64,
+    /// When it wrote its last heartbeat, by its own clock.
+    #[schemars(with = "Option<Time>")]
+    pub beat: Option<String>,
+    /// How long ago that was, in whole seconds, by the clocks of both machines.
+    pub beat_age_seconds: Option<u64>,
+    /// Host on which it runs.
+    pub host: String,
+    /// Its id, which is another one after each start.
+    pub id: String,
+    /// It holds the lease under which rollouts are moved.
+    pub moves_rollouts: bool,
+    /// Process id on that host.
+    pub pid: u32,
+    /// When it started.
+    #[schemars(with = "Option<Time>")]
+    pub since: Option<String>,
+    /// What it does.
+    pub state: GatewayState,
+    /// Version of its program; empty where it does not tell.
+    pub version: String,
+}
+
+/// What a gateway does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GatewayState {
+    /// It takes streams.
+    Serving,
+    /// It ends its streams and takes no more.
+    Draining,
+    /// It wrote no heartbeat for long: it died, was stopped, or does not reach the ledger.
+    Silent,
+}
+
+/// Lists the gateways.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let found = presence::list(context.ledger).await?;
+    let holder = rollouts::holder(context.ledger).await?;
+    let now = context.now.into();
+    let of = |it: &Presence| {
+        let age = it.age(now);
+        let state = match (age.is_none_or(|age| age >= OLD), it.record.is_draining) {
+            (true, _) => GatewayState::Silent,
+            (false, true) => GatewayState::Draining,
+            (false, false) => GatewayState::Serving,
+        };
+        GatewayJson {
+            agents: it.record.agents,
+            beat: time(it.record.beat.as_ref()),
+            beat_age_seconds: age.map(|age| age.as_secs()),
+            host: it.record.host.clone(),
+            id: it.id().to_owned(),
+            moves_rollouts: holder.as_ref().is_some_and(|holder| holder.is(&it.record)),
+            pid: it.record.pid,
+            since: time(it.record.since.as_ref()),
+            state,
+            version: it.record.program.clone(),
+        }
+    };
+    let document = GatewaysJson { gateways: found.iter().map(of).collect() };
+    let rows: Vec<Vec<String>> = document.gateways.iter().map(row).collect();
+    if rows.is_empty() {
+        context.remark(format_args!("no gateway is there: `guest-fleet serve` is one"))?;
+    } else {
+        let heads =
+            ["GATEWAY", "STATE", "ROLLOUTS", "AGENTS", "BEAT", "HOST", "PID", "SINCE", "VERSION"];
+        for line in table(&heads, &rows) {
+            context.say(format_args!("{line}"))?;
+        }
+    }
+    context.document(&document)?;
+    Ok(Exit::Done)
+}
+
+fn row(gateway: &GatewayJson) -> Vec<String> {
+    let state = match gateway.state {
+        GatewayState::Serving => "serving",
+        GatewayState::Draining => "draining",
+        GatewayState::Silent => "silent",
+    };
+    let age = gateway.beat_age_seconds.map(|age| format!("{age}s ago"));
+    vec![
+        gateway.id.clone(),
+        state.to_owned(),
+        (if gateway.moves_rollouts { "moves them" } else { "-" }).to_owned(),
+        gateway.agents.to_string(),
+        age.unwrap_or_else(|| "-".to_owned()),
+        or_hyphen(gateway.host.clone()),
+        gateway.pid.to_string(),
+        gateway.since.clone().unwrap_or_else(|| "-".to_owned()),
+        or_hyphen(gateway.version.clone()),
+    ]
+}

@@ -1,0 +1,118 @@
+//! What verbs read from the index: how old it is, and counts in words.
+
+use std::collections::BTreeMap;
+
+use guest_fleet_core::fold::{Presence, Word};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::context::Context;
+use super::document::Time;
+use super::failure::{Exit, Failure};
+use super::standing::State;
+use super::text::counted;
+use guest_fleet_server::configuration::words;
+use guest_fleet_server::fold::reader::{Index, IndexError};
+
+/// Oldest index that is shown without a remark, in seconds. Owners renew it every few seconds.
+const OLD: u64 = 60;
+
+/// How old the index is from which an answer was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct IndexJson {
+    /// Seconds since then.
+    pub age_seconds: u64,
+    /// Everything that was written until then is in the answer.
+    #[schemars(with = "Time")]
+    pub as_of: String,
+    /// Whether it is so old that nobody seems to fold it.
+    pub old: bool,
+}
+
+/// How many agents stand at one point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct StateCountJson {
+    /// How many.
+    pub agents: u64,
+    /// Where they stand.
+    pub state: State,
+}
+
+/// How many agents stand where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct StandingsJson {
+    /// All of them, without those that are archived.
+    pub agents: u64,
+    /// By where they stand.
+    pub states: Vec<StateCountJson>,
+}
+
+/// Opens the index; `None` where it was never whole. Remarks when it is old.
+pub(crate) async fn open<'a>(
+    context: &mut Context<'a>,
+) -> Result<Option<(Index<'a>, IndexJson)>, Failure> {
+    let Some(index) = Index::open(context.ledger).await? else { return Ok(None) };
+    let Some(as_of) = index.as_of() else { return Ok(None) };
+    let age = context.seconds().since(as_of);
+    let age_json = IndexJson { age_seconds: age, as_of: words::time(as_of), old: age > OLD };
+    if age_json.old {
+        context.remark(format_args!(
+            "the index is from {}, {} ago: no `guest-fleet serve` keeps it up to date",
+            age_json.as_of,
+            ago(age)
+        ))?;
+    }
+    Ok(Some((index, age_json)))
+}
+
+/// `5 seconds`, `3 minutes`, `2 days`.
+pub(crate) fn ago(seconds: u64) -> String {
+    let (count, unit) = match seconds {
+        0..120 => (seconds, "second"),
+        120..7200 => (seconds / 60, "minute"),
+        7200..172_800 => (seconds / 3600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    counted(usize::try_from(count).unwrap_or(usize::MAX), unit)
+}
+
+/// `12 done, 3 held, 1 failed`.
+pub(crate) fn sentence(standings: &StandingsJson) -> String {
+    let all = standings.states.iter();
+    let all = all.map(|one| format!("{} {}", one.agents, one.state.text()));
+    all.collect::<Vec<_>>().join(", ")
+}
+
+/// How present agents are, in a word.
+pub(crate) fn presence(presence: Presence) -> &'static str {
+    match presence {
+        Presence::Present => "present",
+        Presence::Away => "away",
+        Presence::NeverSeen => "never seen",
+        Presence::Quarantined => "quarantined",
+        Presence::Archived => "archived",
+    }
+}
+
+// === impl StandingsJson ===
+
+impl From<&BTreeMap<Word, u64>> for StandingsJson {
+    fn from(counts: &BTreeMap<Word, u64>) -> Self {
+        let states = counts.iter().map(|(word, agents)| (State::from(*word), *agents));
+        let archived = counts.get(&Word::Archived).copied().unwrap_or(0);
+        Self {
+            agents: counts.values().sum::<u64>().saturating_sub(archived),
+            states: states.map(|(state, agents)| StateCountJson { agents, state }).collect(),
+        }
+    }
+}
+
+impl From<IndexError> for Failure {
+    fn from(error: IndexError) -> Self {
+        let exit = match error {
+            IndexError::Read(_) => Exit::Unreachable,
+            IndexError::Record(_) | IndexError::Moving => Exit::Failed,
+        };
+        Failure::of(exit, &error).hint("`guest-fleet agents --scan` reads the agents themselves")
+    }
+}
