@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 
 use guest_fleet_core::view::{Archive, Release, ReleaseName};
+use guest_fleet_ledger::records::configuration::{HoldRecord, ReleaseRecord, release_key};
+use guest_fleet_ledger::{Bucket, Ledger, MemoryLedger, Revision, Write};
 use guest_fleet_server::configuration::Configuration;
 use guest_fleet_server::configuration::change::{
     Becomes, ChangeError, Decision, Edit, change_under,
 };
-use guest_fleet_server::ledger::{Bucket, Ledger, MemoryLedger, Revision, Write};
-use guest_fleet_server::records::configuration::{HoldRecord, ReleaseRecord, release_key};
 use prost::Message;
 use sha2::{Digest, Sha256};
 

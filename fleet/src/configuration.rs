@@ -18,12 +18,12 @@ use bytes::Bytes;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Hold, Plugins, View};
 
-use crate::ledger::{Bucket, Change, Follower, Ledger, ReadError, Revision, Update};
-use crate::records::configuration::{
+use guest_fleet_ledger::records::configuration::{
     ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, RELEASE, ReleaseRecord, WINDOW, WindowRecord,
 };
-use crate::records::rollout::{ROLLOUT, RolloutRecord};
-use crate::records::{self, RecordError};
+use guest_fleet_ledger::records::rollout::{ROLLOUT, RolloutRecord};
+use guest_fleet_ledger::records::{self, RecordError};
+use guest_fleet_ledger::{Bucket, Change, Follower, Ledger, ReadError, Revision, Update};
 
 /// The declared records, kept up to date from the changes of their bucket.
 #[derive(Clone, Debug)]

@@ -29,7 +29,7 @@ pub(crate) mod tests;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::ledger::SharedLedger;
+use guest_fleet_ledger::SharedLedger;
 
 pub use settings::{Jitter, SHARDS_MAX, Settings, Wall, by_chance, by_clock};
 

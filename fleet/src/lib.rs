@@ -6,29 +6,25 @@
 //!   machines ─► enroll ─────────────────────┘                └─► artifacts ─── HTTPS ──────────► agents
 //! ```
 //!
-//! Everything that a fleet remembers is in a [`ledger`]. [`orders`] is the desk of a gateway: it decides
+//! Everything that a fleet remembers is in a ledger (`guest_fleet_ledger`). [`orders`] is the desk of a gateway: it decides
 //! what the agents on its streams are ordered. `guest_fleet_sessions` serves the streams.
 
 #![warn(missing_docs)]
 
 pub mod admission;
 pub mod artifacts;
-mod chance;
 pub mod configuration;
 pub mod declarations;
 pub mod enroll;
 pub mod fold;
 pub mod gateways;
-pub mod ledger;
+pub mod net;
 pub mod observe;
 pub mod orders;
-pub mod outbound;
-pub mod records;
-mod removed;
 pub mod rollouts;
 pub mod secrets;
+mod simulated;
 pub mod telemetry;
-pub mod tls;
 pub mod webhooks;
 pub mod zones;
 

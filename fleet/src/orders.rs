@@ -36,15 +36,15 @@ use async_trait::async_trait;
 use guest_agent_proto::agent_communication::MessageBody;
 use guest_agent_proto::rpc;
 use guest_agent_serve_kit::lock::lock;
+use guest_fleet_ledger::SharedLedger;
+use guest_fleet_ledger::records::Versioned;
+use guest_fleet_ledger::records::gateway::GatewayRecord;
 use guest_fleet_sessions::desk::{Desk, OpenSession};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::chain::Chain;
-use crate::ledger::SharedLedger;
-use crate::records::Versioned;
-use crate::records::gateway::GatewayRecord;
 use agent::{AgentTask, Input};
 use composer::Composer;
 use shared::{Shared, unavailable};

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_serve_kit::certificate::{Pair, PairFiles};
+use guest_fleet_ledger::{Fate, MemoryLedger};
 use guest_fleet_server::enroll::admit::Settings;
 use guest_fleet_server::enroll::server::Limits;
 use guest_fleet_server::enroll::token::{self, NewToken};
 use guest_fleet_server::enroll::{Authorities, Authority, Enrolment, Server, agents};
-use guest_fleet_server::ledger::{Fate, MemoryLedger};
 
 use super::files::Identity;
 use super::join::{Join, JoinError, join};

@@ -9,7 +9,7 @@ use guest_agent_serve_kit::listen::Listen;
 use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::failure::Exit;
 use guest_fleet::cli::{self, Verb};
-use guest_fleet_server::ledger::SqliteLedger;
+use guest_fleet_ledger::SqliteLedger;
 use guest_fleet_server::orders::{OrderSettings, Orders};
 use guest_fleet_server::rollouts;
 use guest_fleet_server::zones::IanaZones;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_serve_kit::listen::Listen;
+use guest_fleet_ledger::{MemoryLedger, SharedLedger};
 use guest_fleet_server::admission::{Mutual, Watched};
 use guest_fleet_server::enroll::admit::Settings;
 use guest_fleet_server::enroll::listener::{self, Admits};
 use guest_fleet_server::enroll::server::Limits;
 use guest_fleet_server::enroll::token::{self, NewToken};
 use guest_fleet_server::enroll::{Authorities, Authority, Enrolment, Revocations, Server, agents};
-use guest_fleet_server::ledger::{MemoryLedger, SharedLedger};
 use guest_fleet_server::orders::{OrderSettings, Orders, UnknownAgents};
 use guest_fleet_sessions::Gateway;
 use serde_json::Value;

@@ -14,9 +14,9 @@ use guest_agent_proto::agent_communication::{
 use guest_agent_proto::fleet::AgentReport;
 use guest_fleet::cli::context::{Caller, Context, Output};
 use guest_fleet::cli::{self, Verb};
+use guest_fleet_ledger::Bucket;
+use guest_fleet_ledger::records::{self, agent::AgentRecord};
 use guest_fleet_server::enroll::Authority;
-use guest_fleet_server::ledger::Bucket;
-use guest_fleet_server::records::{self, agent::AgentRecord};
 use guest_fleet_server::zones::IanaZones;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

@@ -23,12 +23,13 @@ const PHRASES: [(&str, &str); 11] = [
 ];
 
 /// Where sentences are. Decisions are history and stay as they were written.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 15] = [
     "src",
     "actors/src",
     "plugin-sdk/src",
     "fleet/src",
     "fleet/core/src",
+    "fleet/ledger/src",
     "fleet/program/src",
     "fleet/sessions/src",
     "lab/src",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_fleet_server::ledger::{JetstreamLedger, SharedLedger, SqliteLedger};
+use guest_fleet_ledger::{JetstreamLedger, SharedLedger, SqliteLedger};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::Instant;

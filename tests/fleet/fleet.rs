@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use guest_agent_lab::ArtifactServer;
-use guest_fleet_server::ledger::SharedLedger;
+use guest_fleet_ledger::SharedLedger;
 use tokio::sync::Mutex;
 
 use crate::agents::read_deeds;

@@ -6,10 +6,11 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 /// What it is made of, from the root of the repository.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "Cargo.lock",
     "fleet/Cargo.toml",
     "fleet/core/src",
+    "fleet/ledger/src",
     "fleet/program/Cargo.toml",
     "fleet/program/src",
     "fleet/sessions/src",

@@ -12,6 +12,8 @@ use guest_agent_proto::agent_communication::{
 };
 use guest_agent_serve_kit::front::{FrontLimits, PeerInfo, Rate};
 use guest_agent_serve_kit::listen::Listen;
+use guest_fleet_ledger::MemoryLedger;
+use guest_fleet_ledger::SharedLedger;
 use guest_fleet_sessions::Gateway;
 use guest_fleet_sessions::admission::{Admission, Admitted, Peer};
 use rcgen::{CertificateParams, KeyPair};
@@ -27,8 +29,6 @@ use crate::enroll::id::AgentId;
 use crate::enroll::issue::Issued;
 use crate::enroll::listener::{self, Admits};
 use crate::enroll::{Authorities, Authority, Revocations, agents, csr};
-use crate::ledger::MemoryLedger;
-use crate::ledger::SharedLedger;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Longer than anything takes; only a failing test waits for all of it.

@@ -38,7 +38,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::tls::{LookError, Pair, Purpose};
+use crate::net::tls::{LookError, Pair, Purpose};
 use connection::Server;
 use site::Site;
 

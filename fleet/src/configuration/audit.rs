@@ -2,9 +2,9 @@
 
 use thiserror::Error;
 
-use crate::ledger::{Bucket, Ledger, ReadError};
-use crate::records::audit::{self, AUDIT, AUDIT_HEAD, AuditHead, AuditRecord, KEPT};
-use crate::records::{self, RecordError};
+use guest_fleet_ledger::records::audit::{self, AUDIT, AUDIT_HEAD, AuditHead, AuditRecord, KEPT};
+use guest_fleet_ledger::records::{self, RecordError};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError};
 
 /// Why the audit record cannot be read.
 #[derive(Debug, Error)]

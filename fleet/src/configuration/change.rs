@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guest_agent_serve_kit::backoff::{Jitter, Schedule};
+use guest_fleet_ledger::records::audit::{self, AUDIT_HEAD, AuditChange, AuditHead, AuditRecord};
+use guest_fleet_ledger::records::{self, RecordError, Versioned};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, Record, Revision, Write, WriteError, bounds};
 use jiff::Timestamp;
 use prost::Message;
 use thiserror::Error;
 use uuid::Uuid;
 
 use super::Configuration;
-use crate::chance;
-use crate::ledger::{Bucket, Ledger, ReadError, Record, Revision, Write, WriteError, bounds};
-use crate::records::audit::{self, AUDIT_HEAD, AuditChange, AuditHead, AuditRecord};
-use crate::records::{self, RecordError, Versioned};
+use crate::simulated::chance;
 
 /// Most records that one decision may change: a batch has room for them, the entry, the head, an old
 /// entry that goes and a lease.

@@ -2,17 +2,17 @@
 
 use std::convert::Infallible;
 
-use crate::ledger::fake::{FakeLedger, Fault};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Assignment, Hold, Plugins, Target};
+use guest_fleet_ledger::fake::{FakeLedger, Fault};
+use guest_fleet_ledger::records::audit::{self, AUDIT_HEAD, AuditHead};
+use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord};
+use guest_fleet_ledger::{Bucket, Ledger};
 use prost::Message;
 
 use super::audit::{Known, newest, verify};
 use super::change::{Becomes, ChangeError, Changed, Decision, EDITS, Edit, change};
 use super::{Configuration, words};
-use crate::ledger::{Bucket, Ledger};
-use crate::records::audit::{self, AUDIT_HEAD, AuditHead};
-use crate::records::configuration::{ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord};
 
 fn decision() -> Decision {
     Decision {

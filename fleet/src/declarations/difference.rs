@@ -16,17 +16,17 @@ use guest_fleet_core::rollout::State;
 use guest_fleet_core::view::{
     Assignment, AssignmentRollout, Hold, Release, ReleaseName, Target, View,
 };
+use guest_fleet_ledger::records::configuration::{
+    ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, ReleaseRecord, WINDOW, WindowRecord,
+    release_key,
+};
+use guest_fleet_ledger::records::rollout::rollout_key;
 use prost::Message;
 
 use super::problem::{Collector, Problems};
 use super::set::{Declarations, Declared};
 use crate::configuration::change::{Becomes, Edit};
 use crate::configuration::{Configuration, words};
-use crate::records::configuration::{
-    ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, ReleaseRecord, WINDOW, WindowRecord,
-    release_key,
-};
-use crate::records::rollout::rollout_key;
 
 /// What becomes of records that no file declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

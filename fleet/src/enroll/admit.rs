@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_proto::enrolment::{EnrollRequest, Granted, Trust};
+use guest_fleet_ledger::SharedLedger;
 
 use super::agents;
 use super::ca::{Authorities, Authority};
@@ -13,7 +14,6 @@ use super::certificate::{self, AgentCertificate};
 use super::csr;
 use super::issue::Issued;
 use super::token;
-use crate::ledger::SharedLedger;
 use crate::telemetry::figures::Figures;
 
 pub use refusal::Refusal;

@@ -9,6 +9,9 @@ mod tests;
 use std::time::SystemTime;
 
 use guest_agent_serve_kit::certificate::Facts;
+use guest_fleet_ledger::records::agent::{AgentRecord, Certificate};
+use guest_fleet_ledger::records::time;
+use guest_fleet_ledger::{Bucket, Ledger};
 use prost_types::Timestamp;
 use thiserror::Error;
 
@@ -16,9 +19,6 @@ use super::clones::{self, Verdict};
 use super::id::AgentId;
 use super::token::Spent;
 use super::write::{self, ChangeError, Step};
-use crate::ledger::{Bucket, Ledger};
-use crate::records::agent::{AgentRecord, Certificate};
-use crate::records::time;
 
 /// Certificates that a record lists; the oldest go first.
 const CERTIFICATES: usize = 16;

@@ -7,13 +7,13 @@ use std::time::SystemTime;
 
 use guest_fleet_core::archive::{Heard, Life, is_due};
 use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::{self, time};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, Write, WriteError};
 use prost::Message;
 use prost_types::Timestamp;
 
 use crate::chain::Chain;
-use crate::ledger::{Bucket, Ledger, ReadError, Write, WriteError};
-use crate::records::agent::AgentRecord;
-use crate::records::{self, time};
 
 /// Most agents that one step looks at, and archives.
 pub const STEP: usize = 500;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::enroll::AgentId;
     use crate::enroll::agents;
-    use crate::ledger::{MemoryLedger, Revision};
+    use guest_fleet_ledger::{MemoryLedger, Revision};
 
     const HOUR: Duration = Duration::from_secs(3600);
     const DAY: Duration = Duration::from_secs(24 * 3600);

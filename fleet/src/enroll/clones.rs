@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use prost_types::Timestamp;
 
-use crate::records::agent::Boot;
-use crate::records::time;
+use guest_fleet_ledger::records::agent::Boot;
+use guest_fleet_ledger::records::time;
 
 /// Boots that are remembered.
 const BOOTS: usize = 4;

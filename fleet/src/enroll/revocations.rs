@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use guest_agent_serve_kit::certificate::Facts;
 use guest_agent_serve_kit::lock::lock;
+use guest_fleet_ledger::records;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::{Bucket, Change, Follower, Ledger, ReadError};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -19,9 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::agents;
 use crate::chain::Chain;
-use crate::ledger::{Bucket, Change, Follower, Ledger, ReadError};
-use crate::records;
-use crate::records::agent::AgentRecord;
 
 /// Age from which on the view says nothing.
 pub const STALE: Duration = Duration::from_secs(5);

@@ -12,14 +12,14 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use guest_fleet_ledger::records::token::{PREFIX, TokenRecord, Use};
+use guest_fleet_ledger::records::{self, Versioned, time};
+use guest_fleet_ledger::{Bucket, Ledger, bounds};
 use sha2::{Digest, Sha256};
 
 use super::id::AgentId;
 use super::random;
 use super::write::{self, Step};
-use crate::ledger::{Bucket, Ledger, bounds};
-use crate::records::token::{PREFIX, TokenRecord, Use};
-use crate::records::{self, Versioned, time};
 
 pub use error::{CreateError, ListError, RevokeError, SpendError};
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::ledger::{Bucket, Ledger, ReadError, Revision, Write, WriteError};
-use crate::records::{self, RecordError, Versioned};
+use guest_fleet_ledger::records::{self, RecordError, Versioned};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, Write, WriteError};
 
 /// How long a change is tried.
 const PATIENCE: Duration = Duration::from_secs(5);

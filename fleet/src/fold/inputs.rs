@@ -14,12 +14,12 @@ use guest_fleet_core::time::Seconds;
 use prost::Message;
 use prost_types::Timestamp;
 
-use crate::ledger::{Bucket, Entry};
-use crate::records::agent::AgentRecord;
-use crate::records::event::EventRecord;
-use crate::records::journal::JournalRecord;
-use crate::records::report::ReportRecord;
-use crate::records::{self, RecordError};
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::event::EventRecord;
+use guest_fleet_ledger::records::journal::JournalRecord;
+use guest_fleet_ledger::records::report::ReportRecord;
+use guest_fleet_ledger::records::{self, RecordError};
+use guest_fleet_ledger::{Bucket, Entry};
 
 /// What a record of a bucket says; `value` is `None` where it was deleted.
 pub(crate) fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Option<Input> {

@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
+use guest_fleet_ledger::records::index::LeaseRecord;
+use guest_fleet_ledger::records::{self, Versioned};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, Write};
 use prost::Message;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::settings::Jitter;
 use crate::chain::Chain;
-use crate::ledger::{Bucket, Ledger, ReadError, Revision, Write};
-use crate::records::index::LeaseRecord;
-use crate::records::{self, Versioned};
 
 /// How often a contender looks, at most.
 const LOOK: Duration = Duration::from_millis(2500);
@@ -153,7 +153,7 @@ impl Lease {
 
 /// The number of shards: as it is recorded, or as many as are asked for where nothing is.
 pub(super) async fn shards(ledger: &dyn Ledger, wanted: u32) -> Result<u32, ReadError> {
-    use crate::records::index::{SHAPE, ShapeRecord};
+    use guest_fleet_ledger::records::index::{SHAPE, ShapeRecord};
 
     let record = ShapeRecord { version: ShapeRecord::VERSION, shards: wanted };
     let write = Write {

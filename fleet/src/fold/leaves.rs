@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use guest_fleet_core::fold::Row;
+use guest_fleet_ledger::records::Versioned;
+use guest_fleet_ledger::records::index::{
+    DirectoryRecord, LeafEntry, LeafRecord, RowRecord, directory_key, leaf_key,
+};
+use guest_fleet_ledger::{Revision, Write};
 use prost::Message;
 
 use super::stored::of_row;
-use crate::ledger::{Revision, Write};
-use crate::records::Versioned;
-use crate::records::index::{
-    DirectoryRecord, LeafEntry, LeafRecord, RowRecord, directory_key, leaf_key,
-};
 
 /// A batch is full when its leaves have this many bytes. The row that fills it may be larger.
 pub(super) const BATCH_BYTES: usize = 2 << 20;

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use guest_fleet_core::fold::Row;
+use guest_fleet_ledger::records::index::{
+    CheckpointRecord, DirectoryRecord, LeafRecord, checkpoint_key, directory_key, leaf_key,
+};
+use guest_fleet_ledger::records::{self, RecordError};
+use guest_fleet_ledger::{Bucket, Change, Ledger, ReadError, Revision};
 use thiserror::Error;
 
 use super::leaves::Leaves;
 use super::stored;
-use crate::ledger::{Bucket, Change, Ledger, ReadError, Revision};
-use crate::records::index::{
-    CheckpointRecord, DirectoryRecord, LeafRecord, checkpoint_key, directory_key, leaf_key,
-};
-use crate::records::{self, RecordError};
 
 /// What a shard's part of the index says.
 #[derive(Debug)]

@@ -6,6 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 use guest_fleet_core::fold::{Declared, Effect, Fold, Input, shard_of};
+use guest_fleet_ledger::records::Versioned;
+use guest_fleet_ledger::records::index::{
+    CheckpointRecord, CursorRecord, checkpoint_key, lease_key,
+};
+use guest_fleet_ledger::{
+    Bucket, Follower, Ledger, Log, ReadError, Revision, SharedLedger, Write, WriteError, bounds,
+};
 use prost::Message;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -19,11 +26,6 @@ use super::settings::Settings;
 use super::{inputs, patience, stored};
 use crate::chain::Chain;
 use crate::configuration::Configuration;
-use crate::ledger::{
-    Bucket, Follower, Ledger, Log, ReadError, Revision, SharedLedger, Write, WriteError, bounds,
-};
-use crate::records::Versioned;
-use crate::records::index::{CheckpointRecord, CursorRecord, checkpoint_key, lease_key};
 
 /// How long changes are collected before they are folded.
 const DEBOUNCE: Duration = Duration::from_millis(300);

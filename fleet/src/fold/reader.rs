@@ -8,16 +8,16 @@ use guest_fleet_core::fold::{Cell, Doors, Presence, Row, Tally, Word};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::ReleaseName;
 use guest_fleet_core::window::Weekly;
+use guest_fleet_ledger::records::index::{
+    CheckpointRecord, DirectoryRecord, LeafRecord, LeaseRecord, SHAPE, ShapeRecord, checkpoint_key,
+    directory_key, leaf_key, lease_key,
+};
+use guest_fleet_ledger::records::{self, RecordError, Versioned};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError};
 use thiserror::Error;
 
 use super::settings::SHARDS_MAX;
 use super::stored;
-use crate::ledger::{Bucket, Ledger, ReadError};
-use crate::records::index::{
-    CheckpointRecord, DirectoryRecord, LeafRecord, LeaseRecord, SHAPE, ShapeRecord, checkpoint_key,
-    directory_key, leaf_key, lease_key,
-};
-use crate::records::{self, RecordError, Versioned};
 
 /// Most leaves that one page reads. A page of a filter that few agents pass ends here, and the next begins
 /// where it ended.

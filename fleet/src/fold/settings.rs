@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guest_fleet_core::time::Seconds;
 
-use crate::chance;
+use crate::simulated::chance;
 
 /// Most shards of an index.
 pub const SHARDS_MAX: u32 = 64;

@@ -13,11 +13,11 @@ use guest_fleet_core::view::ReleaseName;
 use guest_fleet_core::window::Weekly;
 use prost::Message;
 
-use crate::records::index::{
+use guest_fleet_ledger::records::index::{
     AgentPart, CellRecord, CheckpointRecord, EventPart, GatesRecord, HoldEnd, MoveRecord,
     OrderPart, PluginPart, ReportPart, ReportedPart, RowRecord, WantedPart, WindowHours,
 };
-use crate::records::{Numbered, RecordError, revision, target};
+use guest_fleet_ledger::records::{Numbered, RecordError, revision, target};
 
 /// Most bytes that the counts of a checkpoint take.
 pub(super) const CELLS_BYTES: usize = 768 << 10;

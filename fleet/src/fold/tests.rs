@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use guest_fleet_core::fold::{Cell, Declared, Fold, Row};
 use guest_fleet_core::time::{Seconds, UtcOnly};
+use guest_fleet_ledger::{Bucket, Ledger};
 use tokio::time::Instant;
 
 use super::reader::Index;
 use super::{Settings, inputs, patience};
 use crate::configuration::Configuration;
-use crate::ledger::{Bucket, Ledger};
 
 const START: u64 = 1_767_225_600;
 

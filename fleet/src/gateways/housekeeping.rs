@@ -7,13 +7,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, SharedLedger, Write};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::presence::{self, Roll};
 use crate::chain::Chain;
 use crate::enroll::archive;
-use crate::ledger::{Bucket, Ledger, ReadError, SharedLedger, Write};
 
 /// How often the records of gateways are looked at.
 const LOOK: Duration = Duration::from_secs(30);
@@ -111,10 +111,10 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::ledger::{MemoryLedger, Revision};
-    use crate::records::agent::AgentRecord;
-    use crate::records::gateway::GatewayRecord;
-    use crate::records::{self, Versioned};
+    use guest_fleet_ledger::records::agent::AgentRecord;
+    use guest_fleet_ledger::records::gateway::GatewayRecord;
+    use guest_fleet_ledger::records::{self, Versioned};
+    use guest_fleet_ledger::{MemoryLedger, Revision};
 
     async fn put(ledger: &MemoryLedger, bucket: Bucket, key: &str, value: Vec<u8>) {
         let expected = ledger.get(bucket, key).await.expect("read");

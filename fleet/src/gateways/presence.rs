@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::ledger::{Bucket, Ledger, ReadError, Revision, bounds};
-use crate::records::gateway::{GATEWAY, GatewayRecord};
-use crate::records::{self, time};
+use guest_fleet_ledger::records::gateway::{GATEWAY, GatewayRecord};
+use guest_fleet_ledger::records::{self, time};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, bounds};
 
 /// Age of a heartbeat from which on it is old. Gateways write one every two seconds.
 pub const OLD: Duration = Duration::from_secs(15);
@@ -151,7 +151,7 @@ mod tests {
     async fn others_are_those_that_beat_lately_and_do_not_drain() {
         use prost::Message;
 
-        use crate::ledger::{MemoryLedger, Write};
+        use guest_fleet_ledger::{MemoryLedger, Write};
 
         let now = SystemTime::now();
         let ago = |seconds| Some((now - Duration::from_secs(seconds)).into());

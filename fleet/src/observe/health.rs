@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_fleet_ledger::records::audit::AUDIT_HEAD;
+use guest_fleet_ledger::{Bucket, SharedLedger};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::chain::Chain;
-use crate::ledger::{Bucket, SharedLedger};
 use crate::orders::{AGE_MAX, Orders};
-use crate::records::audit::AUDIT_HEAD;
 
 /// Longest that the engine may take to answer a question about its health.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -109,8 +109,8 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Faults, MemoryLedger};
     use crate::orders::OrderSettings;
+    use guest_fleet_ledger::{Faults, MemoryLedger};
 
     fn problem<'a>(checks: &'a [Check], name: &str) -> Option<&'a str> {
         let check = checks.iter().find(|check| check.name == name).expect(name);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::sync::watch;
-use tokio::time::Instant;
-
-use crate::ledger::{
+use guest_fleet_ledger::{
     Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, SharedLedger,
     Write, WriteError,
 };
+use tokio::sync::watch;
+use tokio::time::Instant;
+
 use crate::telemetry::figures::{Failure, Figures, Verb};
 
 /// Passes every call on to a ledger and counts it.
@@ -127,7 +127,7 @@ impl Ledger for ObservedLedger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::MemoryLedger;
+    use guest_fleet_ledger::MemoryLedger;
 
     fn observed() -> Arc<ObservedLedger> {
         ObservedLedger::new(Arc::new(MemoryLedger::default()), Arc::default())
@@ -137,7 +137,7 @@ mod tests {
         (observed(), ())
     }
 
-    crate::ledger_laws!(laws, make);
+    guest_fleet_ledger::ledger_laws!(laws, make);
 
     #[tokio::test]
     async fn operations_and_their_failures_are_counted_by_verb() {

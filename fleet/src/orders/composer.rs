@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::view::{ReleaseName, Target};
+use guest_fleet_ledger::Revision;
+use guest_fleet_ledger::records::configuration::release_key;
 
 use super::compose::{self, Body, ComposeError};
 use crate::configuration::Configuration;
-use crate::ledger::Revision;
-use crate::records::configuration::release_key;
 use crate::secrets::Secrets;
 use crate::secrets::directory::Snapshot;
 
@@ -105,10 +105,10 @@ mod tests {
     use prost_types::value::Kind;
 
     use super::*;
-    use crate::ledger::Change;
-    use crate::records::configuration::ReleaseRecord;
     use crate::secrets::directory::tests::{directory, write};
     use crate::secrets::reference::KEY;
+    use guest_fleet_ledger::Change;
+    use guest_fleet_ledger::records::configuration::ReleaseRecord;
 
     /// Puts a release into the configuration whose plugin has this configuration, with an archive for
     /// amd64 and one for all others.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use guest_fleet_core::time::Seconds;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::chance;
+use crate::simulated::chance;
 
 /// The machine as the gateway sees it. A test brings its own, so that a run follows from a seed.
 pub trait Environment: Send + Sync + 'static {

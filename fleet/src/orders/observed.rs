@@ -12,10 +12,10 @@ use guest_agent_proto::fleet::{AgentReport, PluginReport};
 use guest_fleet_core::desired::{Agent, OwnersHold};
 use guest_fleet_core::journal::{Generations, Observed};
 use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::records::agent::AgentRecord;
 use tokio::time::Instant;
 
-use crate::records::agent::AgentRecord;
-use crate::removed;
+use crate::simulated::removed;
 
 /// How long a report is awaited after a list, before the agent counts as one that sends none.
 const REPORT_GRACE: Duration = Duration::from_secs(2);
@@ -409,7 +409,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_sent_reports_is_given_time_for_its_next_one() {
-        let boot = crate::records::agent::Boot { id: "b".to_owned(), seen: None };
+        let boot = guest_fleet_ledger::records::agent::Boot { id: "b".to_owned(), seen: None };
         let silent = AgentRecord::new("a");
         let reporting = AgentRecord { boots: vec![boot], ..silent.clone() };
         for (record, grace) in [(silent, REPORT_GRACE), (reporting, LATE_REPORT_GRACE)] {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use guest_fleet_ledger::{Bucket, Follower, Ledger, Revision};
 use tokio_util::sync::CancellationToken;
 
 use crate::chain::Chain;
-use crate::ledger::{Bucket, Follower, Ledger, Revision};
 
 /// How often the records are looked at where nothing reports a change.
 const INTERVAL: Duration = Duration::from_secs(5);

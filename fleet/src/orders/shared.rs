@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use guest_agent_proto::rpc;
 use guest_fleet_core::journal::REPEAT_AFTER;
 use guest_fleet_core::time::Zones;
+use guest_fleet_ledger::SharedLedger;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::composer::Composer;
 use super::environment::{Environment, Machine};
 use super::view::Views;
-use crate::ledger::SharedLedger;
 use crate::secrets::Secrets;
 use crate::telemetry::figures::Figures;
 use crate::telemetry::traces::OrderSpans;

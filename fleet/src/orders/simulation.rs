@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use tokio::task::LocalSet;
 
-use crate::ledger::Faults;
+use guest_fleet_ledger::Faults;
 use run::{Broken, live};
 use seeds::{Seeds, hold, repeat};
 

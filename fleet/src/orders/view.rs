@@ -15,6 +15,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use guest_agent_serve_kit::lock::lock;
+use guest_fleet_ledger::records::gateway::{GATEWAY, GatewayRecord, MissingSecret};
+use guest_fleet_ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
 use prost::Message;
 use thiserror::Error;
 use tokio::sync::Notify;
@@ -24,10 +26,8 @@ use tokio_util::sync::CancellationToken;
 use super::environment::Environment;
 use crate::chain::Chain;
 use crate::configuration::Configuration;
-use crate::ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
-use crate::records::gateway::{GATEWAY, GatewayRecord, MissingSecret};
-use crate::removed;
 use crate::secrets::Secrets;
+use crate::simulated::removed;
 
 /// Oldest view on which an order may leave.
 pub const AGE_MAX: Duration = Duration::from_secs(5);

@@ -8,6 +8,11 @@ use guest_fleet_core::progress::{Progress, Watch, progress};
 use guest_fleet_core::rollout::{Change, Decision as Step, Rollout, State, step};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::AssignmentRollout;
+use guest_fleet_ledger::records::journal::JournalRecord;
+use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
+use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
+use guest_fleet_ledger::records::{self, Versioned};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError};
 use prost::Message;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -21,12 +26,7 @@ use crate::configuration::{Configuration, words};
 use crate::fold::lease::Lease;
 use crate::fold::patience::patience;
 use crate::fold::{Jitter, Wall, by_chance, by_clock};
-use crate::ledger::{Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError};
-use crate::records::journal::JournalRecord;
-use crate::records::progress::{ProgressRecord, progress_key};
-use crate::records::rollout::{RolloutRecord, rollout_key};
-use crate::records::{self, Versioned};
-use crate::removed::{self, Guard};
+use crate::simulated::removed::{self, Guard};
 use crate::zones::IanaZones;
 
 /// Key of the lease, in the bucket of the configuration: rollouts are there.

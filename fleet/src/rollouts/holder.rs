@@ -1,10 +1,11 @@
 //! Which process moves rollouts: the holder of the controller's lease.
 
+use guest_fleet_ledger::records;
+use guest_fleet_ledger::records::gateway::GatewayRecord;
+use guest_fleet_ledger::records::index::LeaseRecord;
+use guest_fleet_ledger::{Bucket, Ledger, ReadError};
+
 use super::controller::LEASE;
-use crate::ledger::{Bucket, Ledger, ReadError};
-use crate::records;
-use crate::records::gateway::GatewayRecord;
-use crate::records::index::LeaseRecord;
 
 /// A process that holds the lease, or held it when it died.
 #[derive(Clone, Debug, PartialEq, Eq)]

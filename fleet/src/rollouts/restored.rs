@@ -9,13 +9,13 @@ use std::path::Path;
 
 use bytes::Bytes;
 use guest_fleet_core::rollout::{Cause, State};
+use guest_fleet_ledger::records;
+use guest_fleet_ledger::records::rollout::{ROLLOUT, RolloutRecord, rollout_key};
+use guest_fleet_ledger::{Bucket, Ledger};
 use prost::Message;
 
 use crate::configuration::change::{Becomes, ChangeError, Decision, EDITS, Edit, change};
 use crate::configuration::{Configuration, words};
-use crate::ledger::{Bucket, Ledger};
-use crate::records;
-use crate::records::rollout::{ROLLOUT, RolloutRecord, rollout_key};
 
 /// What audit entries of a restore have as the key of the ledger itself.
 const LEDGER: &str = "ledger";

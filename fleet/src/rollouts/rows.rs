@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_fleet_core::fold::{Input, Row};
 use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::{Bucket, Follower, Ledger, Log, ReadError, Revision, bounds};
 
 use crate::fold::inputs;
-use crate::ledger::{Bucket, Follower, Ledger, Log, ReadError, Revision, bounds};
 
 const BUCKETS: [Bucket; 3] = [Bucket::Agents, Bucket::Journal, Bucket::Reports];
 
@@ -171,8 +171,8 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::ledger::MemoryLedger;
-    use crate::records::event::{EventRecord, subject};
+    use guest_fleet_ledger::MemoryLedger;
+    use guest_fleet_ledger::records::event::{EventRecord, subject};
 
     async fn crash(ledger: &MemoryLedger, plugin: &str, id: &str) {
         let event = PluginEventMessage {

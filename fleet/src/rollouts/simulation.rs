@@ -34,11 +34,11 @@ mod truth;
 
 use std::time::Duration;
 
+use guest_fleet_ledger::Faults;
 use tokio::task::LocalSet;
 
-use crate::chance;
-use crate::ledger::Faults;
 use crate::orders::simulation::seeds::{Seeds, hold, repeat};
+use crate::simulated::chance;
 
 /// Seeds that every change runs; `tests/run soak simulations` and `just rollouts-nightly` run more.
 const SEEDS: u64 = 100;

@@ -9,13 +9,13 @@ use guest_fleet_core::gate::{Halt, Meter};
 use guest_fleet_core::progress::{Progress, Stand};
 use guest_fleet_core::rollout::{Change, Counts, Decision, Reason, Rollout};
 use guest_fleet_core::time::Seconds;
-
-use crate::configuration::words;
-use crate::records::progress::{
+use guest_fleet_ledger::records::progress::{
     FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
 };
 
-use crate::records::{Numbered, Versioned};
+use crate::configuration::words;
+
+use guest_fleet_ledger::records::{Numbered, Versioned};
 
 /// Most agents that a record names of each kind.
 const NAMED: usize = 20;

@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::chain::Chain;
-use crate::outbound::grpc::GrpcServer;
+use crate::net::outbound::grpc::GrpcServer;
 
 /// Pauses after failures.
 const PAUSES: Schedule =

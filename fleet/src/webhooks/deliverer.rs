@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use guest_agent_serve_kit::backoff::{Jitter, Schedule};
+use guest_fleet_ledger::records::time;
+use guest_fleet_ledger::{Entry, Log, ReadError, bounds};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -18,10 +20,8 @@ use super::settings::Webhook;
 use super::shared::Webhooks;
 use super::sign::Secret;
 use crate::chain::Chain;
-use crate::chance;
-use crate::ledger::{Entry, Log, ReadError, bounds};
-use crate::outbound::{self, Message};
-use crate::records::time;
+use crate::net::outbound::{self, Message};
+use crate::simulated::chance;
 
 /// Header with the signature.
 const SIGNATURE: HeaderName = HeaderName::from_static("guest-fleet-signature");

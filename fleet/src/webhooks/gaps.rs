@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::ledger::Entry;
+use guest_fleet_ledger::Entry;
 
 /// Subjects whose last number is known. When there are more, all are forgotten.
 const SUBJECTS: usize = 100_000;

@@ -6,13 +6,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use guest_fleet_ledger::records::webhook::{self, WebhookRecord};
+use guest_fleet_ledger::records::{self, Versioned};
+use guest_fleet_ledger::{Bucket, Revision, SharedLedger, Write};
 use prost::Message;
 use tokio::time::Instant;
 
 use crate::chain::Chain;
-use crate::ledger::{Bucket, Revision, SharedLedger, Write};
-use crate::records::webhook::{self, WebhookRecord};
-use crate::records::{self, Versioned};
 
 /// Longest that one write may take.
 const WRITE: Duration = Duration::from_secs(4);
@@ -151,7 +151,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::ledger::{Fate, Faults, MemoryLedger};
+    use guest_fleet_ledger::{Fate, Faults, MemoryLedger};
 
     const LENGTH: Duration = Duration::from_secs(15);
 

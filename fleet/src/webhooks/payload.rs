@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::escape::unescaped;
+use guest_fleet_ledger::Entry;
+use guest_fleet_ledger::records::event::EventRecord;
+use guest_fleet_ledger::records::{self, time};
 use jiff::Timestamp;
 use prost::Message;
 use serde_json::{Value, json};
 
 use super::gaps::Gap;
 use super::settings::Webhook;
-use crate::ledger::Entry;
-use crate::records::event::EventRecord;
-use crate::records::{self, time};
 
 /// Most entries of one document.
 pub(super) const ENTRIES: usize = 100;
@@ -161,7 +161,7 @@ fn names(subject: &str) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::event::subject;
+    use guest_fleet_ledger::records::event::subject;
 
     proptest::proptest! {
         #[test]

@@ -25,7 +25,7 @@ use crate::declarations::from_toml;
 use crate::declarations::problem::{Collector, Place, Problem, Problems};
 use crate::declarations::tree::Node;
 use crate::declarations::values::{NAME_FIX, check_name, check_plugin};
-use crate::outbound::{AllowedHost, Target};
+use crate::net::outbound::{AllowedHost, Target};
 
 /// Most webhooks of a file.
 pub const WEBHOOKS: usize = 16;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ledger::SharedLedger;
-use crate::outbound::AllowedHost;
+use guest_fleet_ledger::SharedLedger;
+
+use crate::net::outbound::AllowedHost;
 use crate::telemetry::figures::Figures;
 
 /// What all webhooks of a process share.

@@ -7,6 +7,9 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_serve_kit::lock::lock;
+use guest_fleet_ledger::records::Versioned;
+use guest_fleet_ledger::records::event::{EventRecord, subject};
+use guest_fleet_ledger::{Ledger, Log, MemoryLedger};
 use prost::Message as _;
 use ring::hmac;
 use serde_json::Value;
@@ -15,10 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::ledger::{Ledger, Log, MemoryLedger};
-use crate::outbound::Target;
-use crate::records::Versioned;
-use crate::records::event::{EventRecord, subject};
+use crate::net::outbound::Target;
 use crate::telemetry::figures::Figures;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";

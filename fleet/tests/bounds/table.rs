@@ -24,8 +24,8 @@ const fn bound(
     Bound { what, file, name, beyond, test }
 }
 
-const LAWS: &str = "fleet/src/ledger/laws/bounds.rs";
-const LEDGER: &str = "fleet/src/ledger.rs";
+const LAWS: &str = "fleet/ledger/src/laws/bounds.rs";
+const LEDGER: &str = "fleet/ledger/src/lib.rs";
 const SETTINGS: &str = "fleet/sessions/src/settings.rs";
 const REGISTRATION: &str = "lab/tests/lab/registration.rs";
 const HOSTILE: &str = "fleet/program/tests/gateway/hostile.rs";
@@ -75,11 +75,11 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("Bytes of one batch", LEDGER, "BATCH_BYTES", "the batch is refused whole", BEYOND),
             bound("Records of one page", LEDGER, "PAGE", "the rest is in the next page", (LAWS, "pages_have_a_bound")),
             bound("Bytes of one page", LEDGER, "PAGE_BYTES", "the rest is in the next page", (LAWS, "pages_have_a_bound")),
-            bound("Entries of one subject", LEDGER, "ENTRIES", "the oldest go", ("fleet/src/ledger/laws/logs.rs", "a_subject_keeps_its_newest_entries")),
-            bound("Age of an entry", LEDGER, "ENTRY_AGE", "it goes", ("fleet/src/ledger/sqlite/tests.rs", "entries_go_with_their_age_and_a_subject_begins_again")),
-            bound("Deleted keys that are remembered", LEDGER, "TOMBSTONES", "the oldest are forgotten, and readers from before begin again", ("fleet/src/ledger/laws/changes.rs", "old_deletions_are_forgotten_and_said_to_be")),
-            bound("Bytes that wait to be written, in one engine", "fleet/src/ledger/room.rs", "BYTES", "after a wait the write is refused as unavailable", ("fleet/src/ledger/sqlite/tests.rs", "a_write_that_finds_no_room_in_the_queue_is_refused")),
-            bound("Entries of the audit record", "fleet/src/records/audit.rs", "KEPT", "the oldest go; the chain stays whole", ("fleet/src/configuration/tests.rs", "the_newest_entries_are_kept_and_older_ones_go_with_the_batch")),
+            bound("Entries of one subject", LEDGER, "ENTRIES", "the oldest go", ("fleet/ledger/src/laws/logs.rs", "a_subject_keeps_its_newest_entries")),
+            bound("Age of an entry", LEDGER, "ENTRY_AGE", "it goes", ("fleet/ledger/src/sqlite/tests.rs", "entries_go_with_their_age_and_a_subject_begins_again")),
+            bound("Deleted keys that are remembered", LEDGER, "TOMBSTONES", "the oldest are forgotten, and readers from before begin again", ("fleet/ledger/src/laws/changes.rs", "old_deletions_are_forgotten_and_said_to_be")),
+            bound("Bytes that wait to be written, in one engine", "fleet/ledger/src/room.rs", "BYTES", "after a wait the write is refused as unavailable", ("fleet/ledger/src/sqlite/tests.rs", "a_write_that_finds_no_room_in_the_queue_is_refused")),
+            bound("Entries of the audit record", "fleet/ledger/src/records/audit.rs", "KEPT", "the oldest go; the chain stays whole", ("fleet/src/configuration/tests.rs", "the_newest_entries_are_kept_and_older_ones_go_with_the_batch")),
         ],
     ),
     (
@@ -123,7 +123,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("Bodies of orders that are kept for other agents, in bytes", "fleet/src/orders/composer.rs", "KEPT_BYTES", "all are composed anew", ("fleet/src/orders/composer.rs", "bodies_are_kept_up_to_a_bound")),
             bound("Age of the view on which an order leaves", "fleet/src/orders/view.rs", "AGE_MAX", "nothing leaves until the view is renewed", ("fleet/src/orders/simulation/guards.rs", "an_order_that_leaves_on_an_old_view_is_noticed")),
             bound("Repetitions of an order to an agent that forgets", "fleet/core/src/journal.rs", "REPEATS", "it waits for a person", ("fleet/program/tests/gateway/public.rs", "agents_that_forget_converge_and_are_never_ordered_what_they_have")),
-            bound("A reason of a failure that is kept", "fleet/src/records/journal.rs", "REASON_BYTES", "the rest is cut off", ("fleet/src/records/journal.rs", "a_long_reason_is_cut_where_a_character_begins")),
+            bound("A reason of a failure that is kept", "fleet/ledger/src/records/journal.rs", "REASON_BYTES", "the rest is cut off", ("fleet/ledger/src/records/journal.rs", "a_long_reason_is_cut_where_a_character_begins")),
             bound("Age of what is known of revocations", "fleet/src/enroll/revocations.rs", "STALE", "nobody is admitted until they are known", ("fleet/src/enroll/revocations/tests.rs", "a_view_that_is_too_old_says_nothing_until_the_ledger_is_back")),
         ],
     ),

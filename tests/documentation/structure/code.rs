@@ -35,7 +35,8 @@ impl Crate {
     pub(crate) fn read(folder: &Path) -> Self {
         let mut sources = Vec::new();
         collect(folder, &mut Vec::new(), &mut sources);
-        let tests: Vec<Names> = sources.iter().flat_map(|(own, _, text)| of_tests(own, text)).collect();
+        let tests: Vec<Names> =
+            sources.iter().flat_map(|(own, _, text)| of_tests(own, text)).collect();
         sources.retain(|(names, ..)| !tests.iter().any(|test| names.starts_with(test)));
         let children: Vec<Names> = sources.iter().map(|(names, ..)| names.clone()).collect();
         let modules = sources

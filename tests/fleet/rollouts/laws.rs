@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::view::Target;
+use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_server::orders::AGE_MAX;
-use guest_fleet_server::records::journal::JournalRecord;
 use serde_json::Value;
 
 use super::havoc::Frozen;

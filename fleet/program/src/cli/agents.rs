@@ -18,11 +18,11 @@ use super::lists::load;
 use super::pages;
 use super::secrets;
 use super::text::{counted, one_line, or_hyphen, table, time};
+use guest_fleet_ledger::records;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::report::ReportRecord;
+use guest_fleet_ledger::{Bucket, bounds};
 use guest_fleet_server::configuration::words;
-use guest_fleet_server::ledger::{Bucket, bounds};
-use guest_fleet_server::records;
-use guest_fleet_server::records::agent::AgentRecord;
-use guest_fleet_server::records::report::ReportRecord;
 
 pub use super::rows::{AgentJson, AgentRowJson, Options, PluginJson};
 

@@ -11,8 +11,8 @@ use super::context::Context;
 use super::document::{Time, parts};
 use super::failure::{Exit, Failure};
 use super::text::{counted, one_line, time};
+use guest_fleet_ledger::records::audit::AuditRecord;
 use guest_fleet_server::configuration::audit::{self, Known};
-use guest_fleet_server::records::audit::AuditRecord;
 
 /// The options of `audit`.
 #[derive(Clone, Debug, Args)]

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::failure::Failure;
+use guest_fleet_ledger::Ledger;
 use guest_fleet_server::configuration::change::Decision;
-use guest_fleet_server::ledger::Ledger;
 
 /// How a verb prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use guest_fleet_core::time::Seconds;
 use prost_types::Timestamp;
 
 use super::failure::Failure;
-use guest_fleet_server::ledger::{Bucket, Ledger};
-use guest_fleet_server::records;
-use guest_fleet_server::records::agent::AgentRecord;
-use guest_fleet_server::records::journal::JournalRecord;
-use guest_fleet_server::records::report::{ReportRecord, ReportedPlugin};
+use guest_fleet_ledger::records;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::journal::JournalRecord;
+use guest_fleet_ledger::records::report::{ReportRecord, ReportedPlugin};
+use guest_fleet_ledger::{Bucket, Ledger};
 
 /// What the ledger knows of one agent.
 #[derive(Clone, Debug, Default)]

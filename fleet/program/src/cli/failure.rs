@@ -6,11 +6,11 @@ use std::io;
 
 use guest_agent_cli_kit::failure;
 
+use guest_fleet_ledger::ReadError;
+use guest_fleet_ledger::records::RecordError;
 use guest_fleet_server::configuration::audit::AuditError;
 use guest_fleet_server::configuration::change::ChangeError;
 use guest_fleet_server::declarations::problem::Problems;
-use guest_fleet_server::ledger::ReadError;
-use guest_fleet_server::records::RecordError;
 
 pub use guest_agent_cli_kit::exit::Exit;
 

@@ -13,12 +13,12 @@ use thiserror::Error;
 use super::context::Context;
 use super::document::ChangeJson;
 use super::failure::{Exit, Failure};
+use guest_fleet_ledger::records::configuration::{HOLD, HoldRecord};
 use guest_fleet_server::configuration::change::{self, Becomes, Changed, Edit};
 use guest_fleet_server::configuration::{Configuration, words};
 use guest_fleet_server::declarations::values::{
     NAME_FIX, check_name, check_plugin, check_reason, check_selector,
 };
-use guest_fleet_server::records::configuration::{HOLD, HoldRecord};
 
 /// The options of `hold`.
 #[derive(Clone, Debug, Args)]

@@ -14,11 +14,11 @@ use super::context::Context;
 use super::document::ChangeJson;
 use super::facts::unknown;
 use super::failure::{Exit, Failure};
+use guest_fleet_ledger::Bucket;
+use guest_fleet_ledger::records;
+use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_server::configuration::change::{self, Becomes, Edit};
 use guest_fleet_server::enroll::write::{self, ChangeError, Step};
-use guest_fleet_server::ledger::Bucket;
-use guest_fleet_server::records;
-use guest_fleet_server::records::agent::AgentRecord;
 
 /// Most labels that an operator gives one agent.
 const LABELS: usize = 64;

@@ -8,9 +8,9 @@ use thiserror::Error;
 use super::context::Context;
 use super::document::ChangeJson;
 use super::failure::{Exit, Failure};
+use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord};
 use guest_fleet_server::configuration::change::{self, Becomes, Edit};
 use guest_fleet_server::configuration::words;
-use guest_fleet_server::records::configuration::{ASSIGNMENT, AssignmentRecord};
 
 /// The options of `retry`.
 #[derive(Clone, Debug, Args)]

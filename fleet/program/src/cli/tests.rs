@@ -17,9 +17,9 @@ use jiff::Timestamp;
 use super::Verb;
 use super::context::{Caller, Context, Output};
 use super::failure::{Exit, Failure};
-use guest_fleet_server::ledger::Bucket;
-use guest_fleet_server::ledger::fake::{FakeLedger, Fault};
-use guest_fleet_server::records::configuration::HoldRecord;
+use guest_fleet_ledger::Bucket;
+use guest_fleet_ledger::fake::{FakeLedger, Fault};
+use guest_fleet_ledger::records::configuration::HoldRecord;
 
 const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 

@@ -15,11 +15,11 @@ use super::document::{ChangeJson, Time};
 use super::failure::{Exit, Failure};
 use super::text::{or_hyphen, table, time};
 use super::{duration, label};
+use guest_fleet_ledger::records;
+use guest_fleet_ledger::records::token::TokenRecord;
 use guest_fleet_server::configuration::change::{self, Becomes, Edit};
 use guest_fleet_server::enroll::AgentId;
 use guest_fleet_server::enroll::token::{self, CreateError, ListError, NewToken, RevokeError};
-use guest_fleet_server::records;
-use guest_fleet_server::records::token::TokenRecord;
 
 /// What to do with tokens.
 #[derive(Clone, Debug, Subcommand)]

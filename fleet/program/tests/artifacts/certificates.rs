@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use guest_fleet_server::artifacts::Digest;
 use guest_fleet_server::artifacts::listener::{ArtifactListener, ListenerError};
-use guest_fleet_server::tls::PairFiles;
+use guest_fleet_server::net::tls::PairFiles;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use crate::artifacts::LONG;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::{Bucket, Ledger, MemoryLedger, Revision, Write};
 use guest_fleet_server::enroll::agents;
-use guest_fleet_server::ledger::{Bucket, Ledger, MemoryLedger, Revision, Write};
 use guest_fleet_server::orders::{OrderSettings, Orders};
-use guest_fleet_server::records::agent::AgentRecord;
 use prost::Message;
 
 use crate::gateway::client::Agent;

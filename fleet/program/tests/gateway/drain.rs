@@ -12,10 +12,10 @@ use guest_agent_proto::agent_controlplane::{
     AgentInfo, ConfigurePluginStates, CurrentPluginStates,
 };
 use guest_agent_serve_kit::listen::Listen;
+use guest_fleet_ledger::records::configuration::{ArchiveRecord, AssignmentRecord, ReleaseRecord};
+use guest_fleet_ledger::{Bucket, Ledger, Log, MemoryLedger, Revision, Write};
 use guest_fleet_server::gateways::presence;
-use guest_fleet_server::ledger::{Bucket, Ledger, Log, MemoryLedger, Revision, Write};
 use guest_fleet_server::orders::{OrderSettings, Orders};
-use guest_fleet_server::records::configuration::{ArchiveRecord, AssignmentRecord, ReleaseRecord};
 use guest_fleet_sessions::admission::Anyone;
 use guest_fleet_sessions::{Drain, Gateway, Others, messages};
 use prost::Message;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guest_fleet_server::ledger::{Faults, Ledger, Log, MemoryLedger};
+use guest_fleet_ledger::{Faults, Ledger, Log, MemoryLedger};
 use guest_fleet_server::orders::{OrderSettings, Orders};
 use tonic::Code;
 

@@ -11,7 +11,7 @@ use bytes::{Buf, BufMut, Bytes};
 use guest_agent_proto::agent_controlplane::current_plugin_states::DaemonPluginState;
 use guest_agent_proto::agent_controlplane::{CurrentPluginStates, PluginEventMessage};
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
-use guest_fleet_server::ledger::{Bucket, Ledger, Log, Revision, SqliteLedger, Write};
+use guest_fleet_ledger::{Bucket, Ledger, Log, Revision, SqliteLedger, Write};
 use guest_fleet_sessions::messages;
 use http::uri::PathAndQuery;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -88,7 +88,7 @@ async fn tell(agent: &mut Agent, id: &str, event: &PluginEventMessage) -> Result
 /// The entries that the log has of an agent, as subjects, ids and sizes.
 async fn entries(directory: &Path, resource: &str) -> Vec<(String, String, usize)> {
     let ledger = SqliteLedger::open(&directory.join("ledger.db")).unwrap();
-    let prefix = guest_fleet_server::records::event::subject(resource, "");
+    let prefix = guest_fleet_ledger::records::event::subject(resource, "");
     let (mut found, mut after) = (Vec::new(), 0);
     loop {
         let page = ledger.read(Log::Events, &prefix, after, 1000).await.unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use guest_agent_lab::{ControlPlane, Deaf, ServerTls, StartError};
 use guest_agent_serve_kit::listen::Listen;
 use guest_agent_serve_kit::tls::Clients;
-use guest_fleet_server::tls::{LookError, Pair, PairError, PairFiles, Purpose};
+use guest_fleet_server::net::tls::{LookError, Pair, PairError, PairFiles, Purpose};
 use guest_fleet_sessions::Gateway;
 use guest_fleet_sessions::admission::Anyone;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};

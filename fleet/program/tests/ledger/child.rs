@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
-use guest_fleet_server::ledger::{
+use guest_fleet_ledger::{
     Appended, Bucket, Ledger, Log, Revision, SqliteLedger, Write, WriteError,
 };
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use guest_fleet_server::ledger::{Ledger, Log, SqliteLedger, bounds};
+use guest_fleet_ledger::{Ledger, Log, SqliteLedger, bounds};
 
 use crate::ledger::child::{BUCKET, WRITERS, Writing, count_of};
 
@@ -58,8 +58,7 @@ pub(crate) async fn check(file: &Path, acknowledged: &mut Acknowledged) {
         let subject = format!("vm-{writer}.web");
         let mut entries = Vec::new();
         loop {
-            let after =
-                entries.last().map_or(0, |it: &guest_fleet_server::ledger::Entry| it.position);
+            let after = entries.last().map_or(0, |it: &guest_fleet_ledger::Entry| it.position);
             let page = ledger.read(Log::Events, &subject, after, 1000).await.expect("it reads");
             if page.is_empty() {
                 break;

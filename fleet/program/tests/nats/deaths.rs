@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use guest_fleet_server::ledger::{
+use guest_fleet_ledger::{
     Appended, Bucket, Entry, Follower, JetstreamLedger, Ledger, Log, NatsAddress, ReadError,
     Revision, Write, WriteError, bounds,
 };

@@ -1,6 +1,6 @@
 //! Every law of the ledger, on three servers.
 
-use guest_fleet_server::ledger::{MemoryLedger, SharedLedger};
+use guest_fleet_ledger::{MemoryLedger, SharedLedger};
 
 use crate::nats::shared::{self, Streams};
 
@@ -12,4 +12,4 @@ async fn make() -> (SharedLedger, Option<Streams>) {
     }
 }
 
-guest_fleet_server::ledger_laws!(jetstream, make);
+guest_fleet_ledger::ledger_laws!(jetstream, make);

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use guest_fleet_server::ledger::{JetstreamLedger, NatsAddress, SharedLedger, laws};
+use guest_fleet_ledger::{JetstreamLedger, NatsAddress, SharedLedger, laws};
 use nkeys::KeyPair as Nkey;
 use tempfile::TempDir;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use guest_fleet_server::ledger::{
+use guest_fleet_ledger::{
     Appended, Bucket, Existing, Follower, JetstreamLedger, Ledger, Log, NatsAddress, Revision,
     SqliteLedger, Write, WriteError, bounds, restore,
 };

@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-use guest_fleet_server::ledger::{Bucket, JetstreamLedger, Ledger, NatsAddress, Revision, Write};
+use guest_fleet_ledger::{Bucket, JetstreamLedger, Ledger, NatsAddress, Revision, Write};
 use serde_json::json;
 use tempfile::TempDir;
 

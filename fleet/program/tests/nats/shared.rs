@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use guest_fleet_server::ledger::{JetstreamLedger, NatsAddress};
+use guest_fleet_ledger::{JetstreamLedger, NatsAddress};
 
 use crate::nats_cluster::{self, NatsCluster, Shape};
 

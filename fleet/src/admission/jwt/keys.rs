@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::outbound::FetchError;
+use crate::net::outbound::FetchError;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};

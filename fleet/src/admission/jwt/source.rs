@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::keys::{Keys, KeysError, SET_BYTES};
 use crate::chain::Chain;
-use crate::outbound::{self, Document, FetchError, Target};
+use crate::net::outbound::{self, Document, FetchError, Target};
 
 /// How long keys are used before they are read again.
 const FRESH: Duration = Duration::from_secs(600);

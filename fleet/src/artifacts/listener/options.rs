@@ -9,7 +9,7 @@ use guest_agent_serve_kit::listen::Listen;
 
 use crate::artifacts::named::Known;
 use crate::artifacts::store::ArtifactStore;
-use crate::tls::{LOOK, PairFiles};
+use crate::net::tls::{LOOK, PairFiles};
 
 /// How long an address that a bucket signed is good for, by default.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);

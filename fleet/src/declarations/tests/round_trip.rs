@@ -12,6 +12,12 @@ use guest_fleet_core::view::{
     Archive, Assignment, Hold, Plugins, Release, ReleaseName, Target, Window,
 };
 use guest_fleet_core::window::Weekly;
+use guest_fleet_ledger::Bucket;
+use guest_fleet_ledger::fake::FakeLedger;
+use guest_fleet_ledger::records::configuration::{
+    ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, ReleaseRecord, WINDOW, WindowRecord,
+    release_key,
+};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use prost::Message;
@@ -23,12 +29,6 @@ use super::super::export;
 use super::{toml, whole_toml, yaml};
 use crate::configuration::Configuration;
 use crate::configuration::change::{Becomes, Edit};
-use crate::ledger::Bucket;
-use crate::ledger::fake::FakeLedger;
-use crate::records::configuration::{
-    ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, ReleaseRecord, WINDOW, WindowRecord,
-    release_key,
-};
 
 fn loaded(ledger: &FakeLedger) -> Configuration {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use guest_fleet_ledger::MemoryLedger;
+use guest_fleet_ledger::records;
+
 use super::*;
-use crate::ledger::MemoryLedger;
-use crate::records;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

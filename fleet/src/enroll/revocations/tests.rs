@@ -1,8 +1,8 @@
 use bytes::Bytes;
+use guest_fleet_ledger::{Faults, MemoryLedger};
+use guest_fleet_ledger::{Revision, Write};
 
 use super::*;
-use crate::ledger::{Faults, MemoryLedger};
-use crate::ledger::{Revision, Write};
 
 /// Nothing can be read or written.
 const AWAY: Faults =

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use guest_agent_proto::enrolment;
 use guest_agent_serve_kit::tls;
+use guest_fleet_ledger::{Faults, MemoryLedger};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -23,7 +24,6 @@ use crate::enroll::certificate::AgentCertificate;
 use crate::enroll::csr;
 use crate::enroll::id::AgentId;
 use crate::enroll::token::{self, NewToken};
-use crate::ledger::{Faults, MemoryLedger};
 
 /// Nothing can be read or written.
 const AWAY: Faults =

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use guest_fleet_ledger::ReadError;
+use guest_fleet_ledger::records::RecordError;
 use thiserror::Error;
 
 use super::{AgentId, LABEL_BYTES, LABELS, LIFE, NAME_BYTES, TOKENS, USES};
 use crate::enroll::write::ChangeError;
-use crate::ledger::ReadError;
-use crate::records::RecordError;
 
 /// Why the tokens cannot be listed.
 #[derive(Debug, Error)]

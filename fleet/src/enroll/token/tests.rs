@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
+use guest_fleet_ledger::{Fate, Faults, MemoryLedger};
+
 use super::*;
-use crate::ledger::{Fate, Faults, MemoryLedger};
 
 /// Nothing can be read or written.
 const AWAY: Faults =

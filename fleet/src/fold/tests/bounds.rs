@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::{Bucket, MemoryLedger, Revision, SharedLedger, Write, bounds};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 
@@ -10,8 +12,6 @@ use super::super::reader::{Index, PAGE_LEAVES};
 use super::super::run;
 use super::settings;
 use super::stand_in::StandIn;
-use crate::ledger::{Bucket, MemoryLedger, Revision, SharedLedger, Write, bounds};
-use crate::records::agent::AgentRecord;
 
 const AGENTS: usize = 20_000;
 

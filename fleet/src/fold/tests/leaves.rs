@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use guest_fleet_core::fold::{AgentFacts, Row};
 use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::records::index::{DirectoryRecord, LeafRecord, directory_key, leaf_key};
+use guest_fleet_ledger::{Revision, Write, bounds};
 use proptest::prelude::*;
 use prost::Message;
 
 use super::super::leaves::{BATCH_BYTES, Leaves};
-use crate::ledger::{Revision, Write, bounds};
-use crate::records::index::{DirectoryRecord, LeafRecord, directory_key, leaf_key};
 
 fn row(size: usize, seen: u64) -> Row {
     let mut agent = AgentFacts::default().seen_at(Some(Seconds(seen * 300)));

@@ -5,6 +5,15 @@ use std::time::Duration;
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord};
+use guest_fleet_ledger::records::event::{EventRecord, subject};
+use guest_fleet_ledger::records::index::{LeaseRecord, leaf_key, lease_key};
+use guest_fleet_ledger::records::journal::{EntryRecord, JournalRecord, OrderRecord};
+use guest_fleet_ledger::records::report::{ReportRecord, ReportedPlugin};
+use guest_fleet_ledger::{
+    Bucket, Faults, Ledger, Log, MemoryLedger, Revision, SharedLedger, Write, bounds,
+};
 use prost::Message;
 use prost_types::Timestamp;
 use rand::rngs::StdRng;
@@ -17,15 +26,6 @@ use super::super::reader::Index;
 use super::super::run;
 use super::stand_in::StandIn;
 use super::{START, indexed, is_right, settings};
-use crate::ledger::{
-    Bucket, Faults, Ledger, Log, MemoryLedger, Revision, SharedLedger, Write, bounds,
-};
-use crate::records::agent::AgentRecord;
-use crate::records::configuration::{AssignmentRecord, ReleaseRecord};
-use crate::records::event::{EventRecord, subject};
-use crate::records::index::{LeaseRecord, leaf_key, lease_key};
-use crate::records::journal::{EntryRecord, JournalRecord, OrderRecord};
-use crate::records::report::{ReportRecord, ReportedPlugin};
 
 const TTL: Duration = super::super::lease::Lease::TTL;
 

@@ -9,11 +9,11 @@ use guest_fleet_core::fold::{
 use guest_fleet_core::labels::Labels;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{ReleaseName, Target};
+use guest_fleet_ledger::bounds;
+use guest_fleet_ledger::records::index::CheckpointRecord;
 use prost::Message;
 
 use super::super::stored;
-use crate::ledger::bounds;
-use crate::records::index::CheckpointRecord;
 
 const STEPS: [Step; 7] = [
     Step::Sent,

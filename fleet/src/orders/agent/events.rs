@@ -2,6 +2,7 @@
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::rpc;
+use guest_fleet_ledger::records::event::subject;
 use tonic::Code;
 
 use super::recorded::{self, AppendError, Logged};
@@ -10,8 +11,7 @@ use crate::chain::Chain;
 use crate::orders::observed;
 use crate::orders::shared::unavailable;
 use crate::orders::told::told;
-use crate::records::event::subject;
-use crate::removed::{self, Guard};
+use crate::simulated::removed::{self, Guard};
 
 /// Where an event is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::event::{EventRecord, subject};
+use guest_fleet_ledger::records::{self, RecordError, Versioned};
+use guest_fleet_ledger::{
+    Appended, Bucket, EngineError, Ledger, Log, ReadError, Record, Revision, Write, WriteError,
+    bounds,
+};
 use prost::Message;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::chain::Chain;
-use crate::ledger::{
-    Appended, Bucket, EngineError, Ledger, Log, ReadError, Record, Revision, Write, WriteError,
-    bounds,
-};
 use crate::orders::shared::Shared;
-use crate::records::agent::AgentRecord;
-use crate::records::event::{EventRecord, subject};
-use crate::records::{self, RecordError, Versioned};
 
 /// Most bytes of an event's details that are kept; the rest is cut off.
 pub(super) const DETAIL_BYTES: usize = 64 << 10;

@@ -5,15 +5,15 @@ use std::time::SystemTime;
 use guest_agent_proto::agent_controlplane::CurrentPluginStates;
 use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
+use guest_fleet_ledger::records::Versioned;
+use guest_fleet_ledger::records::report::{ReportRecord, ReportedHold, ReportedPlugin};
+use guest_fleet_ledger::{Bucket, Ledger, Revision, Write};
 use prost::Message;
 
 use super::recorded;
 use crate::chain::Chain;
 use crate::enroll::{AgentId, agents};
-use crate::ledger::{Bucket, Ledger, Revision, Write};
 use crate::orders::observed::listed;
-use crate::records::Versioned;
-use crate::records::report::{ReportRecord, ReportedHold, ReportedPlugin};
 
 /// Longest key or value of such a label, in bytes.
 const LABEL_BYTES: usize = 256;
@@ -126,7 +126,7 @@ pub(super) async fn claimed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::MemoryLedger;
+    use guest_fleet_ledger::MemoryLedger;
 
     #[tokio::test]
     async fn labels_that_no_selector_needs_are_not_kept() {

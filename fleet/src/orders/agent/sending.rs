@@ -3,10 +3,10 @@
 use guest_fleet_core::desired::Decision;
 use guest_fleet_core::journal::{Next, Order, OrderState};
 use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::records::journal::OrderRecord;
 
 use super::journal::Draft;
 use crate::orders::compose::Body;
-use crate::records::journal::OrderRecord;
 
 /// An order to hand over.
 pub(super) struct Sending {

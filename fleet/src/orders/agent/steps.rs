@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
 use guest_fleet_core::journal::{Order, OrderState};
+use guest_fleet_ledger::records::journal::{EntryRecord, JournalRecord};
 
-use crate::records::journal::{EntryRecord, JournalRecord};
 use crate::telemetry::figures::OrderStep;
 use crate::telemetry::traces::{Ended, Outcome, trace_id};
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use guest_agent_serve_kit::lock::lock;
+use guest_fleet_ledger::{
+    Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
+    Write, WriteError,
+};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::laws::Laws;
-use crate::ledger::{
-    Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
-    Write, WriteError,
-};
-use crate::removed::{self, Guard};
+use crate::simulated::removed::{self, Guard};
 
 /// Key of the lease under which rollouts are moved. Rollouts are above gateways, which do not know it.
 const LEASE: &str = "controller/lease";

@@ -2,7 +2,7 @@
 
 use super::run;
 use super::seeds::notice;
-use crate::removed::Guard;
+use crate::simulated::removed::Guard;
 
 /// Seeds within which a missing guard is noticed.
 const SEEDS: u64 = 1500;

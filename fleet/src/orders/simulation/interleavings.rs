@@ -15,6 +15,13 @@ use guest_agent_proto::rpc;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::{Seconds, UtcOnly};
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
+use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord, release_key};
+use guest_fleet_ledger::records::event::subject;
+use guest_fleet_ledger::records::journal::JournalRecord;
+use guest_fleet_ledger::{
+    Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
+    Write, WriteError,
+};
 use guest_fleet_sessions::desk::{Desk, Guarded, OpenSession, Outgoing};
 use guest_fleet_sessions::messages;
 use prost::Message;
@@ -22,14 +29,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::laws::is_order;
-use crate::ledger::{
-    Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
-    Write, WriteError,
-};
 use crate::orders::{Environment, OrderSettings, Orders, UnknownAgents};
-use crate::records::configuration::{AssignmentRecord, ReleaseRecord, release_key};
-use crate::records::event::subject;
-use crate::records::journal::JournalRecord;
 
 const AGENT: &str = "a-1";
 

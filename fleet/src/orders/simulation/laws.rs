@@ -10,14 +10,14 @@ use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::desired::{Agent, decide};
 use guest_fleet_core::time::{Seconds, UtcOnly};
 use guest_fleet_core::view::{Target, View};
+use guest_fleet_ledger::records::journal::JournalRecord;
+use guest_fleet_ledger::{Bucket, MemoryLedger};
 use guest_fleet_sessions::messages;
 use prost::Message;
 use tokio::time::Instant;
 
 use super::trace::trace;
-use crate::ledger::{Bucket, MemoryLedger};
 use crate::orders::AGE_MAX;
-use crate::records::journal::JournalRecord;
 
 /// What the laws remember of a run.
 pub(crate) struct Laws {

@@ -10,11 +10,13 @@ use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{
     ANY_ARCHITECTURE, Archive, Assignment, Hold, Plugins, Release, ReleaseName, Target, View,
 };
+use guest_fleet_ledger::records::configuration::{
+    AssignmentRecord, HoldRecord, ReleaseRecord, release_key,
+};
+use guest_fleet_ledger::{Bucket, Ledger, Revision, Write};
 use prost::Message;
 
 use super::world::World;
-use crate::ledger::{Bucket, Ledger, Revision, Write};
-use crate::records::configuration::{AssignmentRecord, HoldRecord, ReleaseRecord, release_key};
 
 pub(super) const PLUGINS: [&str; 2] = ["p", "q"];
 const REVISIONS: [&str; 3] = ["1", "2", "3"];

@@ -28,7 +28,7 @@ use super::link::Link;
 use super::operator::PLUGINS;
 use super::world::World;
 use crate::orders::GENERATION;
-use crate::removed::{self, Guard};
+use crate::simulated::removed::{self, Guard};
 
 /// How long a new revision is on trial.
 const PROBATION: Duration = Duration::from_secs(6);

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::view::Target;
+use guest_fleet_ledger::records::event::subject;
+use guest_fleet_ledger::{Faults, Ledger, Log};
 use tokio::time::Instant;
 
 use super::google::Google;
@@ -16,8 +18,6 @@ use super::ours::Ours;
 use super::trouble;
 use super::world::{AGENTS, World};
 use crate::fold::tests::is_right;
-use crate::ledger::{Faults, Ledger, Log};
-use crate::records::event::subject;
 
 /// How long the faults last, and the calm after them.
 const NOISE: Duration = Duration::from_secs(40);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use guest_agent_serve_kit::lock::lock;
 
 use super::trace;
-use crate::removed::{self, Guard};
+use crate::simulated::removed::{self, Guard};
 
 /// After so many seeds that failed, the others are not tried.
 const FAILED_MAX: usize = 5;

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guest_fleet_ledger::{Bucket, Ledger, Write};
+
 use super::cut::Cut;
 use super::world::World;
 use crate::fold::lease::Lease;
-use crate::ledger::{Bucket, Ledger, Write};
 
 /// How far clocks are set back where the journals are lost: further than a run is long.
 const SET_BACK: Duration = Duration::from_secs(3600);

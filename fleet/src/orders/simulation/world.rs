@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::time::{Seconds, UtcOnly};
+use guest_fleet_ledger::{Bucket, Faults, MemoryLedger, Write};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::Notify;
@@ -16,7 +17,6 @@ use super::cut::CutLedger;
 use super::laws::Laws;
 use super::trace::trace;
 use crate::fold;
-use crate::ledger::{Bucket, Faults, MemoryLedger, Write};
 use crate::orders::{Environment, OrderSettings, Orders, UnknownAgents};
 
 /// What time it is when a run begins.

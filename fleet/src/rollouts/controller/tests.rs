@@ -5,12 +5,14 @@ use guest_fleet_core::rollout::{Plan, Rollout, Size, Verb, Wave};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::UtcOnly;
 use guest_fleet_core::view::{Archive, Assignment, Release, ReleaseName, Target};
+use guest_fleet_ledger::MemoryLedger;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::configuration::{
+    ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key,
+};
+use guest_fleet_ledger::records::report::ReportRecord;
 
 use super::*;
-use crate::ledger::MemoryLedger;
-use crate::records::agent::AgentRecord;
-use crate::records::configuration::{ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key};
-use crate::records::report::ReportRecord;
 
 const WALL: u64 = 1_700_000_000;
 

@@ -1,10 +1,10 @@
 use guest_fleet_core::rollout::{Grant, Plan, Rollout, Stage, Verb};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{AssignmentRollout, Target};
+use guest_fleet_ledger::{Existing, Revision, SqliteLedger, Write, restore};
 
 use super::*;
 use crate::configuration::audit;
-use crate::ledger::{Existing, Revision, SqliteLedger, Write, restore};
 
 /// Assignments and the state of their rollouts.
 fn states() -> Vec<(&'static str, State)> {

@@ -4,7 +4,7 @@
 
 use super::run_seed;
 use crate::orders::simulation::seeds::notice;
-use crate::removed::Guard;
+use crate::simulated::removed::Guard;
 
 /// Seeds within which a missing guard is noticed.
 const SEEDS: u64 = 500;

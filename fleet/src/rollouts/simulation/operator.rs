@@ -13,6 +13,10 @@ use guest_fleet_core::target::Target;
 use guest_fleet_core::view::{
     ANY_ARCHITECTURE, Archive, Assignment, AssignmentRollout, Release, ReleaseName,
 };
+use guest_fleet_ledger::records::configuration::{
+    ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key,
+};
+use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
 use prost::Message;
 use thiserror::Error;
 
@@ -21,8 +25,6 @@ use super::truth::Truth;
 use crate::configuration::change::{Becomes, Decision, Edit, change};
 use crate::configuration::{Configuration, words};
 use crate::orders::simulation::world::World;
-use crate::records::configuration::{ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key};
-use crate::records::rollout::{RolloutRecord, rollout_key};
 
 /// What is asked is not possible now.
 #[derive(Debug, Error)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use guest_fleet_core::rollout::State;
 use guest_fleet_core::target::Target;
+use guest_fleet_ledger::{Faults, MemoryLedger};
 use tokio::time::Instant;
 
 use super::case::{Case, FORMER, NEW, PLUGIN, Release};
@@ -13,7 +14,6 @@ use super::model::Model;
 use super::operator;
 use super::truth::Truth;
 use crate::fold::tests::is_right;
-use crate::ledger::{Faults, MemoryLedger};
 use crate::orders::simulation::ours::Ours;
 use crate::orders::simulation::trouble;
 use crate::orders::simulation::world::{Shape, World};

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use guest_fleet::cli::context::Caller;
 use guest_fleet::cli::failure::{Exit, Failure};
-use guest_fleet_server::configuration::change::Decision;
-use guest_fleet_server::ledger::{
+use guest_fleet_ledger::{
     AddressError, Existing, JetstreamLedger, NatsAddress, SharedLedger, SqliteLedger, restore,
 };
+use guest_fleet_server::configuration::change::Decision;
 use guest_fleet_server::rollouts::restored;
 use tokio_util::sync::CancellationToken;
 

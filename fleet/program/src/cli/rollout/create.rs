@@ -17,11 +17,11 @@ use super::super::duration;
 use super::super::failure::{Exit, Failure};
 use super::error::RolloutError;
 use super::waves::WaveOption;
+use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord};
+use guest_fleet_ledger::records::rollout::{RolloutRecord, WAVES, rollout_key};
 use guest_fleet_server::configuration::change::{self, Becomes, Edit};
 use guest_fleet_server::configuration::{Configuration, words};
 use guest_fleet_server::declarations::values::{NAME_FIX, check_name};
-use guest_fleet_server::records::configuration::{ASSIGNMENT, AssignmentRecord};
-use guest_fleet_server::records::rollout::{RolloutRecord, WAVES, rollout_key};
 use guest_fleet_server::rollouts::rows::Rows;
 
 /// The largest budget.
@@ -107,7 +107,7 @@ pub(super) async fn run(
 /// What the ledger shows of all agents.
 pub(super) async fn read(context: &Context<'_>) -> Result<BTreeMap<String, Row>, Failure> {
     let mut rows = Rows::new();
-    rows.catch_up(context.ledger, guest_fleet_server::ledger::Revision::ABSENT).await?;
+    rows.catch_up(context.ledger, guest_fleet_ledger::Revision::ABSENT).await?;
     Ok(rows.into_all())
 }
 

@@ -20,11 +20,11 @@ use super::super::lists::load;
 use super::super::text::{one_line, table};
 use super::steer::find;
 use super::waves;
+use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
+use guest_fleet_ledger::records::rollout::rollout_key;
+use guest_fleet_ledger::records::{self, Numbered};
+use guest_fleet_ledger::{Bucket, Ledger};
 use guest_fleet_server::configuration::{Configuration, audit, words};
-use guest_fleet_server::ledger::{Bucket, Ledger};
-use guest_fleet_server::records::progress::{ProgressRecord, progress_key};
-use guest_fleet_server::records::rollout::rollout_key;
-use guest_fleet_server::records::{self, Numbered};
 use guest_fleet_server::rollouts::told;
 
 /// The options of `rollout watch`.

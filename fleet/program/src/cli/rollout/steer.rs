@@ -9,9 +9,9 @@ use super::super::context::Context;
 use super::super::document::ChangeJson;
 use super::super::failure::{Exit, Failure};
 use super::error::RolloutError;
+use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
 use guest_fleet_server::configuration::change::{self, Becomes, Edit};
 use guest_fleet_server::configuration::{Configuration, words};
-use guest_fleet_server::records::rollout::{RolloutRecord, rollout_key};
 
 /// The options of verbs that steer.
 #[derive(Clone, Debug, Args)]

@@ -9,10 +9,10 @@ use prost_types::Timestamp;
 
 use super::super::failure::Exit;
 use super::{FakeLedger, Fault, applied, ran, shown};
-use guest_fleet_server::ledger::Bucket;
-use guest_fleet_server::records::agent::{AgentRecord, Certificate};
-use guest_fleet_server::records::journal::{EntryRecord, JournalRecord, OrderRecord};
-use guest_fleet_server::records::report::{ReportRecord, ReportedHold, ReportedPlugin};
+use guest_fleet_ledger::Bucket;
+use guest_fleet_ledger::records::agent::{AgentRecord, Certificate};
+use guest_fleet_ledger::records::journal::{EntryRecord, JournalRecord, OrderRecord};
+use guest_fleet_ledger::records::report::{ReportRecord, ReportedHold, ReportedPlugin};
 
 fn at(text: &str) -> Option<Timestamp> {
     let at: jiff::Timestamp = text.parse().expect("a time");

@@ -7,9 +7,9 @@ use prost_types::Timestamp;
 use super::super::failure::Exit;
 use super::agents::fleet;
 use super::{DIGEST, FakeLedger, now, ran, ran_with};
-use guest_fleet_server::ledger::Bucket;
-use guest_fleet_server::records::gateway::{GatewayRecord, MissingSecret};
-use guest_fleet_server::records::index::LeaseRecord;
+use guest_fleet_ledger::Bucket;
+use guest_fleet_ledger::records::gateway::{GatewayRecord, MissingSecret};
+use guest_fleet_ledger::records::index::LeaseRecord;
 
 fn ago(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds: now().as_second() - seconds, nanos: 0 })

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 use prost::Message;
 
 use super::*;
-use guest_fleet_server::records::agent::AgentRecord;
+use guest_fleet_ledger::records::agent::AgentRecord;
 
 /// The command with its output, in which every secret is the word for it.
 fn step(ledger: &FakeLedger, words: &[&str]) -> String {

@@ -15,12 +15,12 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use guest_agent_serve_kit::tls::{self, Clients, TlsError};
+use guest_fleet_ledger::SharedLedger;
 use guest_fleet_server::admission::{AgentTokens, Jwt, JwtSettings, KeySource, Mutual, Watched};
 use guest_fleet_server::enroll::listener::Admits;
 use guest_fleet_server::enroll::{Authorities, Revocations};
-use guest_fleet_server::ledger::SharedLedger;
+use guest_fleet_server::net::tls::{LOOK, Pair, PairFiles, Purpose};
 use guest_fleet_server::orders::UnknownAgents;
-use guest_fleet_server::tls::{LOOK, Pair, PairFiles, Purpose};
 use guest_fleet_sessions::admission::{Admission, Anyone, Bearer, Either, Local};
 use tokio_util::sync::CancellationToken;
 

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use guest_fleet::cli::duration;
+use guest_fleet_ledger::Ledger;
 use guest_fleet_server::gateways::presence;
-use guest_fleet_server::ledger::Ledger;
 use guest_fleet_server::orders::Orders;
 use guest_fleet_sessions::{Drain, Gateway, Others};
 

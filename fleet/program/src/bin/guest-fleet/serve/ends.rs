@@ -3,7 +3,7 @@
 use guest_agent_serve_kit::certificate::Facts;
 use guest_fleet_server::enroll::Authorities;
 use guest_fleet_server::enroll::ends::{End, Ends, Renewal};
-use guest_fleet_server::tls::Pair;
+use guest_fleet_server::net::tls::Pair;
 use tokio::sync::watch;
 
 /// Adds the fleet's authority.

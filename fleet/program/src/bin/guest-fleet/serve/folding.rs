@@ -1,7 +1,7 @@
 //! The fold and the controller in `serve`: one keeps the index from which lists and counts are read, the
 //! other moves rollouts.
 
-use guest_fleet_server::ledger::SharedLedger;
+use guest_fleet_ledger::SharedLedger;
 use guest_fleet_server::{fold, rollouts};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use guest_fleet_server::outbound::AllowedHost;
+use guest_fleet_server::net::outbound::AllowedHost;
 use guest_fleet_server::webhooks::settings::{self, Webhook};
 use guest_fleet_server::webhooks::{Timings, Webhooks};
 use tokio::task::JoinSet;
