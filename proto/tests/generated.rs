@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use codegen::{compile, generate_into};
+use codegen::{compile, generate_into, generate_records_into};
 
 const PROTOS: [&str; 8] = [
     "plugin_comm.proto",
@@ -26,6 +26,16 @@ mod codegen {
             compiler.open_file(proto).expect("a valid .proto file");
         }
         compiler
+    }
+
+    /// Code of the one package that the files declare.
+    pub(crate) fn generate_records_into(out: &Path, compiler: &protox::Compiler) {
+        tonic_prost_build::configure()
+            .out_dir(out)
+            // Equal records have equal bytes.
+            .btree_map(".")
+            .compile_fds(compiler.file_descriptor_set())
+            .expect("generates");
     }
 
     pub(crate) fn generate_into(out: &Path, compiler: &protox::Compiler) {
@@ -59,18 +69,31 @@ fn committed_code_matches_the_proto_files() {
     std::fs::create_dir_all(&fresh).expect("creates the folder for fresh code");
     generate_into(&fresh, &compiler);
 
-    let update = std::env::var_os("UPDATE_GENERATED").is_some();
     for entry in std::fs::read_dir(&fresh).expect("lists fresh code") {
         let entry = entry.expect("an entry");
-        let target = committed.join(entry.file_name());
-        let new = std::fs::read(entry.path()).expect("reads fresh code");
-        if update {
-            std::fs::write(&target, new).expect("writes committed code");
-        } else if std::fs::read(&target).unwrap_or_default() != new {
-            panic!(
-                "{} is not what the .proto files generate; run this test with UPDATE_GENERATED=1",
-                target.display()
-            );
-        }
+        check(&entry.path(), &committed.join(entry.file_name()));
+    }
+}
+
+/// The records of a fleet are generated where they are used: what is done with them is there, too.
+#[test]
+fn committed_records_of_a_fleet_match_their_proto_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let fresh = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fleet-records");
+    std::fs::create_dir_all(&fresh).expect("creates the folder for fresh code");
+    generate_records_into(&fresh, &compile(&["fleet_record.proto"], &root.join("proto")));
+    let committed = root.join("../fleet/ledger/src/records/generated.rs");
+    check(&fresh.join("guest_agent.fleet.record.v1.rs"), &committed);
+}
+
+fn check(fresh: &Path, committed: &Path) {
+    let new = std::fs::read(fresh).expect("reads fresh code");
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::write(committed, new).expect("writes committed code");
+    } else if std::fs::read(committed).unwrap_or_default() != new {
+        panic!(
+            "{} is not what the .proto files generate; run this test with UPDATE_GENERATED=1",
+            committed.display()
+        );
     }
 }

@@ -39,6 +39,7 @@ mod jetstream;
 #[cfg(any(test, feature = "laws"))]
 #[expect(clippy::unwrap_used, reason = "they are tests, which the feature gives to other crates")]
 pub mod laws;
+mod layer;
 mod memory;
 pub mod records;
 mod room;
@@ -58,6 +59,7 @@ pub use jetstream::{
     AddressError, ConnectError, JetstreamError, JetstreamLedger, NatsAddress, ServerError,
     StreamError, TransferError,
 };
+pub use layer::{Answer, Call, Failure, Layer, Layered, Verb};
 #[cfg(feature = "laws")]
 pub use memory::Witness;
 pub use memory::{Fate, Faults, MemoryLedger};

@@ -1,13 +1,32 @@
 //! The records of the ledger as bytes: protobuf messages with fixed field numbers.
 //!
+//! The messages are generated from `proto/proto/fleet_record.proto`; beside them is what is done with them.
+//!
 //! Every record begins with the version of its schema. A record of a newer schema is refused by
 //! name, so that an older program never writes over what it does not understand; unknown fields of
 //! the same version are from a later release and are dropped.
+
+/// Says the newest version of a record's schema.
+macro_rules! versioned {
+    ($name:ident: $version:literal) => {
+        impl $crate::records::Versioned for $name {
+            const VERSION: u32 = $version;
+
+            fn version(&self) -> u32 {
+                self.version
+            }
+        }
+    };
+}
 
 pub mod agent;
 pub mod audit;
 pub mod configuration;
 pub mod event;
+/// Generated code, as it is.
+#[allow(clippy::all, clippy::allow_attributes, unreachable_pub)]
+#[rustfmt::skip]
+mod generated;
 pub mod gateway;
 pub mod index;
 pub mod journal;

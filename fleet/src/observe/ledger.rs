@@ -2,16 +2,10 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use guest_fleet_ledger::{
-    Appended, Bucket, Changes, Entry, Ledger, Log, Page, ReadError, Record, Revision, SharedLedger,
-    Write, WriteError,
-};
-use tokio::sync::watch;
+use guest_fleet_ledger::{Answer, Call, Layer, Layered, Ledger, SharedLedger};
 use tokio::time::Instant;
 
-use crate::telemetry::figures::{Failure, Figures, Verb};
+use crate::telemetry::figures::Figures;
 
 /// Passes every call on to a ledger and counts it.
 pub struct ObservedLedger {
@@ -19,117 +13,37 @@ pub struct ObservedLedger {
     figures: Arc<Figures>,
 }
 
-/// What is counted of an answer.
-trait Answer {
-    fn failure(&self) -> Option<Failure>;
-}
-
-impl<T> Answer for Result<T, ReadError> {
-    fn failure(&self) -> Option<Failure> {
-        self.as_ref().err().map(|error| match error {
-            ReadError::Unavailable(_) => Failure::Unavailable,
-            ReadError::Damaged { .. } => Failure::Damaged,
-        })
-    }
-}
-
-impl<T> Answer for Result<T, WriteError> {
-    fn failure(&self) -> Option<Failure> {
-        self.as_ref().err().map(|error| match error {
-            WriteError::Conflict { .. } => Failure::Conflict,
-            WriteError::Ambiguous(_) => Failure::Ambiguous,
-            WriteError::TooLarge { .. } => Failure::TooLarge,
-            WriteError::Refused(_) => Failure::Unavailable,
-        })
-    }
-}
-
 // === impl ObservedLedger ===
 
 impl ObservedLedger {
     /// Counts what this ledger is asked.
     #[must_use]
-    pub fn new(inner: SharedLedger, figures: Arc<Figures>) -> Arc<Self> {
-        Arc::new(Self { inner, figures })
-    }
-
-    async fn timed<A: Answer>(&self, verb: Verb, asked: impl Future<Output = A>) -> A {
-        let began = Instant::now();
-        let answer = asked.await;
-        self.figures.operation(verb, began.elapsed(), answer.failure());
-        answer
+    pub fn new(inner: SharedLedger, figures: Arc<Figures>) -> Arc<Layered<Self>> {
+        Arc::new(Layered(Self { inner, figures }))
     }
 }
 
-#[async_trait]
-impl Ledger for ObservedLedger {
-    async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Record>, ReadError> {
-        self.timed(Verb::Get, self.inner.get(bucket, key)).await
+impl Layer for ObservedLedger {
+    fn below(&self) -> &dyn Ledger {
+        &*self.inner
     }
 
-    async fn write(&self, bucket: Bucket, batch: Vec<Write>) -> Result<Revision, WriteError> {
-        self.timed(Verb::Write, self.inner.write(bucket, batch)).await
-    }
-
-    async fn scan(
-        &self,
-        bucket: Bucket,
-        prefix: &str,
-        next: Option<&str>,
-        limit: usize,
-    ) -> Result<Page, ReadError> {
-        self.timed(Verb::Scan, self.inner.scan(bucket, prefix, next, limit)).await
-    }
-
-    async fn changes(
-        &self,
-        bucket: Bucket,
-        after: Revision,
-        at_least: Revision,
-    ) -> Result<Changes, ReadError> {
-        self.timed(Verb::Changes, self.inner.changes(bucket, after, at_least)).await
-    }
-
-    async fn append(
-        &self,
-        log: Log,
-        subject: &str,
-        last: u64,
-        id: &str,
-        value: Bytes,
-    ) -> Result<Appended, WriteError> {
-        self.timed(Verb::Append, self.inner.append(log, subject, last, id, value)).await
-    }
-
-    async fn last(&self, log: Log, subject: &str) -> Result<Option<Entry>, ReadError> {
-        self.timed(Verb::Last, self.inner.last(log, subject)).await
-    }
-
-    async fn read(
-        &self,
-        log: Log,
-        prefix: &str,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Entry>, ReadError> {
-        self.timed(Verb::Read, self.inner.read(log, prefix, after, limit)).await
-    }
-
-    fn wake(&self, bucket: Bucket) {
-        self.inner.wake(bucket);
-    }
-
-    fn watch(&self, bucket: Bucket) -> watch::Receiver<u64> {
-        self.inner.watch(bucket)
+    async fn pass<A: Answer>(&self, call: Call<'_>, answer: impl Future<Output = A> + Send) -> A {
+        let began = Instant::now();
+        let answer = answer.await;
+        self.figures.operation(call.verb, began.elapsed(), answer.failure());
+        answer
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use guest_fleet_ledger::MemoryLedger;
+    use bytes::Bytes;
+    use guest_fleet_ledger::{Bucket, Failure, MemoryLedger, Revision, Verb, Write, WriteError};
 
-    fn observed() -> Arc<ObservedLedger> {
+    use super::*;
+
+    fn observed() -> Arc<Layered<ObservedLedger>> {
         ObservedLedger::new(Arc::new(MemoryLedger::default()), Arc::default())
     }
 

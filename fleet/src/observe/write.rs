@@ -8,7 +8,7 @@ use guest_agent_observe_kit::page::Figures;
 
 use super::catalogue as of;
 use super::snapshot::Snapshot;
-use crate::telemetry::figures::{Asked, Listener, OrderStep, Verb};
+use crate::telemetry::figures::{Asked, Listener, OrderStep};
 
 /// Steps that settle an order.
 const OUTCOMES: [OrderStep; 3] = [OrderStep::Done, OrderStep::Failed, OrderStep::TakenBack];

@@ -9,6 +9,7 @@ use guest_agent_observe_kit::histogram::{Bounds, Histogram};
 use guest_agent_serve_kit::front::OnClosed;
 use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::listed;
+use guest_fleet_ledger::{Failure, Verb};
 
 /// Counts what happens. Shared by all parts that something happens in.
 #[derive(Debug, Default)]
@@ -74,42 +75,6 @@ listed! {
         /// The agent took it back.
         TakenBack,
     }
-}
-
-listed! {
-    /// A verb of the ledger.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum Verb {
-        /// A record is read.
-        Get,
-        /// A batch is written.
-        Write,
-        /// Records are listed.
-        Scan,
-        /// Changes are read.
-        Changes,
-        /// An entry is appended.
-        Append,
-        /// The last entry is read.
-        Last,
-        /// A log is read.
-        Read,
-    }
-}
-
-/// Why an operation of the ledger did not succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Failure {
-    /// Somebody else wrote meanwhile: usual where several write.
-    Conflict,
-    /// It is not known whether it happened.
-    Ambiguous,
-    /// A bound was exceeded.
-    TooLarge,
-    /// The engine refused, or cannot answer.
-    Unavailable,
-    /// What the engine answered is damaged.
-    Damaged,
 }
 
 /// The operations of one verb.
@@ -312,36 +277,6 @@ impl OrderStep {
             Self::Adopted => "adopted",
             Self::Failed => "failed",
             Self::TakenBack => "taken_back",
-        }
-    }
-}
-
-impl Verb {
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Write => "write",
-            Self::Scan => "scan",
-            Self::Changes => "changes",
-            Self::Append => "append",
-            Self::Last => "last",
-            Self::Read => "read",
-        }
-    }
-}
-
-impl Failure {
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Conflict => "conflict",
-            Self::Ambiguous => "ambiguous",
-            Self::TooLarge => "too_large",
-            Self::Unavailable => "unavailable",
-            Self::Damaged => "damaged",
         }
     }
 }

@@ -10,16 +10,17 @@
 //!
 //! Parts of a key that come from outside are escaped, so that no name can reach another's key.
 
-use std::collections::BTreeMap;
-
 use guest_agent_proto::escape::escaped;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Archive, Assignment, Hold, Plugins, Release, ReleaseName, Window};
 use guest_fleet_core::window::Weekly;
-use prost::Message;
 
 use super::{RecordError, Versioned, revision, target};
+
+pub use super::generated::{
+    ArchiveRecord, AssignmentRecord, HoldRecord, ReleaseRecord, WindowRecord,
+};
 
 /// What the keys of releases begin with.
 pub const RELEASE: &str = "release/";
@@ -29,121 +30,6 @@ pub const ASSIGNMENT: &str = "assignment/";
 pub const HOLD: &str = "hold/";
 /// What the keys of windows begin with.
 pub const WINDOW: &str = "window/";
-
-/// A release.
-#[derive(Clone, PartialEq, Message)]
-pub struct ReleaseRecord {
-    /// Version of the schema.
-    #[prost(uint32, tag = "1")]
-    pub version: u32,
-    /// Name of the plugin.
-    #[prost(string, tag = "2")]
-    pub plugin: String,
-    /// Revision of the plugin.
-    #[prost(string, tag = "3")]
-    pub revision: String,
-    /// The archives by architecture in Go style, or `any`.
-    #[prost(btree_map = "string, message", tag = "4")]
-    pub archives: BTreeMap<String, ArchiveRecord>,
-    /// The order without its archive: an encoded `ConfigurePlugin`.
-    #[prost(bytes = "vec", tag = "5")]
-    pub order: Vec<u8>,
-}
-
-/// An archive of a release.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ArchiveRecord {
-    /// SHA-256, in lower-case hexadecimal digits.
-    #[prost(string, tag = "1")]
-    pub digest: String,
-    /// Where it is; empty where the fleet's artifact server has it.
-    #[prost(string, tag = "2")]
-    pub url: String,
-}
-
-/// An assignment.
-#[derive(Clone, PartialEq, Message)]
-pub struct AssignmentRecord {
-    /// Version of the schema.
-    #[prost(uint32, tag = "1")]
-    pub version: u32,
-    /// Name of the plugin.
-    #[prost(string, tag = "2")]
-    pub plugin: String,
-    /// The revision; empty where the plugin should be absent.
-    #[prost(string, tag = "3")]
-    pub revision: String,
-    /// The selector as it was written.
-    #[prost(string, tag = "4")]
-    pub selector: String,
-    /// Whether labels that machines claim themselves may select.
-    #[prost(bool, tag = "5")]
-    pub trusts_own_labels: bool,
-    /// Its priority.
-    #[prost(sint32, tag = "6")]
-    pub priority: i32,
-    /// How often an operator wanted it tried again.
-    #[prost(uint32, tag = "7")]
-    pub attempt: u32,
-}
-
-/// A hold.
-#[derive(Clone, PartialEq, Message)]
-pub struct HoldRecord {
-    /// Version of the schema.
-    #[prost(uint32, tag = "1")]
-    pub version: u32,
-    /// The selector as it was written.
-    #[prost(string, tag = "2")]
-    pub selector: String,
-    /// The plugins; none for all.
-    #[prost(string, repeated, tag = "3")]
-    pub plugins: Vec<String>,
-    /// Why.
-    #[prost(string, tag = "4")]
-    pub reason: String,
-    /// Who set it.
-    #[prost(string, tag = "5")]
-    pub by: String,
-    /// When it ends, in seconds since the Unix epoch; 0 where it does not.
-    #[prost(uint64, tag = "6")]
-    pub until: u64,
-    /// Whether labels that machines claim themselves may select.
-    #[prost(bool, tag = "7")]
-    pub trusts_own_labels: bool,
-    /// A person set it by the command line: declarations do not remove it.
-    #[prost(bool, tag = "8")]
-    pub by_hand: bool,
-}
-
-/// A window.
-#[derive(Clone, PartialEq, Message)]
-pub struct WindowRecord {
-    /// Version of the schema.
-    #[prost(uint32, tag = "1")]
-    pub version: u32,
-    /// The selector as it was written.
-    #[prost(string, tag = "2")]
-    pub selector: String,
-    /// The plugins; none for all.
-    #[prost(string, repeated, tag = "3")]
-    pub plugins: Vec<String>,
-    /// Days on which it opens, 0 for Monday.
-    #[prost(uint32, repeated, tag = "4")]
-    pub days: Vec<u32>,
-    /// Minute of the day at which it opens.
-    #[prost(uint32, tag = "5")]
-    pub opens: u32,
-    /// How long it stays open, in minutes.
-    #[prost(uint32, tag = "6")]
-    pub minutes: u32,
-    /// Time zone.
-    #[prost(string, tag = "7")]
-    pub zone: String,
-    /// Whether labels that machines claim themselves may select.
-    #[prost(bool, tag = "8")]
-    pub trusts_own_labels: bool,
-}
 
 /// Key of a release.
 #[must_use]

@@ -1,91 +1,15 @@
 //! The order journal of an agent as bytes. Key: the agent's id, in the bucket of journals.
 
-use std::collections::BTreeMap;
-
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::Target;
-use prost::Message;
 
-use super::{RecordError, Versioned, revision, target};
+use super::{RecordError, revision, target};
+
+pub use super::generated::{EntryRecord, JournalRecord, OrderRecord};
 
 /// Longest reason that is kept of a failure, in bytes.
 const REASON_BYTES: usize = 1024;
-
-/// What an agent was ordered, and by which session.
-#[derive(Clone, PartialEq, Message)]
-pub struct JournalRecord {
-    /// Version of the schema.
-    #[prost(uint32, tag = "1")]
-    pub version: u32,
-    /// Id of the session that may write here. A session that finds another one's ends.
-    #[prost(string, tag = "2")]
-    pub session: String,
-    /// When that session fenced the one before, in seconds since the Unix epoch; 0 where there was
-    /// none.
-    #[prost(uint64, tag = "3")]
-    pub fenced: u64,
-    /// By plugin.
-    #[prost(btree_map = "string, message", tag = "4")]
-    pub plugins: BTreeMap<String, EntryRecord>,
-    /// Plugins whose events have a place of their own in the log, and the day of the last one, in
-    /// days since the Unix epoch.
-    #[prost(btree_map = "string, uint64", tag = "5")]
-    pub told: BTreeMap<String, u64>,
-}
-
-/// What an agent was ordered for one plugin.
-#[derive(Clone, PartialEq, Message)]
-pub struct EntryRecord {
-    /// The highest generation that was given or reported.
-    #[prost(uint64, tag = "1")]
-    pub generation: u64,
-    /// The newest order.
-    #[prost(message, optional, tag = "2")]
-    pub order: Option<OrderRecord>,
-}
-
-/// An order.
-#[derive(Clone, PartialEq, Message)]
-pub struct OrderRecord {
-    /// Its generation.
-    #[prost(uint64, tag = "1")]
-    pub generation: u64,
-    /// The revision; empty for a removal.
-    #[prost(string, tag = "2")]
-    pub revision: String,
-    /// SHA-256 of its body as it is sent.
-    #[prost(bytes = "vec", tag = "3")]
-    pub digest: Vec<u8>,
-    /// Name of the assignment it came from.
-    #[prost(string, tag = "4")]
-    pub assignment: String,
-    /// The assignment's attempt.
-    #[prost(uint32, tag = "5")]
-    pub attempt: u32,
-    /// How often it was given again under a new message id.
-    #[prost(uint32, tag = "6")]
-    pub repeats: u32,
-    /// When it was made, in seconds since the Unix epoch.
-    #[prost(uint64, tag = "7")]
-    pub made: u64,
-    /// When it came into its state, in seconds since the Unix epoch.
-    #[prost(uint64, tag = "8")]
-    pub since: u64,
-    /// Number of its state, see `STATES`.
-    #[prost(uint32, tag = "9")]
-    pub state: u32,
-    /// Why it failed or was taken back.
-    #[prost(string, tag = "10")]
-    pub reason: String,
-    /// Id of the message that carries it.
-    #[prost(string, tag = "11")]
-    pub message_id: String,
-    /// The body as it is sent, but with references for secrets, while the agent has not acknowledged
-    /// it.
-    #[prost(bytes = "vec", tag = "12")]
-    pub body: Vec<u8>,
-}
 
 const SENT: u32 = 1;
 const ACKNOWLEDGED: u32 = 2;
@@ -97,13 +21,7 @@ const TAKEN_BACK: u32 = 7;
 
 // === impl JournalRecord ===
 
-impl Versioned for JournalRecord {
-    const VERSION: u32 = 1;
-
-    fn version(&self) -> u32 {
-        self.version
-    }
-}
+versioned!(JournalRecord: 1);
 
 // === impl EntryRecord ===
 

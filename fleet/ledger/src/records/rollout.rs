@@ -10,169 +10,16 @@ use guest_fleet_core::rollout::{
 };
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
-use prost::Message;
 
-use super::{RecordError, Versioned, revision, target};
+use super::{RecordError, revision, target};
+
+pub use super::generated::{CausePart, GrantPart, LabelPart, PastPart, RolloutRecord, WavePart};
 
 /// What the keys of rollouts begin with.
 pub const ROLLOUT: &str = "rollout/";
 
 /// Most waves of a rollout.
 pub const WAVES: usize = 100;
-
-/// A rollout.
-#[derive(Clone, PartialEq, Message)]
-pub struct RolloutRecord {
-    /// Version of the schema.
-    #[prost(uint32, tag = "1")]
-    pub version: u32,
-    /// Its name.
-    #[prost(string, tag = "2")]
-    pub name: String,
-    /// Name of the plugin.
-    #[prost(string, tag = "3")]
-    pub plugin: String,
-    /// The former revision; empty where the plugin was absent.
-    #[prost(string, tag = "4")]
-    pub from: String,
-    /// The new revision; empty where the plugin should be absent.
-    #[prost(string, tag = "5")]
-    pub to: String,
-    /// The waves.
-    #[prost(message, repeated, tag = "6")]
-    pub waves: Vec<WavePart>,
-    /// The most agents in flight.
-    #[prost(uint32, tag = "7")]
-    pub budget: u32,
-    /// Number of its state, see `STATES`.
-    #[prost(uint32, tag = "8")]
-    pub state: u32,
-    /// Number of the stage of its wave, see `STAGES`; 0 where the state has none.
-    #[prost(uint32, tag = "9")]
-    pub stage: u32,
-    /// Since when it soaks, in seconds since the Unix epoch.
-    #[prost(uint64, tag = "10")]
-    pub soaking_since: u64,
-    /// Why it halted.
-    #[prost(message, optional, tag = "11")]
-    pub cause: Option<CausePart>,
-    /// The wave it is in, from 0.
-    #[prost(uint32, tag = "12")]
-    pub wave: u32,
-    /// Whose turn it is.
-    #[prost(message, optional, tag = "13")]
-    pub grant: Option<GrantPart>,
-    /// How often a person resumed it after a halt.
-    #[prost(uint32, tag = "14")]
-    pub epoch: u32,
-    /// When that was, in seconds since the Unix epoch.
-    #[prost(uint64, tag = "15")]
-    pub resumed: u64,
-    /// When each wave began, in seconds since the Unix epoch.
-    #[prost(uint64, repeated, tag = "16")]
-    pub began: Vec<u64>,
-    /// What earlier rollouts of the plugin came to.
-    #[prost(message, repeated, tag = "17")]
-    pub earlier: Vec<PastPart>,
-    /// What this one came to, where later ones should know.
-    #[prost(message, optional, tag = "18")]
-    pub past: Option<PastPart>,
-    /// Whether nothing that was granted before can be acted on any more.
-    #[prost(bool, tag = "19")]
-    pub is_dry: bool,
-}
-
-/// What the installations of a rollout came to.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct PastPart {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// When it began, in seconds since the Unix epoch.
-    #[prost(uint64, tag = "2")]
-    pub began: u64,
-    /// Installations that succeeded.
-    #[prost(uint64, tag = "3")]
-    pub succeeded: u64,
-    /// Those that failed.
-    #[prost(uint64, tag = "4")]
-    pub failed: u64,
-}
-
-/// A wave.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct WavePart {
-    /// So many agents; unless one of the next two is there.
-    #[prost(uint32, tag = "1")]
-    pub count: u32,
-    /// This share of all, in a hundred.
-    #[prost(uint32, optional, tag = "2")]
-    pub percent: Option<u32>,
-    /// All with this label.
-    #[prost(message, optional, tag = "3")]
-    pub label: Option<LabelPart>,
-    /// How long it is watched, in seconds.
-    #[prost(uint64, tag = "4")]
-    pub soak: u64,
-    /// Whether a person has to approve the next wave.
-    #[prost(bool, tag = "5")]
-    pub needs_approval: bool,
-}
-
-/// A label.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct LabelPart {
-    /// Its key.
-    #[prost(string, tag = "1")]
-    pub key: String,
-    /// Its value.
-    #[prost(string, tag = "2")]
-    pub value: String,
-}
-
-/// Agents whose turn it is.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct GrantPart {
-    /// Only those with this label.
-    #[prost(message, optional, tag = "1")]
-    pub label: Option<LabelPart>,
-    /// The first place.
-    #[prost(fixed64, tag = "2")]
-    pub first: u64,
-    /// The last place.
-    #[prost(fixed64, tag = "3")]
-    pub last: u64,
-    /// Since when, in seconds since the Unix epoch.
-    #[prost(uint64, tag = "4")]
-    pub since: u64,
-}
-
-/// Why a rollout halted.
-#[derive(Clone, PartialEq, Message)]
-pub struct CausePart {
-    /// 1 a person, 2 a failure in the first wave, 3 two in one wave, 4 one that was seen before, 5
-    /// installations, 6 faults, 7 faults against the time before, 8 the ledger was restored.
-    #[prost(uint32, tag = "1")]
-    pub kind: u32,
-    /// The person's reason, or the fingerprint of the failure.
-    #[prost(string, tag = "2")]
-    pub text: String,
-    /// The wave, from 0.
-    #[prost(uint32, tag = "3")]
-    pub wave: u32,
-    /// How many failed.
-    #[prost(uint64, tag = "4")]
-    pub failed: u64,
-    /// How many would have failed of themselves.
-    #[prost(double, tag = "5")]
-    pub expected: f64,
-    /// Logarithm of the e-value.
-    #[prost(double, tag = "6")]
-    pub evidence: f64,
-    /// The evidence at which it halts.
-    #[prost(double, tag = "7")]
-    pub limit: f64,
-}
 
 /// The states, without their stages and causes. A state's number is its place, from 1.
 const DRAFT: u32 = 1;
@@ -204,13 +51,7 @@ fn number(of: usize) -> u32 {
 
 // === impl RolloutRecord ===
 
-impl Versioned for RolloutRecord {
-    const VERSION: u32 = 1;
-
-    fn version(&self) -> u32 {
-        self.version
-    }
-}
+versioned!(RolloutRecord: 1);
 
 impl RolloutRecord {
     /// The record of a rollout.

@@ -31,64 +31,9 @@ struct Twin {
     calls: AtomicUsize,
 }
 
-impl Twin {
-    fn next(&self) -> &SqliteLedger {
-        &self.ledgers[self.calls.fetch_add(1, Ordering::Relaxed) % 2]
-    }
-}
-
-#[async_trait]
-impl Ledger for Twin {
-    async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Record>, ReadError> {
-        self.next().get(bucket, key).await
-    }
-
-    async fn write(&self, bucket: Bucket, batch: Vec<Write>) -> Result<Revision, WriteError> {
-        self.next().write(bucket, batch).await
-    }
-
-    async fn scan(
-        &self,
-        bucket: Bucket,
-        prefix: &str,
-        next: Option<&str>,
-        limit: usize,
-    ) -> Result<Page, ReadError> {
-        self.next().scan(bucket, prefix, next, limit).await
-    }
-
-    async fn changes(
-        &self,
-        bucket: Bucket,
-        after: Revision,
-        at_least: Revision,
-    ) -> Result<Changes, ReadError> {
-        self.next().changes(bucket, after, at_least).await
-    }
-
-    async fn append(
-        &self,
-        log: Log,
-        subject: &str,
-        last: u64,
-        id: &str,
-        value: Bytes,
-    ) -> Result<Appended, WriteError> {
-        self.next().append(log, subject, last, id, value).await
-    }
-
-    async fn last(&self, log: Log, subject: &str) -> Result<Option<Entry>, ReadError> {
-        self.next().last(log, subject).await
-    }
-
-    async fn read(
-        &self,
-        log: Log,
-        prefix: &str,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Entry>, ReadError> {
-        self.next().read(log, prefix, after, limit).await
+impl Layer for Twin {
+    fn below(&self) -> &dyn Ledger {
+        &*self.ledgers[self.calls.fetch_add(1, Ordering::Relaxed) % 2]
     }
 
     fn wake(&self, bucket: Bucket) {
@@ -104,7 +49,7 @@ async fn make_twin() -> (SharedLedger, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ledger");
     let open = || SqliteLedger::open(&path).expect("it opens");
-    (Arc::new(Twin { ledgers: [open(), open()], calls: AtomicUsize::new(0) }), folder)
+    (Arc::new(Layered(Twin { ledgers: [open(), open()], calls: AtomicUsize::new(0) })), folder)
 }
 
 crate::ledger_laws!(laws_of_two_processes, make_twin);

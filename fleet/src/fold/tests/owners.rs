@@ -31,7 +31,7 @@ const TTL: Duration = super::super::lease::Lease::TTL;
 
 /// A process that folds.
 struct Process {
-    ledger: Arc<StandIn>,
+    ledger: Arc<Layered<StandIn>>,
     task: JoinHandle<()>,
 }
 

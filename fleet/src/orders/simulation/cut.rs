@@ -4,13 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use guest_agent_serve_kit::lock::lock;
-use guest_fleet_ledger::{
-    Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
-    Write, WriteError,
-};
+use guest_fleet_ledger::{Answer, Bucket, Call, Layer, Ledger, MemoryLedger, Verb, Write};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -120,119 +115,59 @@ impl CutLedger {
         Err("the ledger cannot be reached")
     }
 
-    async fn readable(&self, bucket: Option<Bucket>) -> Result<(), ReadError> {
-        self.reach(bucket).await.map_err(|error| ReadError::Unavailable(error.into()))
-    }
-
-    async fn writable(&self, bucket: Option<Bucket>) -> Result<(), WriteError> {
-        self.reach(bucket).await.map_err(|error| WriteError::Refused(error.into()))
-    }
-}
-
-#[async_trait]
-impl Ledger for CutLedger {
-    async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Record>, ReadError> {
-        self.readable(Some(bucket)).await?;
-        let found = self.inner.get(bucket, key).await;
-        self.awake().await;
-        if bucket == Bucket::Journal {
-            self.laws.look_at_journal(key);
-        }
-        found
-    }
-
-    async fn write(&self, bucket: Bucket, batch: Vec<Write>) -> Result<Revision, WriteError> {
-        let journals: Vec<String> = if bucket == Bucket::Journal {
-            batch.iter().map(|write| write.key.clone()).collect()
-        } else {
-            Vec::new()
-        };
-        for write in batch.iter().filter(|_| !journals.is_empty()) {
+    /// What is seen of a batch before it is sent.
+    fn sends(&self, bucket: Bucket, batch: &[Write]) {
+        for write in batch.iter().filter(|_| bucket == Bucket::Journal) {
             self.laws.recording(&write.key, write.value.as_deref().unwrap_or_default());
         }
-        (self.wrote)(bucket, &batch);
+        (self.wrote)(bucket, batch);
         if batch.iter().any(|write| write.key == LEASE) {
             *lock(&self.leased) = Some(Instant::now());
         }
-        self.writable(Some(bucket)).await?;
-        let written = self.inner.write(bucket, batch).await;
-        self.awake().await;
-        if bucket == Bucket::Index {
-            self.laws.trace(|| format!("the index is written: {written:?}"));
+    }
+}
+
+impl Layer for CutLedger {
+    const SEES_BATCHES: bool = true;
+
+    fn below(&self) -> &dyn Ledger {
+        &self.inner
+    }
+
+    async fn pass<A: Answer>(&self, call: Call<'_>, answer: impl Future<Output = A> + Send) -> A {
+        if let (Verb::Write, Some(bucket)) = (call.verb, call.bucket) {
+            self.sends(bucket, call.batch);
         }
-        for agent in &journals {
-            self.laws.look_at_journal(agent);
+        if let Err(why) = self.reach(call.bucket).await {
+            return A::unreachable(why.into());
+        }
+        let answer = answer.await;
+        self.awake().await;
+        if call.verb == Verb::Append || call.bucket == Some(Bucket::Index) {
+            self.laws.trace(|| format!("{:?} {}: {:?}", call.verb, call.key, answer.failure()));
+        }
+        if call.bucket != Some(Bucket::Journal) {
+            return answer;
+        }
+        if call.verb == Verb::Get {
+            self.laws.look_at_journal(call.key);
+        }
+        for write in call.batch {
+            self.laws.look_at_journal(&write.key);
         }
         let slow = self.slow.load(Ordering::Relaxed);
-        if slow > 0 && !journals.is_empty() {
+        if slow > 0 && call.verb == Verb::Write {
             tokio::time::sleep(Duration::from_millis(slow)).await;
         }
-        written
+        answer
     }
 
-    async fn scan(
-        &self,
-        bucket: Bucket,
-        prefix: &str,
-        next: Option<&str>,
-        limit: usize,
-    ) -> Result<Page, ReadError> {
-        self.readable(Some(bucket)).await?;
-        let page = self.inner.scan(bucket, prefix, next, limit).await;
-        self.awake().await;
-        page
-    }
-
-    async fn changes(
-        &self,
-        bucket: Bucket,
-        after: Revision,
-        at_least: Revision,
-    ) -> Result<Changes, ReadError> {
-        self.readable(Some(bucket)).await?;
-        let changes = self.inner.changes(bucket, after, at_least).await;
-        self.awake().await;
-        changes
-    }
-
-    async fn append(
-        &self,
-        log: Log,
-        subject: &str,
-        last: u64,
-        id: &str,
-        value: Bytes,
-    ) -> Result<Appended, WriteError> {
-        self.writable(None).await?;
+    fn id(&self, id: &str) -> String {
         if removed::is(Guard::SameId) {
             // No two entries have the same id, so that none is recognised.
-            let id = format!("{id}#{}", self.appended.fetch_add(1, Ordering::Relaxed));
-            return self.inner.append(log, subject, last, &id, value).await;
+            return format!("{id}#{}", self.appended.fetch_add(1, Ordering::Relaxed));
         }
-        let appended = self.inner.append(log, subject, last, id, value).await;
-        self.awake().await;
-        self.laws.trace(|| format!("{subject}: {id} after {last}: {appended:?}"));
-        appended
-    }
-
-    async fn last(&self, log: Log, subject: &str) -> Result<Option<Entry>, ReadError> {
-        self.readable(None).await?;
-        let last = self.inner.last(log, subject).await;
-        self.awake().await;
-        last
-    }
-
-    async fn read(
-        &self,
-        log: Log,
-        prefix: &str,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Entry>, ReadError> {
-        self.readable(None).await?;
-        let entries = self.inner.read(log, prefix, after, limit).await;
-        self.awake().await;
-        entries
+        id.to_owned()
     }
 
     fn wake(&self, _bucket: Bucket) {}

@@ -19,8 +19,7 @@ use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord
 use guest_fleet_ledger::records::event::subject;
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::{
-    Appended, Bucket, Changes, Entry, Ledger, Log, MemoryLedger, Page, ReadError, Record, Revision,
-    Write, WriteError,
+    Answer, Bucket, Call, Layer, Layered, Ledger, Log, MemoryLedger, Revision, Verb, Write,
 };
 use guest_fleet_sessions::desk::{Desk, Guarded, OpenSession, Outgoing};
 use guest_fleet_sessions::messages;
@@ -109,6 +108,25 @@ impl SlowJournals {
     }
 }
 
+impl Layer for SlowJournals {
+    fn below(&self) -> &dyn Ledger {
+        &self.inner
+    }
+
+    async fn pass<A: Answer>(&self, call: Call<'_>, answer: impl Future<Output = A> + Send) -> A {
+        let is_of_journal = (call.verb, call.bucket) == (Verb::Write, Some(Bucket::Journal));
+        if is_of_journal && self.slow.load(Ordering::Relaxed) > 0 {
+            self.slow.fetch_sub(1, Ordering::Relaxed);
+            self.clock.stop();
+            if self.refused.load(Ordering::Relaxed) > 0 {
+                self.refused.fetch_sub(1, Ordering::Relaxed);
+                return A::unreachable("the ledger cannot be reached".into());
+            }
+        }
+        answer.await
+    }
+}
+
 // === impl Gateway ===
 
 impl Gateway {
@@ -132,11 +150,11 @@ impl Gateway {
     }
 
     /// One on a ledger whose journals can be made slow.
-    async fn on_slow_journals() -> (Arc<SlowJournals>, Self) {
+    async fn on_slow_journals() -> (Arc<Layered<SlowJournals>>, Self) {
         let inner = MemoryLedger::new();
         assign(&inner).await;
         let clock = Clock::new();
-        let ledger = Arc::new(SlowJournals::new(inner, clock.clone()));
+        let ledger = Arc::new(Layered(SlowJournals::new(inner, clock.clone())));
         (ledger.clone(), Self::start(ledger, clock))
     }
 
@@ -339,76 +357,4 @@ async fn an_agent_that_returns_after_a_withdrawal_is_not_given_the_order() {
     pass(5).await;
     let sent = returned.sent();
     assert!(sent.contains(&order.frame), "{sent:?}");
-}
-
-#[async_trait]
-impl Ledger for SlowJournals {
-    async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Record>, ReadError> {
-        self.inner.get(bucket, key).await
-    }
-
-    async fn write(&self, bucket: Bucket, batch: Vec<Write>) -> Result<Revision, WriteError> {
-        if bucket != Bucket::Journal || self.slow.load(Ordering::Relaxed) == 0 {
-            return self.inner.write(bucket, batch).await;
-        }
-        self.slow.fetch_sub(1, Ordering::Relaxed);
-        self.clock.stop();
-        if self.refused.load(Ordering::Relaxed) > 0 {
-            self.refused.fetch_sub(1, Ordering::Relaxed);
-            return Err(WriteError::Refused("the ledger cannot be reached".into()));
-        }
-        self.inner.write(bucket, batch).await
-    }
-
-    async fn scan(
-        &self,
-        bucket: Bucket,
-        prefix: &str,
-        next: Option<&str>,
-        limit: usize,
-    ) -> Result<Page, ReadError> {
-        self.inner.scan(bucket, prefix, next, limit).await
-    }
-
-    async fn changes(
-        &self,
-        bucket: Bucket,
-        after: Revision,
-        at_least: Revision,
-    ) -> Result<Changes, ReadError> {
-        self.inner.changes(bucket, after, at_least).await
-    }
-
-    async fn append(
-        &self,
-        log: Log,
-        subject: &str,
-        last: u64,
-        id: &str,
-        value: Bytes,
-    ) -> Result<Appended, WriteError> {
-        self.inner.append(log, subject, last, id, value).await
-    }
-
-    async fn last(&self, log: Log, subject: &str) -> Result<Option<Entry>, ReadError> {
-        self.inner.last(log, subject).await
-    }
-
-    async fn read(
-        &self,
-        log: Log,
-        prefix: &str,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Entry>, ReadError> {
-        self.inner.read(log, prefix, after, limit).await
-    }
-
-    fn wake(&self, bucket: Bucket) {
-        self.inner.wake(bucket);
-    }
-
-    fn watch(&self, bucket: Bucket) -> watch::Receiver<u64> {
-        self.inner.watch(bucket)
-    }
 }

@@ -65,7 +65,7 @@ pub(crate) struct Shape {
 /// What processes do beside being gateways.
 pub(crate) trait Beside: Send + Sync {
     /// Begins that in a process that starts; it ends when the process is killed.
-    fn runs(&self, world: &Arc<World>, ledger: &Arc<CutLedger>, dead: &CancellationToken);
+    fn runs(&self, world: &Arc<World>, ledger: &Arc<Layered<CutLedger>>, dead: &CancellationToken);
 
     /// A process is about to send a write.
     fn wrote(&self, process: u64, bucket: Bucket, writes: &[Write]);
@@ -76,7 +76,7 @@ pub(crate) trait Beside: Send + Sync {
 #[derive(Clone)]
 pub(crate) struct Gateway {
     pub(crate) orders: Arc<Orders>,
-    pub(crate) ledger: Arc<CutLedger>,
+    pub(crate) ledger: Arc<Layered<CutLedger>>,
     /// Its process was killed.
     pub(crate) dead: CancellationToken,
 }
@@ -153,7 +153,8 @@ impl World {
                 beside.wrote(process, bucket, writes);
             }
         });
-        let ledger = Arc::new(CutLedger::new(self.ledger.clone(), self.laws.clone(), wrote));
+        let ledger =
+            Arc::new(Layered(CutLedger::new(self.ledger.clone(), self.laws.clone(), wrote)));
         let orders = Orders::new(ledger.clone(), settings);
         tokio::spawn(orders.clone().run());
         let dead = CancellationToken::new();

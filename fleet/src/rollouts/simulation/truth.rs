@@ -313,7 +313,7 @@ impl Truth {
 }
 
 impl Beside for Truth {
-    fn runs(&self, world: &Arc<World>, ledger: &Arc<CutLedger>, dead: &CancellationToken) {
+    fn runs(&self, world: &Arc<World>, ledger: &Arc<Layered<CutLedger>>, dead: &CancellationToken) {
         let (wall, chance) = (world.clone(), world.clone());
         let settings = Settings {
             wall: Arc::new(move || wall.wall()),
