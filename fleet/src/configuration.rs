@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Hold, Plugins, View};
-
 use guest_fleet_ledger::records::configuration::{
     ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, RELEASE, ReleaseRecord, WINDOW, WindowRecord,
 };

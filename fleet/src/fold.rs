@@ -26,10 +26,9 @@ mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use guest_fleet_ledger::SharedLedger;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-
-use guest_fleet_ledger::SharedLedger;
 
 pub use settings::{Jitter, SHARDS_MAX, Settings, Wall, by_chance, by_clock};
 

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_lab::ArtifactFaults;
 use guest_agent_lab::messages::{PLUGIN_EVENT, message_type};
 use guest_agent_lab::{
-    Code, EndStream, Faults, Frame, FrameContent, RefusalForm, RefuseRegistrations,
+    ArtifactFaults, Code, EndStream, Faults, Frame, FrameContent, RefusalForm, RefuseRegistrations,
 };
 use guest_agent_proto::agent_communication::stream_agent_messages_request::Type as Up;
 use tokio::sync::broadcast::Receiver;

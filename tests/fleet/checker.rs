@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_fleet_core::journal::OrderState;
 use guest_fleet_core::view::Target;
-use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::event::subject;
 use guest_fleet_ledger::records::journal::JournalRecord;
-use guest_fleet_ledger::{Bucket, Ledger, Log, ReadError, bounds};
+use guest_fleet_ledger::{Bucket, Ledger, Log, ReadError, bounds, records};
 
 use crate::agents::{Deed, Last, Told};
 use crate::chaos::Held;

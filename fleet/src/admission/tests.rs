@@ -12,8 +12,7 @@ use guest_agent_proto::agent_communication::{
 };
 use guest_agent_serve_kit::front::{FrontLimits, PeerInfo, Rate};
 use guest_agent_serve_kit::listen::Listen;
-use guest_fleet_ledger::MemoryLedger;
-use guest_fleet_ledger::SharedLedger;
+use guest_fleet_ledger::{MemoryLedger, SharedLedger};
 use guest_fleet_sessions::Gateway;
 use guest_fleet_sessions::admission::{Admission, Admitted, Peer};
 use rcgen::{CertificateParams, KeyPair};

@@ -1,10 +1,9 @@
 //! Reads the audit record, and checks its chain.
 
-use thiserror::Error;
-
 use guest_fleet_ledger::records::audit::{self, AUDIT, AUDIT_HEAD, AuditHead, AuditRecord, KEPT};
 use guest_fleet_ledger::records::{self, RecordError};
 use guest_fleet_ledger::{Bucket, Ledger, ReadError};
+use thiserror::Error;
 
 /// Why the audit record cannot be read.
 #[derive(Debug, Error)]

@@ -6,10 +6,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use prost_types::Timestamp;
-
 use guest_fleet_ledger::records::agent::Boot;
 use guest_fleet_ledger::records::time;
+use prost_types::Timestamp;
 
 /// Boots that are remembered.
 const BOOTS: usize = 4;

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use guest_agent_serve_kit::certificate::Facts;
 use guest_agent_serve_kit::lock::lock;
-use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::agent::AgentRecord;
-use guest_fleet_ledger::{Bucket, Change, Follower, Ledger, ReadError};
+use guest_fleet_ledger::{Bucket, Change, Follower, Ledger, ReadError, records};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;

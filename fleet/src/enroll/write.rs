@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use thiserror::Error;
-use tokio::time::Instant;
-
 use guest_fleet_ledger::records::{self, RecordError, Versioned};
 use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, Write, WriteError};
+use thiserror::Error;
+use tokio::time::Instant;
 
 /// How long a change is tried.
 const PATIENCE: Duration = Duration::from_secs(5);

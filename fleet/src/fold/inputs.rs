@@ -11,15 +11,14 @@ use guest_fleet_core::fold::{
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::labels::Labels;
 use guest_fleet_core::time::Seconds;
-use prost::Message;
-use prost_types::Timestamp;
-
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::event::EventRecord;
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::records::report::ReportRecord;
 use guest_fleet_ledger::records::{self, RecordError};
 use guest_fleet_ledger::{Bucket, Entry};
+use prost::Message;
+use prost_types::Timestamp;
 
 /// What a record of a bucket says; `value` is `None` where it was deleted.
 pub(crate) fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Option<Input> {

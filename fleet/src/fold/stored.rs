@@ -11,13 +11,12 @@ use guest_fleet_core::labels::Labels;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::ReleaseName;
 use guest_fleet_core::window::Weekly;
-use prost::Message;
-
 use guest_fleet_ledger::records::index::{
     AgentPart, CellRecord, CheckpointRecord, EventPart, GatesRecord, HoldEnd, MoveRecord,
     OrderPart, PluginPart, ReportPart, ReportedPart, RowRecord, WantedPart, WindowHours,
 };
 use guest_fleet_ledger::records::{Numbered, RecordError, revision, target};
+use prost::Message;
 
 /// Most bytes that the counts of a checkpoint take.
 pub(super) const CELLS_BYTES: usize = 768 << 10;

@@ -11,11 +11,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
-
 use guest_fleet_ledger::records::gateway::{GATEWAY, GatewayRecord};
 use guest_fleet_ledger::records::{self, time};
 use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, bounds};
+use tokio::time::Instant;
 
 /// Age of a heartbeat from which on it is old. Gateways write one every two seconds.
 pub const OLD: Duration = Duration::from_secs(15);

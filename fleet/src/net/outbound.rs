@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use guest_agent_serve_kit::tls;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -31,7 +32,6 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use address::Scheme;
-use guest_agent_serve_kit::tls;
 
 pub use address::{AllowedHost, AllowedHostError, Target};
 pub use error::{DEADLINE, FetchError};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_observe_kit::page::{self, Format};
-use guest_fleet_ledger::MemoryLedger;
+use guest_fleet_ledger::{Failure, MemoryLedger, Verb};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
@@ -18,7 +18,7 @@ use super::ledger::ObservedLedger;
 use super::process::Process;
 use super::snapshot::{Certificate, Snapshot, Sources};
 use crate::enroll::ends::Ends;
-use crate::telemetry::figures::{Asked, Failure, Figures, Listener, OrderStep, Verb};
+use crate::telemetry::figures::{Asked, Figures, Listener, OrderStep};
 use crate::telemetry::traces::OrderSpans;
 
 /// Counts of everything that there is a metric for.

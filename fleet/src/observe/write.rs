@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use guest_agent_observe_kit::figures::{Sink, Writer};
 use guest_agent_observe_kit::page::Figures;
+use guest_fleet_ledger::Verb;
 
 use super::catalogue as of;
 use super::snapshot::Snapshot;

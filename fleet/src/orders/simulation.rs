@@ -38,9 +38,9 @@ pub(crate) mod world;
 
 use std::time::Duration;
 
+use guest_fleet_ledger::Faults;
 use tokio::task::LocalSet;
 
-use guest_fleet_ledger::Faults;
 use run::{Broken, live};
 use seeds::{Seeds, hold, repeat};
 

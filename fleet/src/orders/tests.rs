@@ -10,12 +10,11 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePl
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
-use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord, release_key};
 use guest_fleet_ledger::records::event::subject;
 use guest_fleet_ledger::records::gateway::GatewayRecord;
 use guest_fleet_ledger::records::journal::{JournalRecord, OrderRecord};
-use guest_fleet_ledger::{Bucket, Ledger, Log, MemoryLedger, Revision, Write};
+use guest_fleet_ledger::{Bucket, Ledger, Log, MemoryLedger, Revision, Write, records};
 use guest_fleet_sessions::desk::{Desk, OpenSession};
 use guest_fleet_sessions::messages;
 use prost::Message;

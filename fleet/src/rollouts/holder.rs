@@ -1,9 +1,8 @@
 //! Which process moves rollouts: the holder of the controller's lease.
 
-use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::gateway::GatewayRecord;
 use guest_fleet_ledger::records::index::LeaseRecord;
-use guest_fleet_ledger::{Bucket, Ledger, ReadError};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, records};
 
 use super::controller::LEASE;
 

@@ -9,9 +9,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use guest_fleet_core::rollout::{Cause, State};
-use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::rollout::{ROLLOUT, RolloutRecord, rollout_key};
-use guest_fleet_ledger::{Bucket, Ledger};
+use guest_fleet_ledger::{Bucket, Ledger, records};
 use prost::Message;
 
 use crate::configuration::change::{Becomes, ChangeError, Decision, EDITS, Edit, change};

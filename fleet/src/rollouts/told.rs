@@ -12,10 +12,9 @@ use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::progress::{
     FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
 };
+use guest_fleet_ledger::records::{Numbered, Versioned};
 
 use crate::configuration::words;
-
-use guest_fleet_ledger::records::{Numbered, Versioned};
 
 /// Most agents that a record names of each kind.
 const NAMED: usize = 20;

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use guest_agent_lab::ArtifactServer;
-use guest_agent_lab::{ArtifactFaults, CutOff, StatusFault};
+use guest_agent_lab::{ArtifactFaults, ArtifactServer, CutOff, StatusFault};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use guest_fleet_core::rollout::State;
 use guest_fleet_core::view::AssignmentRollout;
-use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
 use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
-use guest_fleet_ledger::{Bucket, Ledger, Revision};
+use guest_fleet_ledger::{Bucket, Ledger, Revision, records};
 use guest_fleet_server::rollouts;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};

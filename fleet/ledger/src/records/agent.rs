@@ -2,6 +2,8 @@
 
 use guest_fleet_core::labels::Labels;
 
+use super::Versioned;
+
 pub use super::generated::{AgentRecord, Boot, Certificate};
 
 // === impl AgentRecord ===

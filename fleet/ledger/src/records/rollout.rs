@@ -11,7 +11,7 @@ use guest_fleet_core::rollout::{
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
 
-use super::{RecordError, revision, target};
+use super::{RecordError, Versioned, revision, target};
 
 pub use super::generated::{CausePart, GrantPart, LabelPart, PastPart, RolloutRecord, WavePart};
 

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::laws::tools::{delete, put, read_all};
-use crate::{SharedLedger, bounds};
+use crate::{Layer, Layered, SharedLedger, bounds};
 
 mod backup;
 mod files;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use guest_agent_observe_kit::chain::Chain;
 use rusqlite::{Connection, ErrorCode, ffi};
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -23,7 +24,6 @@ use tracing::{error, warn};
 use super::apply::{self, NewEntry, Stopped};
 use crate::watchers::Watchers;
 use crate::{Appended, Bucket, EngineError, Revision, Write, WriteError};
-use guest_agent_observe_kit::chain::Chain;
 
 /// Most operations of one commit, and most bytes; so that answers come soon and a checkpoint can
 /// keep up.

@@ -5,6 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use guest_fleet_core::desired::desired;
 use guest_fleet_core::selector::OwnLabels;
 use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::report::ReportRecord;
+use guest_fleet_ledger::{Bucket, bounds, records};
+use guest_fleet_server::configuration::words;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -18,11 +22,6 @@ use super::lists::load;
 use super::pages;
 use super::secrets;
 use super::text::{counted, one_line, or_hyphen, table, time};
-use guest_fleet_ledger::records;
-use guest_fleet_ledger::records::agent::AgentRecord;
-use guest_fleet_ledger::records::report::ReportRecord;
-use guest_fleet_ledger::{Bucket, bounds};
-use guest_fleet_server::configuration::words;
 
 pub use super::rows::{AgentJson, AgentRowJson, Options, PluginJson};
 

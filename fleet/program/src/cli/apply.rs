@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use guest_fleet_server::configuration::Configuration;
+use guest_fleet_server::configuration::change::{self, ChangeError, Changed, Edit};
+use guest_fleet_server::declarations::difference::{Difference, Undeclared, difference};
+use guest_fleet_server::declarations::problem::Problems;
+use guest_fleet_server::declarations::set::Declarations;
 
 use super::context::Context;
 use super::document::{ChangeJson, EditJson};
 use super::failure::{Exit, Failure};
 use super::sources;
 use super::text::counted;
-use guest_fleet_server::configuration::Configuration;
-use guest_fleet_server::configuration::change::{self, ChangeError, Changed, Edit};
-use guest_fleet_server::declarations::difference::{Difference, Undeclared, difference};
-use guest_fleet_server::declarations::problem::Problems;
-use guest_fleet_server::declarations::set::Declarations;
 
 /// The options of `apply`.
 #[derive(Clone, Debug, Args)]

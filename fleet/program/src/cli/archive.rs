@@ -3,12 +3,13 @@
 //! Gateways archive what was silent for long, and take out of the archive what connects. As with
 //! labels, the entry of the audit record is written first.
 
+use guest_fleet_server::enroll::agents;
+
 use super::context::Context;
 use super::document::ChangeJson;
 use super::failure::{Exit, Failure};
 use super::identity::{Options, edit, failed, nothing, read, tell};
 use super::text::time;
-use guest_fleet_server::enroll::agents;
 
 /// Archives an agent.
 ///

@@ -13,7 +13,6 @@ use std::error::Error;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-
 use guest_fleet_server::artifacts::named::Named;
 
 pub use error::ArtifactError;

@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use data_encoding::HEXLOWER;
+use guest_fleet_ledger::records::audit::AuditRecord;
+use guest_fleet_server::configuration::audit::{self, Known};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,8 +13,6 @@ use super::context::Context;
 use super::document::{Time, parts};
 use super::failure::{Exit, Failure};
 use super::text::{counted, one_line, time};
-use guest_fleet_ledger::records::audit::AuditRecord;
-use guest_fleet_server::configuration::audit::{self, Known};
 
 /// The options of `audit`.
 #[derive(Clone, Debug, Args)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
+use guest_fleet_server::enroll::{Authority, AuthorityError};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -12,7 +13,6 @@ use super::context::Output;
 use super::document::Time;
 use super::failure::{Exit, Failure};
 use super::text::{counted, time};
-use guest_fleet_server::enroll::{Authority, AuthorityError};
 
 /// The options of `ca`.
 #[derive(Clone, Debug, Args)]

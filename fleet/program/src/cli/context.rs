@@ -4,12 +4,12 @@ use std::fmt::Arguments;
 use std::io::{Read, Write};
 
 use guest_fleet_core::time::{Seconds, Zones};
+use guest_fleet_ledger::Ledger;
+use guest_fleet_server::configuration::change::Decision;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::failure::Failure;
-use guest_fleet_ledger::Ledger;
-use guest_fleet_server::configuration::change::Decision;
 
 /// How a verb prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use guest_fleet_server::configuration::Configuration;
+use guest_fleet_server::declarations::difference::{Undeclared, difference};
 
 use super::context::Context;
 use super::document::{ChangeJson, EditJson};
 use super::failure::{Exit, Failure};
 use super::sources;
-use guest_fleet_server::configuration::Configuration;
-use guest_fleet_server::declarations::difference::{Undeclared, difference};
 
 /// The options of `diff`.
 #[derive(Clone, Debug, Args)]

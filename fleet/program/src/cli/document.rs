@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
+use guest_fleet_server::configuration::change::{Becomes, Edit};
+use guest_fleet_server::declarations::problem::Problem;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
-use guest_fleet_server::configuration::change::{Becomes, Edit};
-use guest_fleet_server::declarations::problem::Problem;
 
 /// A time, as RFC 3339 writes it in UTC. Stands for the text in schemas.
 pub(crate) struct Time;

@@ -3,6 +3,7 @@
 use clap::Args;
 use guest_fleet_core::desired::{Agent, decide};
 use guest_fleet_core::view::{Target, View};
+use guest_fleet_server::configuration::words;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -14,7 +15,6 @@ use super::lists::load;
 use super::secrets::{self, MissingSecretJson};
 use super::standing::{Standing, State, standing};
 use super::text::{one_line, time};
-use guest_fleet_server::configuration::words;
 
 /// The options of `explain`.
 #[derive(Clone, Debug, Args)]

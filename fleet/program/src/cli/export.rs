@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use guest_agent_serve_kit::replace::{Access, replace_file};
+use guest_fleet_server::configuration::Configuration;
+use guest_fleet_server::declarations::export;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::context::{Context, Output};
 use super::failure::{Exit, Failure};
-use guest_fleet_server::configuration::Configuration;
-use guest_fleet_server::declarations::export;
 
 /// The options of `export`.
 #[derive(Clone, Debug, Args)]

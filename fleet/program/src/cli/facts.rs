@@ -6,14 +6,13 @@ use guest_fleet_core::desired::{self, OwnersHold};
 use guest_fleet_core::journal::Entry;
 use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
-use prost_types::Timestamp;
-
-use super::failure::Failure;
-use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::records::report::{ReportRecord, ReportedPlugin};
-use guest_fleet_ledger::{Bucket, Ledger};
+use guest_fleet_ledger::{Bucket, Ledger, records};
+use prost_types::Timestamp;
+
+use super::failure::Failure;
 
 /// What the ledger knows of one agent.
 #[derive(Clone, Debug, Default)]

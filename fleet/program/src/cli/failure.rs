@@ -5,7 +5,6 @@ use std::fmt::{self, Display};
 use std::io;
 
 use guest_agent_cli_kit::failure;
-
 use guest_fleet_ledger::ReadError;
 use guest_fleet_ledger::records::RecordError;
 use guest_fleet_server::configuration::audit::AuditError;

@@ -1,5 +1,7 @@
 //! `gateways`: which processes agents are connected to.
 
+use guest_fleet_server::gateways::presence::{self, OLD, Presence};
+use guest_fleet_server::rollouts;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -7,8 +9,6 @@ use super::context::Context;
 use super::document::Time;
 use super::failure::{Exit, Failure};
 use super::text::{or_hyphen, table, time};
-use guest_fleet_server::gateways::presence::{self, OLD, Presence};
-use guest_fleet_server::rollouts;
 
 /// The gateways.
 #[derive(Debug, Serialize, JsonSchema)]

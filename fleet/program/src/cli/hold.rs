@@ -6,6 +6,12 @@ use clap::Args;
 use guest_fleet_core::selector::OwnLabels;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Hold, Plugins};
+use guest_fleet_ledger::records::configuration::{HOLD, HoldRecord};
+use guest_fleet_server::configuration::change::{self, Becomes, Changed, Edit};
+use guest_fleet_server::configuration::{Configuration, words};
+use guest_fleet_server::declarations::values::{
+    NAME_FIX, check_name, check_plugin, check_reason, check_selector,
+};
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use prost::Message;
 use thiserror::Error;
@@ -13,12 +19,6 @@ use thiserror::Error;
 use super::context::Context;
 use super::document::ChangeJson;
 use super::failure::{Exit, Failure};
-use guest_fleet_ledger::records::configuration::{HOLD, HoldRecord};
-use guest_fleet_server::configuration::change::{self, Becomes, Changed, Edit};
-use guest_fleet_server::configuration::{Configuration, words};
-use guest_fleet_server::declarations::values::{
-    NAME_FIX, check_name, check_plugin, check_reason, check_selector,
-};
 
 /// The options of `hold`.
 #[derive(Clone, Debug, Args)]

@@ -3,17 +3,16 @@
 //! As with labels, the entry of the audit record is written first.
 
 use clap::Args;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::{Bucket, records};
+use guest_fleet_server::configuration::change::{self, Becomes, Edit};
+use guest_fleet_server::enroll::AgentId;
+use guest_fleet_server::enroll::agents;
 
 use super::context::Context;
 use super::document::ChangeJson;
 use super::facts::unknown;
 use super::failure::{Exit, Failure};
-use guest_fleet_ledger::Bucket;
-use guest_fleet_ledger::records;
-use guest_fleet_ledger::records::agent::AgentRecord;
-use guest_fleet_server::configuration::change::{self, Becomes, Edit};
-use guest_fleet_server::enroll::AgentId;
-use guest_fleet_server::enroll::agents;
 
 /// The options of the verbs about one agent.
 #[derive(Clone, Debug, Args)]

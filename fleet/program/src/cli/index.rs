@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use guest_fleet_core::fold::{Presence, Word};
+use guest_fleet_server::configuration::words;
+use guest_fleet_server::fold::reader::{Index, IndexError};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,8 +13,6 @@ use super::document::Time;
 use super::failure::{Exit, Failure};
 use super::standing::State;
 use super::text::counted;
-use guest_fleet_server::configuration::words;
-use guest_fleet_server::fold::reader::{Index, IndexError};
 
 /// Oldest index that is shown without a remark, in seconds. Owners renew it every few seconds.
 const OLD: u64 = 60;

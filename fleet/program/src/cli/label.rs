@@ -9,16 +9,15 @@ use std::str::FromStr;
 use clap::Args;
 use guest_fleet_core::labels::OWN_PREFIX;
 use guest_fleet_core::selector::Selector;
+use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::{Bucket, records};
+use guest_fleet_server::configuration::change::{self, Becomes, Edit};
+use guest_fleet_server::enroll::write::{self, ChangeError, Step};
 
 use super::context::Context;
 use super::document::ChangeJson;
 use super::facts::unknown;
 use super::failure::{Exit, Failure};
-use guest_fleet_ledger::Bucket;
-use guest_fleet_ledger::records;
-use guest_fleet_ledger::records::agent::AgentRecord;
-use guest_fleet_server::configuration::change::{self, Becomes, Edit};
-use guest_fleet_server::enroll::write::{self, ChangeError, Step};
 
 /// Most labels that an operator gives one agent.
 const LABELS: usize = 64;

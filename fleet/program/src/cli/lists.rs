@@ -1,19 +1,20 @@
 //! `releases`, `assignments`, `holds`, `windows`: what operators declared.
 
+use std::collections::BTreeMap;
+
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Plugins, Target};
 use guest_fleet_core::window::Opening;
+use guest_fleet_server::configuration::{Configuration, words};
+use guest_fleet_server::fold::reader::Counts;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 use super::context::Context;
 use super::document::Time;
 use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson, StandingsJson};
 use super::text::table;
-use guest_fleet_server::configuration::{Configuration, words};
-use guest_fleet_server::fold::reader::Counts;
 
 /// The releases.
 #[derive(Debug, Serialize, JsonSchema)]

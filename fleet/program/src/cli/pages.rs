@@ -1,15 +1,16 @@
 //! `agents` from the index: pages in the order of ids, by selector, plugin and state.
 
+use std::collections::BTreeSet;
+
 use guest_fleet_core::fold::{Doors, Presence, Row};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
-use std::collections::BTreeSet;
+use guest_fleet_server::configuration::words;
+use guest_fleet_server::fold::reader::Index;
 
 use super::context::Context;
 use super::failure::Failure;
 use super::rows::{AgentJson, AgentRowJson, Options, PluginJson};
-use guest_fleet_server::configuration::words;
-use guest_fleet_server::fold::reader::Index;
 
 /// The agents that the options select, and where the next page begins.
 pub(super) async fn read(

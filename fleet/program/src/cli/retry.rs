@@ -2,15 +2,15 @@
 
 use clap::Args;
 use guest_fleet_core::view::Assignment;
+use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord};
+use guest_fleet_server::configuration::change::{self, Becomes, Edit};
+use guest_fleet_server::configuration::words;
 use prost::Message;
 use thiserror::Error;
 
 use super::context::Context;
 use super::document::ChangeJson;
 use super::failure::{Exit, Failure};
-use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord};
-use guest_fleet_server::configuration::change::{self, Becomes, Edit};
-use guest_fleet_server::configuration::words;
 
 /// The options of `retry`.
 #[derive(Clone, Debug, Args)]

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_fleet_core::desired::Decision;
 use guest_fleet_core::view::{ReleaseName, Target, View};
+use guest_fleet_server::gateways::presence::{self, OLD};
+use guest_fleet_server::secrets::reference::{SecretName, names};
 use prost::Message;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::context::Context;
 use super::failure::Failure;
-use guest_fleet_server::gateways::presence::{self, OLD};
-use guest_fleet_server::secrets::reference::{SecretName, names};
 
 /// A secret that a gateway misses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

@@ -3,11 +3,12 @@
 use std::io::Read;
 use std::path::Path;
 
+use guest_fleet_server::declarations::files::{FILE_BYTES, Sources, SourcesError};
+use guest_fleet_server::declarations::set::Declarations;
+
 use super::context::Context;
 use super::document::{ProblemJson, ProblemsJson};
 use super::failure::{Exit, Failure};
-use guest_fleet_server::declarations::files::{FILE_BYTES, Sources, SourcesError};
-use guest_fleet_server::declarations::set::Declarations;
 
 /// Reads and checks what `-f` names; with the remarks on what was passed over.
 pub(crate) fn read(

@@ -6,11 +6,10 @@ use guest_fleet_core::fold::{Word, probation_until, silent_after};
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Target, View};
-use schemars::JsonSchema;
-use serde::Serialize;
-
 use guest_fleet_server::configuration::words;
 use guest_fleet_server::fold::patience::patience;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Where an agent stands with a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, clap::ValueEnum)]

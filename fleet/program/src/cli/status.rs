@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use guest_fleet_core::fold::Presence;
 use guest_fleet_core::view::ReleaseName;
+use guest_fleet_server::fold::reader::Counts;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ use super::context::Context;
 use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson, StandingsJson};
 use super::text::{or_hyphen, table};
-use guest_fleet_server::fold::reader::Counts;
 
 /// How many agents stand where.
 #[derive(Debug, Serialize, JsonSchema)]

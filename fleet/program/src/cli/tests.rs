@@ -11,15 +11,15 @@ use std::fmt::Write;
 
 use clap::{CommandFactory, Parser};
 use guest_fleet_core::time::UtcOnly;
+use guest_fleet_ledger::Bucket;
+use guest_fleet_ledger::fake::{FakeLedger, Fault};
+use guest_fleet_ledger::records::configuration::HoldRecord;
 use insta::assert_snapshot;
 use jiff::Timestamp;
 
 use super::Verb;
 use super::context::{Caller, Context, Output};
 use super::failure::{Exit, Failure};
-use guest_fleet_ledger::Bucket;
-use guest_fleet_ledger::fake::{FakeLedger, Fault};
-use guest_fleet_ledger::records::configuration::HoldRecord;
 
 const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 

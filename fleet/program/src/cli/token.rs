@@ -7,6 +7,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use guest_fleet_ledger::records;
+use guest_fleet_ledger::records::token::TokenRecord;
+use guest_fleet_server::configuration::change::{self, Becomes, Edit};
+use guest_fleet_server::enroll::AgentId;
+use guest_fleet_server::enroll::token::{self, CreateError, ListError, NewToken, RevokeError};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -15,11 +20,6 @@ use super::document::{ChangeJson, Time};
 use super::failure::{Exit, Failure};
 use super::text::{or_hyphen, table, time};
 use super::{duration, label};
-use guest_fleet_ledger::records;
-use guest_fleet_ledger::records::token::TokenRecord;
-use guest_fleet_server::configuration::change::{self, Becomes, Edit};
-use guest_fleet_server::enroll::AgentId;
-use guest_fleet_server::enroll::token::{self, CreateError, ListError, NewToken, RevokeError};
 
 /// What to do with tokens.
 #[derive(Clone, Debug, Subcommand)]

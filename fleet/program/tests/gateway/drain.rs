@@ -1,6 +1,7 @@
 //! A gateway that drains: what its agents, and those that come meanwhile, see of it.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,6 @@ use guest_fleet_server::orders::{OrderSettings, Orders};
 use guest_fleet_sessions::admission::Anyone;
 use guest_fleet_sessions::{Drain, Gateway, Others, messages};
 use prost::Message;
-use std::net::Ipv4Addr;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 

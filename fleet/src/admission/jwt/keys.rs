@@ -2,12 +2,13 @@
 
 use std::io;
 
-use crate::net::outbound::FetchError;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
 use thiserror::Error;
+
+use crate::net::outbound::FetchError;
 
 /// Largest set that is read, in bytes.
 pub(super) const SET_BYTES: usize = 256 << 10;

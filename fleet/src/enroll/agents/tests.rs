@@ -1,8 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use guest_fleet_ledger::MemoryLedger;
-use guest_fleet_ledger::records;
+use guest_fleet_ledger::{MemoryLedger, records};
 
 use super::*;
 

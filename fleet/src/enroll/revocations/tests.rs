@@ -1,6 +1,5 @@
 use bytes::Bytes;
-use guest_fleet_ledger::{Faults, MemoryLedger};
-use guest_fleet_ledger::{Revision, Write};
+use guest_fleet_ledger::{Faults, MemoryLedger, Revision, Write};
 
 use super::*;
 

@@ -12,7 +12,7 @@ use guest_fleet_ledger::records::index::{LeaseRecord, leaf_key, lease_key};
 use guest_fleet_ledger::records::journal::{EntryRecord, JournalRecord, OrderRecord};
 use guest_fleet_ledger::records::report::{ReportRecord, ReportedPlugin};
 use guest_fleet_ledger::{
-    Bucket, Faults, Ledger, Log, MemoryLedger, Revision, SharedLedger, Write, bounds,
+    Bucket, Faults, Layered, Ledger, Log, MemoryLedger, Revision, SharedLedger, Write, bounds,
 };
 use prost::Message;
 use prost_types::Timestamp;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
@@ -24,7 +23,6 @@ use guest_fleet_ledger::{
 use guest_fleet_sessions::desk::{Desk, Guarded, OpenSession, Outgoing};
 use guest_fleet_sessions::messages;
 use prost::Message;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::laws::is_order;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::time::{Seconds, UtcOnly};
-use guest_fleet_ledger::{Bucket, Faults, MemoryLedger, Write};
+use guest_fleet_ledger::{Bucket, Faults, Layered, MemoryLedger, Write};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::Notify;

@@ -17,7 +17,7 @@ use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
 use guest_fleet_ledger::records::rollout::rollout_key;
 use guest_fleet_ledger::records::{self, Numbered};
-use guest_fleet_ledger::{Bucket, Change, Revision, Write};
+use guest_fleet_ledger::{Bucket, Change, Layered, Revision, Write};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 

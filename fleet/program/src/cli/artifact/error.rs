@@ -4,10 +4,9 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use thiserror::Error;
-
 use guest_fleet_server::artifacts::push::PushError;
 use guest_fleet_server::artifacts::store::{PutError, StoreError};
+use thiserror::Error;
 
 /// Why a verb failed.
 #[derive(Debug, Error)]

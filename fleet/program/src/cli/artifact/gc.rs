@@ -7,12 +7,12 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-
-use super::error::ArtifactError;
-use super::list::{Listed, PAGE};
 use guest_fleet_server::artifacts::named::Named;
 use guest_fleet_server::artifacts::place::Place;
 use guest_fleet_server::artifacts::store::{ArtifactStore, Bounds, Deletion, Stat};
+
+use super::error::ArtifactError;
+use super::list::{Listed, PAGE};
 
 const SECONDS_PER_HOUR: u64 = 3600;
 

@@ -4,12 +4,12 @@ use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use serde::Serialize;
-
-use super::error::ArtifactError;
 use guest_fleet_server::artifacts::named::Named;
 use guest_fleet_server::artifacts::place::Place;
 use guest_fleet_server::artifacts::store::{Bounds, Stat};
+use serde::Serialize;
+
+use super::error::ArtifactError;
 
 /// How many artifacts are asked for at once.
 pub(super) const PAGE: usize = 1000;

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt};
+use guest_fleet_server::artifacts::place::Place;
+use guest_fleet_server::artifacts::push::{Hashed, Remote};
+use guest_fleet_server::artifacts::store::{ArtifactStore, Bounds, Claim};
 use serde::Serialize;
 use tokio_util::io::ReaderStream;
 
 use super::error::ArtifactError;
 use super::file_name;
-use guest_fleet_server::artifacts::place::Place;
-use guest_fleet_server::artifacts::push::{Hashed, Remote};
-use guest_fleet_server::artifacts::store::{ArtifactStore, Bounds, Claim};
 
 const READ_BYTES: usize = 256 << 10;
 /// Digits of a digest that make a revision where nothing else does.

@@ -9,6 +9,12 @@ use guest_fleet_core::fold::{Presence, Row};
 use guest_fleet_core::rollout::{Plan, Rollout, State, Verb as Asked, remembered};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::{Assignment, AssignmentRollout, ReleaseName, Target, View};
+use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord};
+use guest_fleet_ledger::records::rollout::{RolloutRecord, WAVES, rollout_key};
+use guest_fleet_server::configuration::change::{self, Becomes, Edit};
+use guest_fleet_server::configuration::{Configuration, words};
+use guest_fleet_server::declarations::values::{NAME_FIX, check_name};
+use guest_fleet_server::rollouts::rows::Rows;
 use prost::Message;
 
 use super::super::context::Context;
@@ -17,12 +23,6 @@ use super::super::duration;
 use super::super::failure::{Exit, Failure};
 use super::error::RolloutError;
 use super::waves::WaveOption;
-use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord};
-use guest_fleet_ledger::records::rollout::{RolloutRecord, WAVES, rollout_key};
-use guest_fleet_server::configuration::change::{self, Becomes, Edit};
-use guest_fleet_server::configuration::{Configuration, words};
-use guest_fleet_server::declarations::values::{NAME_FIX, check_name};
-use guest_fleet_server::rollouts::rows::Rows;
 
 /// The largest budget.
 const BUDGET_MAX: u32 = 10_000;

@@ -8,6 +8,12 @@ use guest_fleet_core::progress::Stand;
 use guest_fleet_core::rollout::{Cause, Past, Stage, State};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
+use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
+use guest_fleet_ledger::records::rollout::rollout_key;
+use guest_fleet_ledger::records::{self, Numbered};
+use guest_fleet_ledger::{Bucket, Ledger};
+use guest_fleet_server::configuration::{Configuration, audit, words};
+use guest_fleet_server::rollouts::told;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -20,12 +26,6 @@ use super::super::lists::load;
 use super::super::text::{one_line, table};
 use super::steer::find;
 use super::waves;
-use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
-use guest_fleet_ledger::records::rollout::rollout_key;
-use guest_fleet_ledger::records::{self, Numbered};
-use guest_fleet_ledger::{Bucket, Ledger};
-use guest_fleet_server::configuration::{Configuration, audit, words};
-use guest_fleet_server::rollouts::told;
 
 /// The options of `rollout watch`.
 #[derive(Clone, Debug, Args)]

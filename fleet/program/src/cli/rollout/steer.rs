@@ -3,15 +3,15 @@
 use clap::Args;
 use guest_fleet_core::rollout::Verb as Asked;
 use guest_fleet_core::view::{AssignmentRollout, View};
+use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
+use guest_fleet_server::configuration::change::{self, Becomes, Edit};
+use guest_fleet_server::configuration::{Configuration, words};
 use prost::Message;
 
 use super::super::context::Context;
 use super::super::document::ChangeJson;
 use super::super::failure::{Exit, Failure};
 use super::error::RolloutError;
-use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
-use guest_fleet_server::configuration::change::{self, Becomes, Edit};
-use guest_fleet_server::configuration::{Configuration, words};
 
 /// The options of verbs that steer.
 #[derive(Clone, Debug, Args)]

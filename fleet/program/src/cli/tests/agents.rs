@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::Bucket;
+use guest_fleet_ledger::records::agent::{AgentRecord, Certificate};
+use guest_fleet_ledger::records::journal::{EntryRecord, JournalRecord, OrderRecord};
+use guest_fleet_ledger::records::report::{ReportRecord, ReportedHold, ReportedPlugin};
 use insta::assert_snapshot;
 use prost::Message;
 use prost_types::Timestamp;
 
 use super::super::failure::Exit;
 use super::{FakeLedger, Fault, applied, ran, shown};
-use guest_fleet_ledger::Bucket;
-use guest_fleet_ledger::records::agent::{AgentRecord, Certificate};
-use guest_fleet_ledger::records::journal::{EntryRecord, JournalRecord, OrderRecord};
-use guest_fleet_ledger::records::report::{ReportRecord, ReportedHold, ReportedPlugin};
 
 fn at(text: &str) -> Option<Timestamp> {
     let at: jiff::Timestamp = text.parse().expect("a time");

@@ -1,5 +1,8 @@
 //! `gateways` and what they miss, `agent archive` and `agent unarchive`.
 
+use guest_fleet_ledger::Bucket;
+use guest_fleet_ledger::records::gateway::{GatewayRecord, MissingSecret};
+use guest_fleet_ledger::records::index::LeaseRecord;
 use insta::assert_snapshot;
 use prost::Message;
 use prost_types::Timestamp;
@@ -7,9 +10,6 @@ use prost_types::Timestamp;
 use super::super::failure::Exit;
 use super::agents::fleet;
 use super::{DIGEST, FakeLedger, now, ran, ran_with};
-use guest_fleet_ledger::Bucket;
-use guest_fleet_ledger::records::gateway::{GatewayRecord, MissingSecret};
-use guest_fleet_ledger::records::index::LeaseRecord;
 
 fn ago(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds: now().as_second() - seconds, nanos: 0 })

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_fleet_core::time::Seconds;
+use guest_fleet_server::fold::reader::Index;
+use guest_fleet_server::fold::{self, Settings};
 use insta::assert_snapshot;
 use tokio_util::sync::CancellationToken;
 
 use super::super::failure::Exit;
 use super::agents::fleet;
 use super::{FakeLedger, now, parsed, ran, run, runtime, shown};
-use guest_fleet_server::fold::reader::Index;
-use guest_fleet_server::fold::{self, Settings};
 
 /// The fleet of four agents, folded at the time of the commands less `age`.
 fn folded(age: u64) -> Arc<FakeLedger> {

@@ -1,10 +1,10 @@
 //! `token`, `agent revoke` and `agent release`.
 
+use guest_fleet_ledger::records::agent::AgentRecord;
 use insta::assert_snapshot;
 use prost::Message;
 
 use super::*;
-use guest_fleet_ledger::records::agent::AgentRecord;
 
 /// The command with its output, in which every secret is the word for it.
 fn step(ledger: &FakeLedger, words: &[&str]) -> String {
