@@ -60,6 +60,8 @@ gen:
     UPDATE_GENERATED=1 cargo test -p guest-agent-proto --test generated
     UPDATE_GENERATED=1 cargo test --test documentation
     UPDATE_GENERATED=1 cargo test --workspace --lib schemas::published
+    UPDATE_GENERATED=1 cargo test -p guest-fleet-server --lib observe::tests
+    UPDATE_GENERATED=1 cargo test -p guest-fleet-server --test bounds
     UPDATE_DIAGRAM=1 cargo test -p guest-agent-actors --test machine lifecycle_diagram
 
 # The Debian package, in the target folder's debian/; `just package-test` installs and purges it in a chroot. `just deb guest-fleet`

@@ -5,7 +5,7 @@
 //!   journals of orders ─► OrderSpans ─► a queue ─► a collector
 //! ```
 //!
-//! Those who count hold [`figures::Figures`] and know nothing of metrics. No label has a value that
+//! A part that counts holds [`figures::Figures`] and knows nothing of metrics. No label has a value that
 //! comes from outside: no agent, no plugin, no name of a token.
 
 pub mod figures;

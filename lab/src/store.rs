@@ -3,7 +3,7 @@
 //! The core calls a [`Store`] for all data that has to outlive a stream: desired state,
 //! configurations that no agent acknowledged yet, events, last reports. One implementation is here,
 //! [`MemoryStore`], which bounds the data per agent; its meaning is in the pure `record`. What has to
-//! last is in a ledger, behind a [`Desk`](super::desk::Desk).
+//! last is in the ledger of a fleet.
 //!
 //! Operations of one resource take effect in the order in which they were called; resources do not
 //! wait for each other.

@@ -126,7 +126,7 @@ impl Core {
         number
     }
 
-    /// Wakes those that wait for a change of streams.
+    /// Wakes every wait for a change of streams.
     pub(crate) fn streams_changed(&self) {
         self.changes.send_modify(|_| {});
     }

@@ -148,7 +148,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     let shown =
         Shown { orders: &orders, ends: certificates.clone(), failed: opened.failed_token(), spans };
     let http = observed.listen(&options.observe, shown).await?;
-    let control_plane = start_gateway(
+    let gateway = start_gateway(
         &options,
         &observed,
         &orders,
@@ -167,7 +167,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     options.webhooks.start(webhooks, &observed, &ending, &mut tasks);
     observed.is(Stage::Serving);
 
-    for endpoint in control_plane.endpoints() {
+    for endpoint in gateway.endpoints() {
         say(format_args!("listening {endpoint}"));
     }
     if let Some(artifacts) = &artifacts {
@@ -192,7 +192,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     tell_manager(&NotifyState::Stopping);
     observed.is(Stage::Stopping);
     if ended.is_ok() {
-        let drained = options.drain.drain(&control_plane, &orders, &*ledger);
+        let drained = options.drain.drain(&gateway, &orders, &*ledger);
         tokio::select! {
             streams = drained => say(format_args!("drained {streams}")),
             // Again: at once.
@@ -203,7 +203,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     }
     orders.stop();
     ending.cancel();
-    control_plane.shutdown().await;
+    gateway.shutdown().await;
     if let Some(enrolment) = enrolment {
         enrolment.shutdown().await;
     }
