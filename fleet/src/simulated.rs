@@ -1,4 +1,4 @@
-//! What the simulations take over: chance, and guards that they take away.
+//! Chance and guards, which simulations take over.
 
 pub(crate) mod chance;
 pub(crate) mod removed;

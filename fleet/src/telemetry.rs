@@ -1,4 +1,4 @@
-//! What a running control plane tells of itself while it acts: counts, and spans of orders.
+//! Counts of a running control plane, and spans of its orders.
 //!
 //! ```text
 //!   orders, enrolment, artifacts, webhooks ─► Figures ─► observe: /metrics

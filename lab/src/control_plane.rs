@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guest_agent_serve_kit::front::FrontLimits;
 use guest_agent_serve_kit::listen::Listen;
 use guest_agent_serve_kit::tls::{ServerTls, TlsError};
 use guest_fleet_sessions::admission::{Anyone, Bearer};
@@ -43,7 +42,6 @@ pub struct ControlPlane {
 pub struct Builder {
     listen: Vec<Listen>,
     tls: Option<ServerTls>,
-    front: Option<FrontLimits>,
     store: Option<Arc<dyn Store>>,
     bearer_token: Option<String>,
     rate_limits: RateLimits,
@@ -110,12 +108,6 @@ impl Builder {
         self
     }
 
-    /// Sets the bounds of the connections over TLS.
-    pub fn front(mut self, limits: FrontLimits) -> Self {
-        self.front = Some(limits);
-        self
-    }
-
     /// Requires this token in the metadata `authentication: Bearer <token>`. Without a token every
     /// caller is the agent that it claims to be.
     pub fn bearer_token(mut self, token: impl Into<String>) -> Self {
@@ -171,9 +163,6 @@ impl Builder {
         }
         if let Some(tls) = self.tls {
             builder = builder.secured(tls.secured(&[b"h2"]).map_err(StartError::Tls)?);
-        }
-        if let Some(front) = self.front {
-            builder = builder.front(front);
         }
         let wire = Arc::new(Wire::default());
         let gateway = builder

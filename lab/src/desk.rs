@@ -45,7 +45,7 @@ const EVENT_BACKLOG: usize = 1024;
 /// The desk of a [`ControlPlane`](crate::ControlPlane).
 pub(crate) struct Direct(Arc<Shared>);
 
-/// What operations, streams and references to agents share.
+/// The state that operations, streams and references to agents share.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     resend: Resend,

@@ -1,4 +1,4 @@
-//! What surrounds a machine, for `guest-agent dev`, tests and game days: a control plane that calls
+//! The surroundings of a machine, for `guest-agent dev`, tests and game days: a control plane that calls
 //! steer, a server of archives, a metadata server. All of them can fail in ways that a caller chooses.
 //!
 //! ```text

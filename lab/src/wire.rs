@@ -15,11 +15,12 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use guest_agent_proto::agent_communication::agent_communication_server::AgentCommunication;
 use guest_agent_proto::agent_communication::{
-    MessageResponse, SendAgentMessageRequest, SendAgentMessageResponse, StreamAgentMessagesRequest,
+    SendAgentMessageRequest, SendAgentMessageResponse, StreamAgentMessagesRequest,
     StreamAgentMessagesResponse, stream_agent_messages_request, stream_agent_messages_response,
 };
 use guest_agent_proto::rpc;
 use guest_agent_serve_kit::lock::lock;
+use guest_fleet_sessions::messages::{CHANNEL_ID, RESOURCE_ID, response};
 use guest_fleet_sessions::{Service, ToAgent};
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::Instant;
@@ -34,9 +35,6 @@ use crate::frame::{Frame, FrameContent};
 const FRAME_BACKLOG: usize = 4096;
 /// Acknowledgements that are held back; then nothing more is read from the session.
 const DELAYED: usize = 256;
-
-const RESOURCE_ID: &str = "agent-communication-resource-id";
-const CHANNEL_ID: &str = "agent-communication-channel-id";
 
 /// The faults and the tap of all streams of a control plane.
 pub(crate) struct Wire {
@@ -57,7 +55,7 @@ struct Line {
     resource: Arc<str>,
     channel: Arc<str>,
     stream: u64,
-    /// What becomes of the acknowledgements of messages that were passed on, by their ids.
+    /// The fates of the acknowledgements of messages that were passed on, by their ids.
     withheld: Mutex<HashMap<String, Withheld>>,
 }
 
@@ -233,7 +231,7 @@ impl Line {
         }
     }
 
-    /// What becomes of a frame to the agent; `None` where it goes out at once.
+    /// The fate of a frame to the agent; `None` where it goes out at once.
     fn fate(&self, frame: &StreamAgentMessagesResponse) -> Option<Withheld> {
         let Some(stream_agent_messages_response::Type::MessageResponse(_)) = frame.r#type else {
             return None;
@@ -248,7 +246,9 @@ impl Line {
         let text = "refused by an injected fault";
         let frame = match refuse.form {
             RefusalForm::StreamStatus => Err(Status::new(refuse.code, text)),
-            RefusalForm::MessageResponse => Ok(response(id, status(refuse.code, text.to_owned()))),
+            RefusalForm::MessageResponse => {
+                Ok(response(id, Some(status(refuse.code, text.to_owned()))))
+            }
         };
         // It fails only when the agent is gone.
         drop(to_agent.send(frame).await);
@@ -281,7 +281,7 @@ impl Line {
             BodyFault::None => return false,
             BodyFault::Refuse(status) => {
                 // It fails only when the agent is gone.
-                drop(to_agent.send(Ok(response(&frame.message_id, status))).await);
+                drop(to_agent.send(Ok(response(&frame.message_id, Some(status)))).await);
                 return true;
             }
             BodyFault::DropAcknowledgement => Withheld::ForEver,
@@ -310,13 +310,4 @@ impl Line {
 
 fn status(code: Code, message: String) -> rpc::Status {
     rpc::Status { code: i32::from(code), message, details: Vec::new() }
-}
-
-fn response(id: &str, status: rpc::Status) -> StreamAgentMessagesResponse {
-    StreamAgentMessagesResponse {
-        message_id: id.to_owned(),
-        r#type: Some(stream_agent_messages_response::Type::MessageResponse(MessageResponse {
-            status: Some(status),
-        })),
-    }
 }

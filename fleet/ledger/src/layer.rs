@@ -4,6 +4,7 @@
 //!   caller ─► Layered ─► Layer::pass(call, answer) ─► the ledger below
 //! ```
 
+use std::borrow::Cow;
 use std::ops::Deref;
 
 use async_trait::async_trait;
@@ -48,7 +49,7 @@ pub enum Failure {
     TooLarge,
     /// The engine refused, or cannot answer.
     Unavailable,
-    /// What the engine answered is damaged.
+    /// The answer of the engine is damaged.
     Damaged,
 }
 
@@ -74,7 +75,7 @@ pub trait Answer: Send {
     fn failure(&self) -> Option<Failure>;
 }
 
-/// What stands before a ledger.
+/// A piece before a ledger, such as one that counts its calls.
 pub trait Layer: Send + Sync {
     /// Whether calls show their batches, which are copied for it.
     const SEES_BATCHES: bool = false;
@@ -85,16 +86,15 @@ pub trait Layer: Send + Sync {
     /// Passes a call on: `answer` asks the ledger below when it is awaited.
     fn pass<A: Answer>(
         &self,
-        call: Call<'_>,
+        _: Call<'_>,
         answer: impl Future<Output = A> + Send,
     ) -> impl Future<Output = A> + Send {
-        let _is_only_passed_on = call;
         answer
     }
 
     /// The id under which an entry is appended.
-    fn id(&self, id: &str) -> String {
-        id.to_owned()
+    fn id<'a>(&self, id: &'a str) -> Cow<'a, str> {
+        Cow::Borrowed(id)
     }
 
     /// As [`Ledger::wake`].

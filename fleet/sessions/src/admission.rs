@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A call is admitted before its stream gets headers; while the stream is open, it is asked again
-//! whether it still is. The ways in which a fleet knows its agents are in `guest-fleet`.
+//! whether it still is. The ways in which a fleet knows its agents are in `guest-fleet-server`.
 
 mod bearer;
 mod either;

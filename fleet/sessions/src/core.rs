@@ -34,7 +34,7 @@ pub(crate) use session_handle::SessionHandle;
 pub use session_handle::{AgentConnection, Guard, Guarded};
 pub(crate) use streams::Full;
 
-/// What listeners, sessions and handles share.
+/// The state that listeners, sessions and handles share.
 pub(crate) struct Core {
     pub(crate) desk: Arc<dyn Desk>,
     pub(crate) timings: Timings,
@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub(crate) shutdown: CancellationToken,
     /// Ends the listeners; cancelled by the shutdown, too.
     pub(crate) draining: CancellationToken,
-    /// What streams are refused with while the gateway drains.
+    /// The refusal of streams while the gateway drains.
     comeback: OnceLock<Comeback>,
     allowances: Mutex<Allowances>,
     waiting: Waiting,
@@ -104,7 +104,7 @@ impl Core {
         comeback
     }
 
-    /// What a new stream is refused with, while the gateway drains or shuts down.
+    /// The refusal of a new stream, while the gateway drains or shuts down.
     pub(crate) fn closing(&self) -> Option<Status> {
         let shutting_down = || Status::unavailable("the server is shutting down");
         self.draining

@@ -1,4 +1,4 @@
-//! What decides behind the sessions.
+//! The seam between the sessions and the part that decides.
 //!
 //! ```text
 //!   session ── opened, received, answered, closed ──► dyn Desk

@@ -10,7 +10,7 @@
 //! A [`Gateway`] listens on unix sockets and TCP addresses, keeps one session per stream, and keeps to
 //! the bounds of [`Limits`] and [`RateLimits`]. It sends nothing by itself and keeps nothing: a
 //! [`desk::Desk`] decides what agents are sent, and an agent's message is acknowledged when the desk has
-//! taken it. `guest-fleet` has the desk of a fleet, `guest-agent-lab` one that is steered by calls.
+//! taken it. `guest-fleet-server` has the desk of a fleet, `guest-agent-lab` one that is steered by calls.
 
 #![warn(missing_docs)]
 

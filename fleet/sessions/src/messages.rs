@@ -1,15 +1,22 @@
 //! Names of the messages inside a stream, and functions that pack and unpack a body.
 //!
 //! Both sides route by the label `message_type`, never by the `Any`'s type URL: the URL is written
-//! for other programs and ignored when a body is read. Called by desks, and
-//! by tests that speak the protocol themselves.
+//! for other programs and ignored when a body is read. Called by desks, and by tests that speak the
+//! protocol themselves.
 
 use std::collections::HashMap;
 
-use guest_agent_proto::agent_communication::MessageBody;
+use guest_agent_proto::agent_communication::{
+    MessageBody, MessageResponse, StreamAgentMessagesResponse, stream_agent_messages_response,
+};
 use guest_agent_proto::rpc;
 use prost::Message;
 use tonic::Code;
+
+/// Metadata of a call: the resource id of its agent.
+pub const RESOURCE_ID: &str = "agent-communication-resource-id";
+/// Metadata of a call: the channel of its agent.
+pub const CHANNEL_ID: &str = "agent-communication-channel-id";
 
 /// Label that says which message the body is.
 pub const MESSAGE_TYPE: &str = "message_type";
@@ -55,6 +62,16 @@ pub fn pack_request<M: Message>(kind: &str, request_id: &str, message: &M) -> Me
     let mut body = pack(kind, message);
     body.labels.insert(REQUEST_ID.to_owned(), request_id.to_owned());
     body
+}
+
+/// The acknowledgement of the message `id`. An absent status means OK.
+pub fn response(id: &str, status: Option<rpc::Status>) -> StreamAgentMessagesResponse {
+    StreamAgentMessagesResponse {
+        message_id: id.to_owned(),
+        r#type: Some(stream_agent_messages_response::Type::MessageResponse(MessageResponse {
+            status,
+        })),
+    }
 }
 
 /// The message type of the body; empty when the label is missing.

@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use guest_agent_proto::agent_communication::{
     ErrorReason, MessageBody, MessageResponse, StreamAgentMessagesRequest,
-    StreamAgentMessagesResponse, stream_agent_messages_request, stream_agent_messages_response,
+    StreamAgentMessagesResponse, stream_agent_messages_request,
 };
 use guest_agent_proto::rpc;
 use tokio::sync::mpsc::{self, error::TrySendError};
@@ -27,6 +27,7 @@ use tonic::{Code, Status};
 
 use crate::core::{Core, SessionHandle};
 use crate::desk::{Guarded, OpenSession};
+use crate::messages::response;
 use crate::refusal::refusal;
 
 pub(crate) use registration::{Identity, open};
@@ -157,7 +158,7 @@ impl Session {
         let is_exhausted = |status: &rpc::Status| status.code == i32::from(Code::ResourceExhausted);
         let pause = recorded.as_ref().err().filter(|status| is_exhausted(status));
         self.read_at = pause.map(|_| Instant::now() + FLOOD_PAUSE);
-        self.send(response(id, recorded.err())).await
+        self.send(response(&id, recorded.err())).await
     }
 
     /// Sends a frame if its guard agrees when there is room for it: nothing waits between the guard
@@ -204,14 +205,4 @@ async fn next_frame(
         tokio::time::sleep_until(at).await;
     }
     inbound.next().await.transpose()
-}
-
-/// A message_response. An absent status means OK.
-fn response(id: String, status: Option<rpc::Status>) -> StreamAgentMessagesResponse {
-    StreamAgentMessagesResponse {
-        message_id: id,
-        r#type: Some(stream_agent_messages_response::Type::MessageResponse(MessageResponse {
-            status,
-        })),
-    }
 }

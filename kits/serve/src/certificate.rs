@@ -199,8 +199,8 @@ impl Pair {
             PrivateKeyDer::from_pem_slice(&key_pem).map_err(|_| PairError::NoKey(key.clone()))?;
         let signing = ring::sign::any_supported_type(&private);
         let certified = CertifiedKey::new(chain, signing.map_err(|error| unusable(key, error))?);
-        match certified.keys_match() {
-            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        match consistent(&certified) {
+            Ok(()) => {}
             Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
                 let (certificate, key) = (certificate.clone(), key.clone());
                 return Err(PairError::Mismatch { certificate, key });
@@ -209,6 +209,14 @@ impl Pair {
         }
         let digest = Sha256::new().chain_update(&certificate_pem).chain_update(&key_pem);
         Ok(Self { certified: Arc::new(certified), validity, digest: digest.finalize().into() })
+    }
+}
+
+/// Whether a key belongs to its certificate. A key that cannot tell is taken as it is.
+pub(crate) fn consistent(certified: &CertifiedKey) -> Result<(), rustls::Error> {
+    match certified.keys_match() {
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
+        matched => matched,
     }
 }
 

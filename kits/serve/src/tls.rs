@@ -20,7 +20,7 @@ use rustls::{
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::certificate::Facts;
+use crate::certificate::{Facts, consistent};
 use crate::renewed::Secured;
 
 /// Which clients a listener lets in.
@@ -69,7 +69,7 @@ pub enum TlsError {
 // === impl ServerTls ===
 
 impl ServerTls {
-    /// What a listener that offers these protocols is secured with. It never changes.
+    /// The configuration of a listener that offers these protocols. It never changes.
     ///
     /// # Errors
     /// A text cannot be used.
@@ -106,13 +106,11 @@ pub fn certified(chain: &str, key: &str) -> Result<CertifiedKey, TlsError> {
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| TlsError::Key)?;
     let key = ring::sign::any_supported_type(&key).map_err(TlsError::Setup)?;
     let certified = CertifiedKey::new(chain, key);
-    match certified.keys_match() {
-        Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(certified),
-        Err(error) => Err(TlsError::Setup(error)),
-    }
+    consistent(&certified).map_err(TlsError::Setup)?;
+    Ok(certified)
 }
 
-/// What a listener is secured with.
+/// The configuration of a listener.
 ///
 /// # Errors
 /// The authorities of the clients cannot be used.

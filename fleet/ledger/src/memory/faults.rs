@@ -1,5 +1,5 @@
-//! What a [`MemoryLedger`](crate::MemoryLedger) does to those who trust it too much, and
-//! the numbers that decide when.
+//! The faults of a [`MemoryLedger`](crate::MemoryLedger), and the numbers that decide when they
+//! happen.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -108,13 +108,13 @@ pub struct AuditRecord {
     /// From where: a program and a machine.
     #[prost(string, tag = "5")]
     pub from: ::prost::alloc::string::String,
-    /// What was asked: the verb, such as `apply`.
+    /// The verb that was asked, such as `apply`.
     #[prost(string, tag = "6")]
     pub what: ::prost::alloc::string::String,
     /// Why, in the person's own words.
     #[prost(string, tag = "7")]
     pub why: ::prost::alloc::string::String,
-    /// What was changed by it.
+    /// The records that it changed.
     #[prost(message, repeated, tag = "8")]
     pub changes: ::prost::alloc::vec::Vec<AuditChange>,
     /// Digest of the entry before; empty for the first.
@@ -130,10 +130,10 @@ pub struct AuditChange {
     /// Key of the record.
     #[prost(string, tag = "1")]
     pub key: ::prost::alloc::string::String,
-    /// What it was, in words; empty where it was not there.
+    /// The record before, in words; empty where there was none.
     #[prost(string, tag = "2")]
     pub before: ::prost::alloc::string::String,
-    /// What it is, in words; empty where it is not there any more.
+    /// The record after, in words; empty where it was deleted.
     #[prost(string, tag = "3")]
     pub after: ::prost::alloc::string::String,
 }
@@ -314,7 +314,7 @@ pub struct MissingSecret {
     /// Its name.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// What is wrong, and what to do.
+    /// The problem, and its fix.
     #[prost(string, tag = "2")]
     pub problem: ::prost::alloc::string::String,
 }
@@ -372,10 +372,10 @@ pub struct CheckpointRecord {
     /// The time up to which the counts were brought, in seconds since the Unix epoch.
     #[prost(uint64, tag = "7")]
     pub at: u64,
-    /// What is counted.
+    /// The counts, each with its subject.
     #[prost(message, repeated, tag = "8")]
     pub cells: ::prost::alloc::vec::Vec<CellRecord>,
-    /// What changes later by itself.
+    /// The changes that time alone makes later.
     #[prost(message, repeated, tag = "9")]
     pub moves: ::prost::alloc::vec::Vec<MoveRecord>,
     /// When holds end.
@@ -404,7 +404,7 @@ pub struct CellRecord {
     /// How many there are at the time of the checkpoint.
     #[prost(uint64, tag = "1")]
     pub count: u64,
-    /// What is counted: 1 agents, 2 an assignment's, 3 those that have a release, 4 those that had it
+    /// The subject of the count: 1 agents, 2 an assignment's, 3 those that have a release, 4 those that had it
     /// and are archived.
     #[prost(uint32, tag = "2")]
     pub kind: u32,
@@ -521,7 +521,7 @@ pub struct LeafRecord {
     #[prost(message, repeated, tag = "4")]
     pub rows: ::prost::alloc::vec::Vec<RowRecord>,
 }
-/// What the ledger shows of one agent.
+/// The state of one agent, as the ledger shows it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RowRecord {
     /// Id of the agent.
@@ -533,11 +533,11 @@ pub struct RowRecord {
     /// Its last report, if it sent one.
     #[prost(message, optional, tag = "3")]
     pub report: ::core::option::Option<ReportPart>,
-    /// What is known by plugin.
+    /// The parts of its plugins, by name.
     #[prost(message, repeated, tag = "4")]
     pub plugins: ::prost::alloc::vec::Vec<PluginPart>,
 }
-/// What a row keeps of the record of an agent.
+/// The part of a row that comes from the record of the agent.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AgentPart {
     /// Labels that an operator gave it.
@@ -577,7 +577,7 @@ pub struct AgentPart {
     #[prost(uint64, optional, tag = "9")]
     pub revoked: ::core::option::Option<u64>,
 }
-/// What a row keeps of a report.
+/// The part of a row that comes from a report.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportPart {
     /// Architecture in Go style.
@@ -596,7 +596,7 @@ pub struct ReportPart {
     #[prost(uint64, tag = "5")]
     pub left_out: u64,
 }
-/// What is known of a plugin of an agent.
+/// The part of a row about one plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PluginPart {
     /// Name of the plugin.
@@ -605,13 +605,13 @@ pub struct PluginPart {
     /// The newest order.
     #[prost(message, optional, tag = "2")]
     pub order: ::core::option::Option<OrderPart>,
-    /// What was reported.
+    /// The state that the agent reported.
     #[prost(message, optional, tag = "3")]
     pub reported: ::core::option::Option<ReportedPart>,
     /// The last event.
     #[prost(message, optional, tag = "4")]
     pub event: ::core::option::Option<EventPart>,
-    /// What the agent should have.
+    /// The release that the agent should have.
     #[prost(message, optional, tag = "5")]
     pub wanted: ::core::option::Option<WantedPart>,
 }
@@ -637,7 +637,7 @@ pub struct OrderPart {
     #[prost(uint64, tag = "6")]
     pub made: u64,
 }
-/// What was reported of a plugin.
+/// The state of a plugin, as the agent reported it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportedPart {
     /// The revision that is there.
@@ -672,7 +672,7 @@ pub struct EventPart {
     #[prost(uint64, tag = "5")]
     pub missed: u64,
 }
-/// What an agent should have of a plugin.
+/// The release of a plugin that an agent should have.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WantedPart {
     /// The revision; empty where the plugin should be absent.
@@ -687,7 +687,7 @@ pub struct WantedPart {
     /// How long an order may take, in seconds.
     #[prost(uint64, tag = "4")]
     pub patience: u64,
-    /// What stands before a change: 1 a conflict, 2 quarantine, 3 no release, 4 no archive, 5 gates,
+    /// The obstacle of a change: 1 a conflict, 2 quarantine, 3 no release, 4 no archive, 5 gates,
     /// 6 a rollout.
     #[prost(uint32, tag = "5")]
     pub barrier: u32,
@@ -698,7 +698,7 @@ pub struct WantedPart {
     #[prost(bool, tag = "7")]
     pub waits: bool,
 }
-/// What an agent was ordered, and by which session.
+/// The orders of an agent, and the session that gave them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JournalRecord {
     /// Version of the schema.
@@ -722,7 +722,7 @@ pub struct JournalRecord {
     #[prost(btree_map = "string, uint64", tag = "5")]
     pub told: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, u64>,
 }
-/// What an agent was ordered for one plugin.
+/// The orders of an agent for one plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EntryRecord {
     /// The highest generation that was given or reported.
@@ -806,13 +806,13 @@ pub struct ProgressRecord {
     /// How many there are.
     #[prost(uint32, tag = "10")]
     pub failures: u32,
-    /// What failures have in common, the most frequent first.
+    /// The facts that failures have in common, the most frequent first.
     #[prost(message, repeated, tag = "11")]
     pub fingerprints: ::prost::alloc::vec::Vec<FingerprintPart>,
     /// In which properties failed and passed agents differ most.
     #[prost(message, repeated, tag = "12")]
     pub facets: ::prost::alloc::vec::Vec<FacetPart>,
-    /// What the tests say.
+    /// The readings of the tests.
     #[prost(message, repeated, tag = "13")]
     pub meters: ::prost::alloc::vec::Vec<MeterPart>,
     /// The first agents at which an order for the new target may still arrive.
@@ -834,7 +834,7 @@ pub struct KeptPart {
     /// Its id.
     #[prost(string, tag = "1")]
     pub agent: ::prost::alloc::string::String,
-    /// What keeps it back, and until when, for people.
+    /// The cause that keeps it back, and its end, for people.
     #[prost(string, tag = "2")]
     pub why: ::prost::alloc::string::String,
 }
@@ -860,14 +860,14 @@ pub struct FailedPart {
     /// When it failed, in seconds since the Unix epoch.
     #[prost(uint64, tag = "3")]
     pub at: u64,
-    /// What failures of the same cause have in common.
+    /// The fingerprint of the failure, which failures of the same cause share.
     #[prost(string, tag = "4")]
     pub fingerprint: ::prost::alloc::string::String,
     /// The reason, as the agent told it.
     #[prost(string, tag = "5")]
     pub reason: ::prost::alloc::string::String,
 }
-/// What failures have in common.
+/// A fact that failures have in common.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FingerprintPart {
     /// The fingerprint.
@@ -880,7 +880,7 @@ pub struct FingerprintPart {
 /// A property.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FacetPart {
-    /// Which.
+    /// Name of the property.
     #[prost(string, tag = "1")]
     pub key: ::prost::alloc::string::String,
     /// Its value.
@@ -893,10 +893,10 @@ pub struct FacetPart {
     #[prost(uint32, tag = "4")]
     pub passed: u32,
 }
-/// What a test says.
+/// The reading of a test.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MeterPart {
-    /// Of what.
+    /// The subject of the test.
     #[prost(string, tag = "1")]
     pub what: ::prost::alloc::string::String,
     /// How many failed.
@@ -933,7 +933,7 @@ pub struct ReportRecord {
     /// Version of the agent.
     #[prost(string, tag = "6")]
     pub agent_version: ::prost::alloc::string::String,
-    /// What the agent can do, such as `generations`.
+    /// The capabilities of the agent, such as `generations`.
     #[prost(string, repeated, tag = "7")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Id of the boot of the machine.
@@ -1042,17 +1042,17 @@ pub struct RolloutRecord {
     /// When each wave began, in seconds since the Unix epoch.
     #[prost(uint64, repeated, tag = "16")]
     pub began: ::prost::alloc::vec::Vec<u64>,
-    /// What earlier rollouts of the plugin came to.
+    /// The results of earlier rollouts of the plugin.
     #[prost(message, repeated, tag = "17")]
     pub earlier: ::prost::alloc::vec::Vec<PastPart>,
-    /// What this one came to, where later ones should know.
+    /// The result of this one, where later ones should know it.
     #[prost(message, optional, tag = "18")]
     pub past: ::core::option::Option<PastPart>,
     /// Whether nothing that was granted before can be acted on any more.
     #[prost(bool, tag = "19")]
     pub is_dry: bool,
 }
-/// What the installations of a rollout came to.
+/// The installations of a rollout, counted by their ends.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PastPart {
     /// Its name.
@@ -1064,7 +1064,7 @@ pub struct PastPart {
     /// Installations that succeeded.
     #[prost(uint64, tag = "3")]
     pub succeeded: u64,
-    /// Those that failed.
+    /// Installations that failed.
     #[prost(uint64, tag = "4")]
     pub failed: u64,
 }
@@ -1139,7 +1139,7 @@ pub struct CausePart {
     #[prost(double, tag = "7")]
     pub limit: f64,
 }
-/// What lets machines become agents.
+/// A join token.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TokenRecord {
     /// Version of the schema.
@@ -1210,7 +1210,7 @@ pub struct WebhookRecord {
     /// Everything up to this position of the log of events is delivered.
     #[prost(uint64, tag = "3")]
     pub position: u64,
-    /// When the webhook was seen first. What came before is not delivered.
+    /// When the webhook was seen first. An event from before is not delivered.
     #[prost(message, optional, tag = "4")]
     pub since: ::core::option::Option<::prost_types::Timestamp>,
     /// When all before the position was delivered: what was kept then and came later is not lost.

@@ -31,7 +31,7 @@ pub struct AgentConnection {
     pub last_seen: SystemTime,
 }
 
-/// What others reach a session by.
+/// The handle by which desks and gateways reach a session.
 #[derive(Debug)]
 pub(crate) struct SessionHandle {
     pub(crate) channel: Arc<str>,

@@ -16,15 +16,14 @@ use tokio::sync::mpsc;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Status};
 
-use super::{Ending, Inbound, Session, ToAgent, response};
+use super::{Ending, Inbound, Session, ToAgent};
 use crate::admission::{Admission, Admitted, Peer};
 use crate::core::{Core, Full, SessionHandle, Verdict};
 use crate::desk::OpenSession;
+use crate::messages::{CHANNEL_ID, RESOURCE_ID, response};
 use crate::refusal::refusal;
 
 const AUTHENTICATION: &str = "authentication";
-const RESOURCE_ID: &str = "agent-communication-resource-id";
-const CHANNEL_ID: &str = "agent-communication-channel-id";
 /// How often a stream is looked at without a hint that something changed: certificates end.
 const RECHECK: Duration = Duration::from_secs(60);
 /// Longest resource id and channel that are accepted, in bytes.
@@ -171,7 +170,7 @@ async fn accept(
     let open = Arc::new(OpenSession::new(resource.clone(), handle.clone()));
     let mut session = Session { core, handle: handle.clone(), open, inbound, out, read_at: None };
     // The acknowledgement is in the queue before any other part can queue a frame for this session.
-    session.send(response(id, None)).await?;
+    session.send(response(&id, None)).await?;
     if let Some(older) = session.core.streams(|streams| streams.attach(&resource, handle)) {
         // Not CANCELLED, which public clients answer with a new stream at once: two of them with
         // one identity would replace each other's streams without a pause.

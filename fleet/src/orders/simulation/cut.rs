@@ -1,5 +1,6 @@
 //! A way to the ledger that can be cut, and that the laws watch.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -162,12 +163,12 @@ impl Layer for CutLedger {
         answer
     }
 
-    fn id(&self, id: &str) -> String {
+    fn id<'a>(&self, id: &'a str) -> Cow<'a, str> {
         if removed::is(Guard::SameId) {
             // No two entries have the same id, so that none is recognised.
-            return format!("{id}#{}", self.appended.fetch_add(1, Ordering::Relaxed));
+            return format!("{id}#{}", self.appended.fetch_add(1, Ordering::Relaxed)).into();
         }
-        id.to_owned()
+        Cow::Borrowed(id)
     }
 
     fn wake(&self, _bucket: Bucket) {}
