@@ -71,7 +71,7 @@ async fn fan_out(extent: Extent) -> Vec<Row> {
         for number in 0..agents {
             let order = orders::install("echo", &format!("r{round}"), &archive).order();
             let states = ConfigurePluginStates { configure_plugins: vec![order] };
-            let delivery = control_plane.configure(&resource(number), states).await.unwrap();
+            let delivery = control_plane.configure(&resource(number), &states).unwrap();
             deliveries.spawn(delivery.wait(MUCH_PATIENCE));
         }
         while let Some(acknowledged) = deliveries.join_next().await {
@@ -184,7 +184,7 @@ async fn refusals(bed: &Bed, events: usize) -> Duration {
         let names = (0..REFUSED).map(|number| format!("nobody-{message}-{number}"));
         let configure_plugins = names.map(|name| orders::remove(&name)).collect();
         let states = ConfigurePluginStates { configure_plugins };
-        orders_given.push(bed.control_plane.configure(RESOURCE, states).await.unwrap());
+        orders_given.push(bed.control_plane.configure(RESOURCE, &states).unwrap());
     }
     let all_told = told.times(events, MUCH_PATIENCE).await;
     for given in orders_given {

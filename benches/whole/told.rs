@@ -29,7 +29,7 @@ impl<'a> Told<'a> {
     /// Counts those that come from now on.
     pub(crate) async fn from_now(control_plane: &'a ControlPlane, kind: i32) -> Self {
         let new = control_plane.subscribe_events();
-        let recorded = control_plane.events(RESOURCE).await.unwrap();
+        let recorded = control_plane.events(RESOURCE);
         let seen = recorded.last().map_or(0, |event| event.sequence);
         Self { control_plane, kind, new, seen, count: 0, last: SystemTime::UNIX_EPOCH }
     }
@@ -42,7 +42,7 @@ impl<'a> Told<'a> {
                     Ok(event) => self.look(&event),
                     // They came faster than they were counted; they are recorded.
                     Err(RecvError::Lagged(_)) => {
-                        let recorded = self.control_plane.events(RESOURCE).await.unwrap();
+                        let recorded = self.control_plane.events(RESOURCE);
                         recorded.iter().for_each(|event| self.look(event));
                     }
                     Err(RecvError::Closed) => panic!("the control plane is gone"),

@@ -68,7 +68,7 @@ pub(crate) fn forget(program: &Path) {
 /// A bed whose agent is the program that is measured, with the settings it has in the product.
 pub(crate) async fn bed(program: &Path, settings: &[&str]) -> Bed {
     let settings = AS_SHIPPED.iter().chain(settings);
-    let builder = settings.fold(Bed::builder(), |builder, setting| builder.set(*setting));
+    let builder = settings.fold(Bed::builder().by_hand(), |builder, setting| builder.set(*setting));
     let mut bed = builder.build().await;
     bed.use_program(program);
     bed.start_agent().await;

@@ -8,13 +8,12 @@ use std::time::Duration;
 use guest_agent_serve_kit::listen::Listen;
 use guest_agent_serve_kit::tls::{ServerTls, TlsError};
 use guest_fleet_sessions::admission::{Anyone, Bearer};
+use guest_fleet_sessions::desk::Desk;
 use guest_fleet_sessions::{self as sessions, Gateway, Limits, RateLimits};
 use thiserror::Error;
 
-use crate::desk::Direct;
+use crate::desk::{Deaf, Recorder, Resend};
 use crate::faults::Faults;
-use crate::outbox::Resend;
-use crate::store::{MemoryStore, Store};
 use crate::wire::Wire;
 
 /// A running control plane. Clones are the same one; when the last is dropped it stops.
@@ -32,8 +31,10 @@ use crate::wire::Wire;
 #[derive(Clone)]
 pub struct ControlPlane {
     pub(crate) gateway: Gateway,
-    pub(crate) desk: Arc<Direct>,
+    pub(crate) recorder: Arc<Recorder>,
     pub(crate) wire: Arc<Wire>,
+    /// Largest message that agents take, in bytes.
+    pub(crate) message_bytes: usize,
 }
 
 /// The settings of a control plane that does not run yet.
@@ -42,7 +43,8 @@ pub struct ControlPlane {
 pub struct Builder {
     listen: Vec<Listen>,
     tls: Option<ServerTls>,
-    store: Option<Arc<dyn Store>>,
+    desk: Option<Arc<dyn Desk>>,
+    former: Option<ControlPlane>,
     bearer_token: Option<String>,
     rate_limits: RateLimits,
     timings: Timings,
@@ -115,9 +117,15 @@ impl Builder {
         self
     }
 
-    /// Keeps state in `store`. Without one a [`MemoryStore`] is used.
-    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
-        self.store = Some(store);
+    /// Has `desk` decide what agents should run. Without one nothing is decided.
+    pub fn desk(mut self, desk: Arc<dyn Desk>) -> Self {
+        self.desk = Some(desk);
+        self
+    }
+
+    /// Goes on with what agents sent to `former`, which was shut down.
+    pub fn after(mut self, former: &ControlPlane) -> Self {
+        self.former = Some(former.clone());
         self
     }
 
@@ -151,12 +159,13 @@ impl Builder {
     /// See [`StartError`]; after an error no listener is left.
     pub async fn start(self) -> Result<ControlPlane, StartError> {
         let Timings { sessions, acknowledgement: after, attempts } = self.timings;
-        let store = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
-        let largest = self.limits.message_bytes;
-        let desk = Arc::new(Direct::new(store, Resend { after, attempts }, largest));
+        let decides = self.desk.unwrap_or_else(|| Arc::new(Deaf));
+        let message_bytes = self.limits.message_bytes;
+        let former = self.former.as_ref().map(|former| &*former.recorder);
+        let recorder = Arc::new(Recorder::new(decides, Resend { after, attempts }, former));
         let mut builder = match self.bearer_token {
-            Some(token) => Gateway::builder(desk.clone(), Arc::new(Bearer::new(&token))),
-            None => Gateway::builder(desk.clone(), Arc::new(Anyone)),
+            Some(token) => Gateway::builder(recorder.clone(), Arc::new(Bearer::new(&token))),
+            None => Gateway::builder(recorder.clone(), Arc::new(Anyone)),
         };
         for address in self.listen {
             builder = builder.listen(address);
@@ -172,7 +181,7 @@ impl Builder {
             .limits(self.limits)
             .start_as(|service| wire.around(service))
             .await?;
-        Ok(ControlPlane { gateway, desk, wire })
+        Ok(ControlPlane { gateway, recorder, wire, message_bytes })
     }
 }
 
@@ -216,9 +225,9 @@ impl ControlPlane {
     }
 
     /// Ends all streams with UNAVAILABLE, stops listening, removes the unix sockets and waits for
-    /// connections to end, at most five seconds. The store is untouched: another control plane on
-    /// the same store and addresses takes over.
+    /// connections to end, at most five seconds. What was configured and not acknowledged is sent no more.
     pub async fn shutdown(&self) {
+        self.recorder.stop();
         self.gateway.shutdown().await;
     }
 }

@@ -37,13 +37,10 @@ pub enum DeliveryError {
         /// The agent's text.
         message: String,
     },
-    /// Newer configurations of all its plugins were recorded before it was sent.
-    #[error("superseded by a newer configuration before it was sent")]
-    Superseded,
     /// The agent did not acknowledge it in time. It is still delivered later.
     #[error("not acknowledged within {0:?}")]
     TimedOut(Duration),
-    /// The control plane ended. A durable store still has the configuration.
+    /// The control plane ended. It forgets the configuration.
     #[error("the control plane ended before the configuration was acknowledged")]
     Closed,
 }

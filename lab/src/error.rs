@@ -1,16 +1,10 @@
 //! The errors of the operations on agents.
-//!
-//! They stand apart from the operations because the desk, which the operations call, returns two of
-//! them.
 
 use std::time::Duration;
 
-use guest_fleet_sessions::NotWithin;
 use thiserror::Error;
 
-use crate::store::StoreError;
-
-/// Why a configuration was not recorded.
+/// Why a configuration was not taken.
 #[derive(Debug, Error)]
 pub enum ConfigureError {
     /// Too many configurations wait for this agent already.
@@ -19,12 +13,6 @@ pub enum ConfigureError {
     /// No agent would accept a message of this size; it would break every stream it is sent on.
     #[error("the configuration has {0} bytes, which is more than a message may have")]
     TooLarge(usize),
-    /// The store could not make the configuration durable.
-    #[error("the configuration could not be recorded")]
-    Store(#[from] StoreError),
-    /// The runtime ended before the configuration was recorded.
-    #[error("the runtime ended before the configuration was recorded")]
-    Interrupted,
 }
 
 /// Why a request has no reply.
@@ -45,17 +33,6 @@ pub enum RequestError {
     /// The reply cannot be read.
     #[error("the reply cannot be decoded")]
     Undecodable(#[source] prost::DecodeError),
-}
-
-/// Why a wait ended without a result.
-#[derive(Debug, Error)]
-pub enum WaitError {
-    /// The deadline passed.
-    #[error(transparent)]
-    TimedOut(#[from] NotWithin),
-    /// Past events cannot be read.
-    #[error("the recorded events could not be read")]
-    Store(#[from] StoreError),
 }
 
 /// There is no stream of this agent.

@@ -2,16 +2,16 @@
 //! steer, a server of archives, a metadata server. All of them can fail in ways that a caller chooses.
 //!
 //! ```text
-//!   agents ══ stream ══► wire ─► sessions, as fleets run them ─► desk ─► Store   (desired state, events, reports)
-//!                         │                                      │ ▲
-//!                  faults, frames                           outbox └─ ControlPlane   (configure, list, wait, events)
+//!   agents ══ stream ══► wire ─► sessions, as fleets run them ─► recorder ─► the desk that decides
+//!                         │                                       ▲
+//!                  faults, frames                                 └─ ControlPlane   (configure, list, wait, events)
 //!   agents ── HTTP ────► ArtifactServer, MetadataServer
 //! ```
 //!
-//! A [`ControlPlane`] serves agents with the sessions of [`guest_fleet_sessions`] and decides nothing:
-//! what a caller configures goes to the agent. The [`store::Store`] keeps the plugins that agents should
-//! run and the messages that agents sent. No fleet runs it, so it separates no users and spreads over
-//! no machines.
+//! A [`ControlPlane`] serves agents with the sessions of [`guest_fleet_sessions`]. A caller gives it the
+//! desk that decides what agents should run, a fleet's orders for one; without it nothing is decided,
+//! and the agent gets what a caller configures. It keeps nothing that outlives it: what agents sent is in
+//! memory, and what has to last is in the ledger of a fleet.
 
 #![warn(missing_docs)]
 
@@ -25,8 +25,6 @@ mod faults;
 mod frame;
 pub mod metadata;
 mod operations;
-mod outbox;
-pub mod store;
 mod wire;
 
 pub use artifacts::{
@@ -35,13 +33,13 @@ pub use artifacts::{
 };
 pub use control_plane::{Builder, ControlPlane, StartError, Timings};
 pub use delivery::{Acknowledged, Delivery, DeliveryError};
-pub use desk::Deaf;
-pub use error::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
+pub use desk::{Deaf, Reported, Reports};
+pub use error::{ConfigureError, NotConnected, RequestError, SendRawError};
 pub use event::AgentEvent;
 pub use faults::{EndStream, Faults, RefusalForm, RefuseRegistrations};
 pub use frame::{Frame, FrameContent};
 pub use guest_agent_serve_kit::tls::ServerTls;
-pub use guest_fleet_sessions::{AgentConnection, Limits, RateLimits, messages};
+pub use guest_fleet_sessions::{AgentConnection, Limits, NotWithin, RateLimits, messages};
 pub use metadata::MetadataServer;
 /// gRPC status codes, as faults and [`ControlPlane::disconnect`] take them.
 pub use tonic::Code;

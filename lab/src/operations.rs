@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_proto::agent_communication::StreamAgentMessagesResponse;
-use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::{
     AgentInfo, ConfigurePluginStates, CurrentPluginStates, GetAgentInfo, GetOsInfo,
     ListPluginStates, OsInfo,
@@ -20,63 +19,38 @@ use tonic::{Code, Status};
 
 use crate::control_plane::ControlPlane;
 use crate::delivery::Delivery;
-use crate::error::{ConfigureError, NotConnected, RequestError, SendRawError, WaitError};
+use crate::desk::Reports;
+use crate::error::{ConfigureError, NotConnected, RequestError, SendRawError};
 use crate::event::AgentEvent;
 use crate::frame::Frame;
-use crate::store::{Reports, Store, StoreError};
 
 /// Bytes that ids and labels may add to a configuration.
 const ENVELOPE_BYTES: usize = 1024;
 
-// === Desired state ===
+// === Configurations ===
 
 impl ControlPlane {
-    /// Records which plugins the agent should run and sends that configuration: at once if the
-    /// agent is connected, else when it registers. The configuration is sent until the agent
-    /// answers, always under the same message id. Entries are passed on unchecked; the agent checks
-    /// them.
+    /// Sends the agent this configuration: at once if it is connected, else when it registers. It is sent
+    /// until the agent answers, always under the same message id. Entries are passed on unchecked; the
+    /// agent checks them.
     ///
-    /// Configurations of one agent arrive in the order of the calls. Entries that a newer call
-    /// replaces before they were sent are left out.
+    /// Configurations of one agent arrive in the order of the calls, each after the answer to the one
+    /// before.
     ///
     /// # Errors
-    /// When the configuration was not recorded; then it is not sent either.
-    pub async fn configure(
+    /// When too many wait already, or no agent would take it.
+    pub fn configure(
         &self,
         resource: &str,
-        states: ConfigurePluginStates,
+        states: &ConfigurePluginStates,
     ) -> Result<Delivery, ConfigureError> {
         let size = states.encoded_len();
-        if size.saturating_add(ENVELOPE_BYTES) > self.desk.shared().message_bytes {
+        if size.saturating_add(ENVELOPE_BYTES) > self.message_bytes {
             return Err(ConfigureError::TooLarge(size));
         }
-        let agent = self.desk.shared().agent(resource);
-        // It runs in a task of its own: a caller that gives up in between must not leave the
-        // configuration recorded and never sent.
-        tokio::spawn(async move { agent.configure(states).await })
-            .await
-            .unwrap_or(Err(ConfigureError::Interrupted))
-    }
-
-    /// The store, which keeps desired plugins, pending configurations, events and reports.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.desk.shared().store
-    }
-
-    /// The desired state of each plugin of an agent, sorted by plugin name.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn desired(&self, resource: &str) -> Result<Vec<ConfigurePlugin>, StoreError> {
-        self.store().desired(resource).await
-    }
-
-    /// The last reports of an agent, connected or not.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn reports(&self, resource: &str) -> Result<Reports, StoreError> {
-        self.store().reports(resource).await
+        let body = messages::pack(messages::CONFIGURE_PLUGIN_STATES, states);
+        let agent = self.recorder.agent(resource).ok_or(ConfigureError::QueueFull)?;
+        agent.order(body).map_err(|_full| ConfigureError::QueueFull)
     }
 }
 
@@ -127,8 +101,10 @@ impl ControlPlane {
         reply_kind: &'static str,
         timeout: Duration,
     ) -> Result<R, RequestError> {
-        let mut pending = self.desk.shared().agent(resource).request(kind, message)?;
-        let Ok(Ok(body)) = tokio::time::timeout(timeout, &mut pending.reply).await else {
+        let agent = self.recorder.agent(resource).ok_or(RequestError::QueueFull)?;
+        let request = agent.request().map_err(|_full| RequestError::QueueFull)?;
+        let body = messages::pack_request(kind, &request.id, message);
+        let Ok(Some(body)) = tokio::time::timeout(timeout, request.reply(body)).await else {
             return Err(if self.connection(resource).is_some() {
                 RequestError::NoReply(timeout)
             } else {
@@ -170,8 +146,8 @@ impl ControlPlane {
         &self,
         resource: &str,
         timeout: Duration,
-    ) -> Result<AgentConnection, WaitError> {
-        Ok(self.gateway.wait_connected(resource, timeout).await?)
+    ) -> Result<AgentConnection, NotWithin> {
+        self.gateway.wait_connected(resource, timeout).await
     }
 
     /// Waits until the agent is connected with a newer stream than `before`.
@@ -183,8 +159,8 @@ impl ControlPlane {
         resource: &str,
         before: &AgentConnection,
         timeout: Duration,
-    ) -> Result<AgentConnection, WaitError> {
-        Ok(self.gateway.wait_reconnected(resource, before, timeout).await?)
+    ) -> Result<AgentConnection, NotWithin> {
+        self.gateway.wait_reconnected(resource, before, timeout).await
     }
 
     /// Waits until the agent has no stream.
@@ -195,8 +171,8 @@ impl ControlPlane {
         &self,
         resource: &str,
         timeout: Duration,
-    ) -> Result<(), WaitError> {
-        Ok(self.gateway.wait_disconnected(resource, timeout).await?)
+    ) -> Result<(), NotWithin> {
+        self.gateway.wait_disconnected(resource, timeout).await
     }
 
     /// Ends the agent's streams with a gRPC code, `Code::Ok` for a plain end. The agent counts as
@@ -218,8 +194,8 @@ impl ControlPlane {
         resource: &str,
         frame: StreamAgentMessagesResponse,
     ) -> Result<(), SendRawError> {
-        self.connection(resource).ok_or(SendRawError::NotConnected)?;
-        match self.desk.shared().send_raw(resource, frame) {
+        let agent = self.recorder.known(resource);
+        match agent.and_then(|agent| agent.hand_over(frame)) {
             None => Err(SendRawError::NotConnected),
             Some(false) => Err(SendRawError::QueueFull),
             Some(true) => Ok(()),
@@ -233,42 +209,45 @@ impl ControlPlane {
     }
 }
 
-// === Events ===
+// === What agents sent ===
 
 impl ControlPlane {
-    /// The recorded events of an agent, oldest first.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn events(&self, resource: &str) -> Result<Vec<AgentEvent>, StoreError> {
-        self.store().events(resource).await
+    /// The kept events of an agent, oldest first.
+    pub fn events(&self, resource: &str) -> Vec<AgentEvent> {
+        let Some(agent) = self.recorder.known(resource) else { return Vec::new() };
+        agent.kept().events().map(|event| (**event).clone()).collect()
+    }
+
+    /// The last reports of an agent, connected or not.
+    pub fn reports(&self, resource: &str) -> Reports {
+        let agent = self.recorder.known(resource);
+        agent.map(|agent| agent.kept().reports.clone()).unwrap_or_default()
     }
 
     /// New events of all agents from now on, each once. A receiver that falls 1024 events behind
     /// learns how many it missed and can read them with [`ControlPlane::events`].
     pub fn subscribe_events(&self) -> broadcast::Receiver<Arc<AgentEvent>> {
-        self.desk.shared().subscribe_events()
+        self.recorder.subscribe_events()
     }
 
-    /// The first event of the agent for which `wanted` holds, among the recorded and the coming
-    /// ones. To skip the recorded ones, compare [`sequence`](AgentEvent::sequence) in `wanted`.
+    /// The first event of the agent for which `wanted` holds, among the kept and the coming ones. To
+    /// skip the kept ones, compare [`sequence`](AgentEvent::sequence) in `wanted`.
     ///
     /// # Errors
-    /// When no such event is recorded in time, or the store cannot be read.
+    /// When no such event comes in time.
     pub async fn wait_for_event(
         &self,
         resource: &str,
         wanted: impl Fn(&AgentEvent) -> bool,
         timeout: Duration,
-    ) -> Result<AgentEvent, WaitError> {
+    ) -> Result<AgentEvent, NotWithin> {
         let deadline = Instant::now() + timeout;
         let mut new = self.subscribe_events();
         loop {
-            let recorded = self.events(resource).await?;
-            if let Some(event) = recorded.into_iter().find(&wanted) {
+            if let Some(event) = self.events(resource).into_iter().find(&wanted) {
                 return Ok(event);
             }
-            // The recorded events are read again only after a lag.
+            // The kept events are read again only after a lag.
             loop {
                 match tokio::time::timeout_at(deadline, new.recv()).await {
                     Ok(Ok(event)) if *event.resource == *resource && wanted(&event) => {
@@ -277,7 +256,7 @@ impl ControlPlane {
                     Ok(Ok(_)) => {}
                     Ok(Err(broadcast::error::RecvError::Lagged(_))) => break,
                     Ok(Err(broadcast::error::RecvError::Closed)) | Err(_) => {
-                        return Err(WaitError::TimedOut(NotWithin(timeout)));
+                        return Err(NotWithin(timeout));
                     }
                 }
             }

@@ -173,7 +173,7 @@ impl World {
 
     pub(super) async fn configure(&self, orders: Vec<ConfigurePlugin>) -> Result<(), Cause> {
         let states = ConfigurePluginStates { configure_plugins: orders };
-        self.control_plane.configure(RESOURCE, states).await?.wait(PATIENCE).await?;
+        self.control_plane.configure(RESOURCE, &states)?.wait(PATIENCE).await?;
         Ok(())
     }
 

@@ -144,7 +144,7 @@ async fn a_fleet_gets_reports_and_an_order_that_comes_after_a_newer_one_changes_
 
 #[tokio::test]
 async fn a_control_plane_that_announces_nothing_gets_no_report() {
-    let mut bed = Bed::builder().build().await;
+    let mut bed = Bed::builder().by_hand().build().await;
     let mut tap = Tap::new(&bed);
     bed.start_agent().await;
     let echo = bed.echo().await;

@@ -12,7 +12,7 @@
 //! [`Bed::finish`], which takes everything down through the front door and complains about whatever
 //! is left: a plugin, a process, a socket, a half-unpacked archive, a panic in the log.
 //!
-//! What is in `harness/`: `archive` makes archives, good and bad; `contract` holds JSON to its schemas; `http` asks for pages; `orders`
+//! What is in `harness/`: `archive` makes archives, good and bad; `contract` holds JSON to its schemas; `fleet` decides on orders; `http` asks for pages; `orders`
 //! writes orders; `observe` gives them and watches what becomes of them; `inspect` looks behind the
 //! agent's doors; `plugins` finds the programs of the plugin SDK's examples; `processes` finds what
 //! runs; `promtool` is Prometheus' own tool. Kinds of events are the contract's numbers: 1 install ordered, 2 remove ordered, 3
@@ -21,6 +21,7 @@
 
 pub(crate) mod archive;
 pub(crate) mod contract;
+pub(crate) mod fleet;
 pub(crate) mod http;
 pub(crate) mod inspect;
 pub(crate) mod observe;
@@ -32,16 +33,16 @@ pub(crate) mod promtool;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guest_agent_lab::store::{MemoryStore, Store, StoreBounds};
-use guest_agent_lab::{AgentConnection, ArtifactServer, ControlPlane, Timings};
+use guest_agent_lab::{self as lab, AgentConnection, ArtifactServer, ControlPlane, Timings};
 use guest_fleet_sessions::Gateway;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tonic::Status;
+
+use fleet::Fleet;
 
 pub(crate) use archive::{Archive, ArchiveSpec};
 
@@ -54,11 +55,11 @@ pub(crate) const INSTANCE: &str = "test";
 /// Longest that anything may take. Far longer than it does: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Events that the control plane of a bed keeps: all of them.
-const EVENTS_KEPT: usize = 100_000;
-
 /// How often a condition is looked at again.
 pub(crate) const BEAT: Duration = Duration::from_millis(10);
+
+/// Verbs of the command line that give orders.
+const ORDERS: [&str; 3] = ["apply", "install", "remove"];
 
 /// How much of the agent's log is shown with a failure, in lines.
 const LAST_WORDS: usize = 60;
@@ -85,8 +86,9 @@ pub(crate) struct Bed {
     pub(crate) control_plane: ControlPlane,
     /// The gateway that the agent connects to: the control plane's, or that of a fleet.
     pub(crate) gateway: Gateway,
-    /// What the control plane keeps, which outlives it.
-    store: Arc<dyn Store>,
+    /// The fleet that decides on orders, and what it has recorded, which outlives the control plane;
+    /// `None` where tests give orders by hand alone.
+    fleet: Option<Fleet>,
     /// Where archives are downloaded from.
     pub(crate) artifacts: ArtifactServer,
     announces_fleet: bool,
@@ -102,6 +104,7 @@ pub(crate) struct Bed {
 /// A bed that is being described.
 #[derive(Default)]
 pub(crate) struct Builder {
+    by_hand: bool,
     announces_fleet: bool,
     settings: Vec<String>,
     flags: Vec<String>,
@@ -120,8 +123,15 @@ pub(crate) struct Said {
 // === impl Builder ===
 
 impl Builder {
-    /// The control plane announces itself as a fleet.
+    /// The control plane is none of a fleet, and announces none: it sends what a test gives it.
+    pub(crate) fn by_hand(mut self) -> Self {
+        self.by_hand = true;
+        self
+    }
+
+    /// The control plane announces a fleet, and yet sends what a test gives it.
     pub(crate) fn announces_fleet(mut self) -> Self {
+        self.by_hand = true;
         self.announces_fleet = true;
         self
     }
@@ -148,12 +158,9 @@ impl Builder {
     pub(crate) async fn build(self) -> Bed {
         let temporary = short_temporary_directory();
         let dir = temporary.path().canonicalize().unwrap();
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(StoreBounds {
-            events: EVENTS_KEPT,
-            event_bytes: usize::MAX,
-            ..StoreBounds::default()
-        }));
-        let control_plane = start_control_plane(&dir, &store, self.announces_fleet).await;
+        let fleet = (!self.by_hand).then(Fleet::new);
+        let builder = control_plane(&dir, fleet.as_ref(), self.announces_fleet);
+        let control_plane = builder.start().await.expect("a control plane can listen in the bed");
         let artifacts = ArtifactServer::start(([127, 0, 0, 1], 0).into()).await.unwrap();
         std::fs::write(dir.join("agent.toml"), agent_config(&dir)).unwrap();
         let settings = SETTINGS.map(str::to_owned).into_iter().chain(self.settings).collect();
@@ -162,7 +169,7 @@ impl Builder {
             _temporary: temporary,
             gateway: control_plane.gateway().clone(),
             control_plane,
-            store,
+            fleet,
             announces_fleet: self.announces_fleet,
             artifacts,
             settings,
@@ -284,25 +291,35 @@ impl Bed {
         self.agent.as_ref().and_then(Child::id).expect("the agent runs")
     }
 
-    /// Has the agent connect to another control plane, which stores elsewhere.
+    /// Has the agent connect to another control plane, which sends what a test gives it.
     pub(crate) fn use_control_plane(&mut self, control_plane: ControlPlane) {
+        self.fleet = None;
         self.gateway = control_plane.gateway().clone();
         self.control_plane = control_plane;
     }
 
-    /// Stops the control plane; its store stays.
+    /// Stops the control plane; the fleet's ledger stays.
     pub(crate) async fn stop_control_plane(&mut self) {
         self.control_plane.shutdown().await;
+        if let Some(fleet) = &self.fleet {
+            fleet.stop();
+        }
     }
 
-    /// Starts the control plane again on the same socket and store.
+    /// Starts the control plane again on the same socket and ledger.
     pub(crate) async fn start_control_plane(&mut self) {
-        let fleet = self.announces_fleet;
-        self.use_control_plane(start_control_plane(&self.dir, &self.store, fleet).await);
+        if let Some(fleet) = &mut self.fleet {
+            fleet.start().await;
+        }
+        let builder = control_plane(&self.dir, self.fleet.as_ref(), self.announces_fleet);
+        let started = builder.after(&self.control_plane).start().await;
+        let control_plane = self.check("the control plane starts again", started);
+        self.gateway = control_plane.gateway().clone();
+        self.control_plane = control_plane;
     }
 
     /// Ends the link with a gRPC code and waits until the agent is back.
-    pub(crate) async fn cut_link(&self, code: guest_agent_lab::Code) -> AgentConnection {
+    pub(crate) async fn cut_link(&self, code: lab::Code) -> AgentConnection {
         let before = self.gateway.connection(RESOURCE);
         let before = self.check("the agent is connected", before.ok_or("it is not"));
         let status = Status::new(code, "disconnected by the operator");
@@ -322,6 +339,7 @@ impl Bed {
         if self.agent.is_none() {
             self.spawn_agent();
         }
+        self.stand_down().await;
         self.until("every plugin can be removed", async || {
             let plugins = self.try_status().await.ok()?.plugins;
             if plugins.is_empty() {
@@ -497,6 +515,9 @@ impl Bed {
     /// Runs the binary as a client of this bed's agent. What it prints as JSON has to be as its schema
     /// says.
     pub(crate) async fn cli(&self, arguments: &[&str]) -> Said {
+        if ORDERS.iter().any(|verb| arguments.first() == Some(verb)) {
+            self.stand_down().await;
+        }
         let mut command = self.command();
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let ran = tokio::time::timeout(PATIENCE, command.output()).await;
@@ -575,17 +596,16 @@ fn short_temporary_directory() -> tempfile::TempDir {
     .expect("a temporary directory can be made")
 }
 
-async fn start_control_plane(
-    dir: &Path,
-    store: &Arc<dyn Store>,
-    announces_fleet: bool,
-) -> ControlPlane {
+/// The control plane of a bed, which does not run yet.
+fn control_plane(dir: &Path, fleet: Option<&Fleet>, announces_fleet: bool) -> lab::Builder {
     // A message is sent again when its acknowledgement is late, and late it is when all tests sync
     // the disk at once. Then the agent would rightly obey twice.
     let timings = Timings { acknowledgement: PATIENCE / 3, ..Timings::default() };
-    let builder = ControlPlane::builder().listen_unix(dir.join("cp.sock")).store(store.clone());
-    let builder = builder.timings(timings).announces_fleet(announces_fleet);
-    builder.start().await.expect("a control plane can listen in the bed")
+    let builder = ControlPlane::builder().listen_unix(dir.join("cp.sock")).timings(timings);
+    match fleet {
+        Some(fleet) => builder.desk(fleet.desk()).announces_fleet(true),
+        None => builder.announces_fleet(announces_fleet),
+    }
 }
 
 fn agent_config(dir: &Path) -> String {

@@ -6,7 +6,7 @@ use crate::harness::{Bed, orders, signal};
 
 #[tokio::test]
 async fn orders_wait_while_a_plugin_is_held_and_are_carried_out_when_it_is_released() {
-    let mut bed = Bed::new().await;
+    let mut bed = Bed::builder().by_hand().start().await;
     let echo = bed.echo().await;
     let order = |revision: &str| orders::install("web", revision, &echo).order();
     bed.configure(vec![order("1")]).await;
@@ -76,7 +76,7 @@ async fn orders_wait_while_a_plugin_is_held_and_are_carried_out_when_it_is_relea
 
 #[tokio::test]
 async fn all_plugins_are_held_those_that_come_later_too_until_the_time_is_over() {
-    let mut bed = Bed::new().await;
+    let mut bed = Bed::builder().by_hand().start().await;
     let echo = bed.echo().await;
     let order = |name: &str, revision: &str| orders::install(name, revision, &echo).order();
     bed.configure(vec![order("web", "1")]).await;
@@ -111,7 +111,7 @@ async fn all_plugins_are_held_those_that_come_later_too_until_the_time_is_over()
 
 #[tokio::test]
 async fn a_release_of_all_ends_every_hold() {
-    let bed = Bed::new().await;
+    let bed = Bed::builder().by_hand().start().await;
     let echo = bed.echo().await;
     bed.cli(&["hold", "--all", "--reason", "freeze"]).await.ok();
     // Also a machine without plugins says so.

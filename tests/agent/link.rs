@@ -55,7 +55,7 @@ impl Tap {
         let distinct: BTreeSet<_> = by_id.values().collect();
         assert_eq!(distinct.len(), by_id.len(), "an event has two ids");
 
-        let recorded = bed.control_plane.events(RESOURCE).await.unwrap();
+        let recorded = bed.control_plane.events(RESOURCE);
         let ids: Vec<_> = recorded.iter().map(|event| event.message_id.as_str()).collect();
         let unique: BTreeSet<_> = ids.iter().collect();
         assert_eq!(unique.len(), ids.len());
@@ -115,7 +115,8 @@ async fn the_link_is_lost_during_a_start() {
 
 #[tokio::test]
 async fn the_link_is_lost_before_events_are_acknowledged() {
-    let bed = Bed::new().await;
+    // The fault is to strike an event, and not a report.
+    let bed = Bed::builder().by_hand().start().await;
     let tap = Tap::new(&bed);
     let echo = bed.echo().await;
     for (name, code) in ENDS {
@@ -222,11 +223,7 @@ async fn orders_given_while_the_agent_is_away_are_carried_out_when_it_is_back() 
     bed.stop_agent().await;
     let gone = bed.control_plane.wait_disconnected(RESOURCE, PATIENCE).await;
     bed.check("the agent is away", gone);
-    let states = guest_agent_proto::agent_controlplane::ConfigurePluginStates {
-        configure_plugins: vec![orders::install("echo", "1", &echo).order()],
-    };
-    let delivery = bed.control_plane.configure(RESOURCE, states).await;
-    let delivery = bed.check("the orders are kept", delivery);
+    let delivery = bed.send_by_hand(vec![orders::install("echo", "1", &echo).order()]).await;
     bed.start_agent().await;
     bed.check("the orders are acknowledged", delivery.wait(PATIENCE).await);
     bed.expect_events("echo", &[1, 4, 3]).await;

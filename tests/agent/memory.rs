@@ -11,13 +11,12 @@
 
 use std::time::{Duration, Instant};
 
-use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::harness::archive::Compression;
 use crate::harness::processes::{self, ByMapping};
-use crate::harness::{ArchiveSpec, BEAT, Bed, PATIENCE, RESOURCE, orders};
+use crate::harness::{ArchiveSpec, BEAT, Bed, PATIENCE, orders};
 
 /// How many plugins are installed by one message.
 const PLUGINS: usize = 50;
@@ -85,11 +84,7 @@ async fn an_agent_without_memory_loses_no_order_and_no_process() {
         let name = format!("p{number}");
         let most = address_space(bed.agent_pid()) + margin;
         limit_address_space(bed.agent_pid(), Some(most));
-        let states = ConfigurePluginStates {
-            configure_plugins: vec![orders::install(&name, "1", &echo).order()],
-        };
-        let delivery = bed.control_plane.configure(RESOURCE, states).await;
-        let delivery = bed.check("the control plane takes the orders", delivery);
+        let delivery = bed.send_by_hand(vec![orders::install(&name, "1", &echo).order()]).await;
         let began = Instant::now();
         let mut ended = None;
         while ended.is_none() && began.elapsed() < WITHOUT && !is_done(&bed, &name).await {

@@ -30,7 +30,7 @@ struct Tapped {
 
 impl Tapped {
     async fn new() -> Self {
-        let bed = Bed::new().await;
+        let bed = Bed::builder().by_hand().start().await;
         let frames = bed.control_plane.frames();
         Self { bed, frames }
     }
@@ -132,7 +132,7 @@ async fn what_the_agent_cannot_understand_is_acknowledged_and_ignored() {
     let echo = tapped.bed.echo().await;
     tapped.bed.configure(vec![orders::install("echo", "1", &echo).order()]).await;
     tapped.bed.expect_events("echo", &[1, 4, 3]).await;
-    let events = tapped.bed.control_plane.events(RESOURCE).await.unwrap();
+    let events = tapped.bed.control_plane.events(RESOURCE);
     assert_eq!(events.len(), 3, "{events:?}");
     assert_eq!(tapped.stream(), stream);
     tapped.bed.finish().await;
@@ -157,7 +157,7 @@ async fn a_message_that_is_too_large_is_refused_and_nothing_of_it_is_done() {
     // What they had led to would be reported before this.
     tapped.bed.configure(vec![orders::remove("somebody")]).await;
     tapped.bed.expect_events("somebody", &[10]).await;
-    let events = tapped.bed.control_plane.events(RESOURCE).await.unwrap();
+    let events = tapped.bed.control_plane.events(RESOURCE);
     assert_eq!(events.len(), 1, "{events:?}");
     tapped.bed.finish().await;
 }

@@ -83,7 +83,7 @@ async fn hostile_models_are_refused_by_name_and_spoil_no_other_order() {
     let backwards = em::OneShot { triggers, ..Default::default() };
     let backwards =
         pb::ExecutionModel { r#type: Some(em::Type::OneShot(backwards)), ..Default::default() };
-    bed.configure(vec![
+    bed.order_by_hand(vec![
         install("deep", where_all(vec![deep])),
         install("many", where_all(vec![os(); 20_000])),
         install("nan", where_all(vec![number])),

@@ -219,7 +219,7 @@ async fn no_secret_is_logged(level: &str, loudest: &str) {
             planted.0.insert(ticket.clone(), format!("the ticket of process {pid}"));
         }
     }
-    let events = bed.control_plane.events(RESOURCE).await.unwrap();
+    let events = bed.control_plane.events(RESOURCE);
     let details: String = events.iter().map(|event| event.details().into_owned() + "\n").collect();
     assert!(details.contains("checksum"), "the failures are told: {details}");
     assert_eq!(planted.found_in(&details), [""; 0], "in events: {details}");

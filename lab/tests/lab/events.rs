@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use guest_agent_lab::{ControlPlane, WaitError, messages};
+use guest_agent_lab::{ControlPlane, NotWithin, messages};
 use guest_agent_proto::agent_communication::SendAgentMessageRequest;
 use guest_agent_proto::agent_communication::agent_communication_client::AgentCommunicationClient;
 use guest_agent_proto::agent_controlplane::{
@@ -25,18 +25,37 @@ async fn an_event_that_is_sent_twice_is_recorded_once_and_acknowledged_twice() {
     agent.send_body("1", event("first")).await;
     assert_eq!(agent.acknowledgement().await, ("1".to_owned(), None));
     // It is recorded before it is acknowledged.
-    assert_eq!(control_plane.events(AGENT).await.unwrap().len(), 1);
+    assert_eq!(control_plane.events(AGENT).len(), 1);
     drop(agent);
     let mut agent = Agent::connect(&control_plane).await;
     agent.send_body("1", event("first")).await;
     assert_eq!(agent.acknowledgement().await, ("1".to_owned(), None));
     agent.send_body("2", event("second")).await;
     agent.acknowledgement().await;
-    let events = control_plane.events(AGENT).await.unwrap();
+    let events = control_plane.events(AGENT);
     let seen: Vec<_> = events.iter().map(|e| (e.sequence, e.details().into_owned())).collect();
     assert_eq!(seen, [(1, "first".to_owned()), (2, "second".to_owned())]);
     assert_eq!(subscription.recv().await.unwrap().message_id, "1");
     assert_eq!(subscription.recv().await.unwrap().message_id, "2");
+}
+
+#[tokio::test]
+async fn a_control_plane_goes_on_with_what_the_former_one_kept() {
+    let former = start().await;
+    let mut agent = Agent::connect(&former).await;
+    agent.send_body("1", event("first")).await;
+    agent.acknowledgement().await;
+    former.shutdown().await;
+    let address = (Ipv4Addr::LOCALHOST, 0).into();
+    let next = ControlPlane::builder().listen_tcp(address).after(&former).start().await.unwrap();
+    let mut agent = Agent::connect(&next).await;
+    for (id, details) in [("1", "first"), ("2", "second")] {
+        agent.send_body(id, event(details)).await;
+        agent.acknowledgement().await;
+    }
+    let events = next.events(AGENT);
+    let seen: Vec<_> = events.iter().map(|e| (e.sequence, e.details().into_owned())).collect();
+    assert_eq!(seen, [(1, "first".to_owned()), (2, "second".to_owned())]);
 }
 
 #[tokio::test]
@@ -59,7 +78,7 @@ async fn events_can_be_waited_for_before_and_after_they_came() {
     let never = control_plane
         .wait_for_event(AGENT, |event| event.sequence > 2, Duration::from_millis(20))
         .await;
-    assert!(matches!(never, Err(WaitError::TimedOut(_))));
+    assert_eq!(never.err(), Some(NotWithin(Duration::from_millis(20))));
 }
 
 #[tokio::test]
@@ -73,7 +92,7 @@ async fn a_body_that_cannot_be_read_is_refused_and_the_stream_goes_on() {
     assert_eq!((id.as_str(), status.unwrap().code), ("1", i32::from(Code::InvalidArgument)));
     agent.send_body("2", event("y")).await;
     assert_eq!(agent.acknowledgement().await, ("2".to_owned(), None));
-    assert_eq!(control_plane.events(AGENT).await.unwrap().len(), 1);
+    assert_eq!(control_plane.events(AGENT).len(), 1);
 }
 
 #[tokio::test]
@@ -104,7 +123,7 @@ async fn unary_messages_are_recorded_and_answered_with_an_empty_body() {
         let answer = client.send_agent_message(with_metadata(message, &identity())).await.unwrap();
         assert_eq!(answer.into_inner().message_body, Some(Default::default()));
     }
-    let reports = control_plane.reports(AGENT).await.unwrap();
+    let reports = control_plane.reports(AGENT);
     assert_eq!(reports.module_metrics.unwrap().value, metrics);
     assert_eq!(reports.platform_info.unwrap().value, platform);
 }

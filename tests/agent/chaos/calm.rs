@@ -74,10 +74,10 @@ impl World {
     /// Who has failed for a reason, and what is not at rest.
     async fn look(&self) -> (Vec<usize>, Vec<String>) {
         let bed = &self.bed;
-        let waiting = bed.control_plane.store().pending_configurations(RESOURCE).await.unwrap();
         let mut unrest = Vec::new();
-        if !waiting.is_empty() {
-            unrest.push(format!("{} orders are on their way", waiting.len()));
+        match bed.unanswered().await {
+            0 => {}
+            waiting => unrest.push(format!("{waiting} orders are on their way")),
         }
         let status = self.statuses().await;
         let mut failed = Vec::new();
@@ -182,7 +182,7 @@ impl World {
     async fn every_event_was_told_once(&mut self) {
         self.all_is_delivered().await;
         self.read_events().await;
-        let told = self.bed.control_plane.events(RESOURCE).await.unwrap();
+        let told = self.bed.control_plane.events(RESOURCE);
         let mut by_id: BTreeMap<&str, &AgentEvent> = BTreeMap::new();
         for event in &told {
             let twice = by_id.insert(&event.message_id, event);

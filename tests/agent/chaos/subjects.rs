@@ -91,7 +91,7 @@ impl Subject {
 
     /// Orders a revision that can run.
     pub(super) fn install(&mut self, archive: &Archive, config: &str) -> ConfigurePlugin {
-        let revision = archive.name.trim_end_matches(".tar").to_owned();
+        let revision = revision_of(archive).to_owned();
         let order = self.order_of(&revision, archive, config, &[]);
         self.good.insert(revision.clone());
         self.wants(Desired::Good { revision, config: config.to_owned() });
@@ -109,10 +109,15 @@ impl Subject {
         self.order_of(revision, archive, "", argument.as_slice())
     }
 
-    /// Orders another configuration, if there is something that can take one.
-    pub(super) fn apply(&mut self, config: &str) -> Option<ConfigurePlugin> {
+    /// Orders another configuration, if there is something that can take one. A fleet has no other way for
+    /// it than the revision once more.
+    pub(super) fn apply(&mut self, config: &str, good: &[Archive]) -> Option<ConfigurePlugin> {
         let Desired::Good { revision, .. } = &self.desired else { return None };
         let revision = revision.clone();
+        if self.door == Door::ControlPlane {
+            let archive = good.iter().find(|archive| revision_of(archive) == revision)?;
+            return Some(self.install(archive, config));
+        }
         self.desired = Desired::Good { revision, config: config.to_owned() };
         Some(orders::apply(&self.name, Some(config)))
     }
@@ -197,6 +202,10 @@ impl Subject {
         }
         if config.is_empty() { install.order() } else { install.config(config).order() }
     }
+}
+
+fn revision_of(archive: &Archive) -> &str {
+    archive.name.trim_end_matches(".tar")
 }
 
 /// How a configuration is named; nothing for none.

@@ -1,13 +1,12 @@
 //! The damage, and the orders that are given meanwhile.
 //!
 //! One loop draws one thing after the other. The agent and the control plane can be away for a
-//! while; then orders take the other door, wait, or are not given.
+//! while; then orders wait in the fleet's ledger, or until the local socket takes them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use guest_agent_lab::{Code, EndStream, Faults, RefusalForm, RefuseRegistrations};
-use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::local;
 use nix::sys::signal::Signal;
@@ -221,7 +220,7 @@ impl World {
         let number = self.any();
         self.tally.applies += 1;
         let config = format!("applied {}", self.tally.applies);
-        if let Some(order) = self.subjects[number].apply(&config) {
+        if let Some(order) = self.subjects[number].apply(&config, &self.good) {
             self.give(number, order).await;
         }
     }
@@ -251,16 +250,7 @@ impl World {
         let subject = &mut self.subjects[number];
         match subject.door {
             Door::LocalSocket => subject.owed.push(order),
-            Door::ControlPlane => {
-                if let Some(back) = self.control_plane_away.take() {
-                    tokio::time::sleep_until(back.into()).await;
-                    self.bed.start_control_plane().await;
-                }
-                let states = ConfigurePluginStates { configure_plugins: vec![order] };
-                let delivery = self.bed.control_plane.configure(RESOURCE, states).await;
-                // It is delivered whether the test waits for it or not.
-                drop(self.bed.check("the control plane takes the order", delivery));
-            }
+            Door::ControlPlane => self.bed.declare(&[order]).await,
         }
     }
 

@@ -8,12 +8,11 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::local::{Act, ActRequest, AskRequest, PluginStatus};
 
 use super::checks::{self, Witness};
-use crate::harness::{ArchiveSpec, Bed, PATIENCE, RESOURCE, orders, plugins};
+use crate::harness::{ArchiveSpec, Bed, PATIENCE, orders, plugins};
 
 /// The plugin.
 pub(super) const NAME: &str = "p";
@@ -37,6 +36,7 @@ struct Play<'a> {
 /// at the second in its second, and so on. Panics when something is not as it has to be.
 pub(super) async fn play(plan: &[String]) -> Played {
     let bed = Bed::builder()
+        .by_hand()
         .set("plugins.probation=240ms")
         .set("plugins.restart_initial_backoff=20ms")
         .build()
@@ -160,9 +160,7 @@ impl Play<'_> {
 
     /// Gives an order, without waiting for its acknowledgement.
     async fn order(&mut self, order: ConfigurePlugin) {
-        let states = ConfigurePluginStates { configure_plugins: vec![order] };
-        let delivery = self.bed.control_plane.configure(RESOURCE, states).await;
-        drop(self.bed.check("the control plane takes the order", delivery));
+        drop(self.bed.send_by_hand(vec![order]).await);
     }
 
     /// Asks as a person does, again where the agent died before it answered.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use guest_agent_lab::AgentEvent;
+use guest_agent_lab::{AgentEvent, Delivery};
 use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::current_plugin_states::{
@@ -20,20 +20,66 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use super::{BEAT, Bed, PATIENCE, RESOURCE, processes};
 
 impl Bed {
-    /// Gives orders through the control plane; returns when the agent acknowledged them.
+    /// Gives orders through the control plane; returns when the agent acknowledged them. The fleet of the
+    /// bed decides on them, if they are such as fleets give; it orders nothing that is there already, nor
+    /// what the owner of the machine holds.
     pub(crate) async fn configure(&self, orders: Vec<ConfigurePlugin>) {
-        let states = ConfigurePluginStates { configure_plugins: orders };
-        let delivery = self.control_plane.configure(RESOURCE, states).await;
-        let delivery = self.check("the control plane takes the orders", delivery);
+        match &self.fleet {
+            Some(fleet) if fleet.can_declare(&orders) => {
+                let declared = fleet.declare(&orders).await;
+                let what = "the agent acknowledges the orders";
+                let answered = self.until(what, async || fleet.answered(&declared).await).await;
+                self.check(what, answered);
+            }
+            _ => self.order_by_hand(orders).await,
+        }
+    }
+
+    /// Gives orders as they are, in one message, past the fleet of the bed, which orders nothing from then
+    /// on; returns when the agent acknowledged them.
+    pub(crate) async fn order_by_hand(&self, orders: Vec<ConfigurePlugin>) {
+        let delivery = self.send_by_hand(orders).await;
         self.check("the agent acknowledges the orders", delivery.wait(PATIENCE).await);
     }
 
-    /// Gives orders through the agent's own socket; returns why each was refused, empty for taken.
+    /// The same, without waiting for the agent.
+    pub(crate) async fn send_by_hand(&self, orders: Vec<ConfigurePlugin>) -> Delivery {
+        self.stand_down().await;
+        let states = ConfigurePluginStates { configure_plugins: orders };
+        let delivery = self.control_plane.configure(RESOURCE, &states);
+        self.check("the control plane takes the orders", delivery)
+    }
+
+    /// Declares what the fleet of the bed orders, at once or when the agent is back.
+    pub(crate) async fn declare(&self, orders: &[ConfigurePlugin]) {
+        let fleet = self.fleet.as_ref().filter(|fleet| fleet.can_declare(orders));
+        let fleet = self.check("a fleet can order this", fleet.ok_or("it cannot"));
+        fleet.declare(orders).await;
+    }
+
+    /// How many orders of the fleet of the bed are on their way.
+    pub(crate) async fn unanswered(&self) -> usize {
+        match &self.fleet {
+            Some(fleet) => fleet.unanswered().await,
+            None => 0,
+        }
+    }
+
+    /// The fleet of the bed orders nothing any more.
+    pub(crate) async fn stand_down(&self) {
+        if let Some(fleet) = &self.fleet {
+            fleet.stand_down().await;
+        }
+    }
+
+    /// Gives orders through the agent's own socket; returns why each was refused, empty for taken. The
+    /// fleet of the bed orders nothing from then on.
     pub(crate) async fn configure_locally(&self, orders: Vec<ConfigurePlugin>) -> Vec<String> {
+        self.stand_down().await;
         self.check("the agent takes local orders", self.try_configure_locally(orders).await)
     }
 
-    /// The same, if the agent answers.
+    /// The same, if the agent answers, and with a fleet that goes on.
     pub(crate) async fn try_configure_locally(
         &self,
         orders: Vec<ConfigurePlugin>,
@@ -67,7 +113,7 @@ impl Bed {
 
     /// All events of a plugin so far.
     pub(crate) async fn all_events_of(&self, plugin: &str) -> Vec<AgentEvent> {
-        let mut events = self.control_plane.events(RESOURCE).await.unwrap();
+        let mut events = self.control_plane.events(RESOURCE);
         events.retain(|event| event.plugin() == plugin);
         events
     }

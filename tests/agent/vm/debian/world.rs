@@ -185,7 +185,7 @@ impl World {
     /// Gives an order through the control plane; returns when the agent acknowledged it.
     pub(crate) async fn configure(&self, order: ConfigurePlugin) {
         let states = ConfigurePluginStates { configure_plugins: vec![order] };
-        let delivery = self.control_plane.configure(RESOURCE, states).await.unwrap();
+        let delivery = self.control_plane.configure(RESOURCE, &states).unwrap();
         if let Err(error) = delivery.wait(PATIENCE * self.guest.slowness()).await {
             self.guest.fail(format_args!("the agent does not acknowledge an order: {error}"));
         }
@@ -211,7 +211,7 @@ impl World {
     /// All events so far, in words.
     pub(crate) async fn events(&self) -> String {
         let mut said = String::new();
-        for event in self.control_plane.events(RESOURCE).await.unwrap() {
+        for event in self.control_plane.events(RESOURCE) {
             let kind = event.kind().as_str_name();
             writeln!(said, "{} {kind} {}", event.plugin(), event.details()).unwrap();
         }
