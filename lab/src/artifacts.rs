@@ -25,9 +25,9 @@ use axum::Router;
 use bytes::Bytes;
 use guest_agent_observe_kit::chain::Chain;
 use guest_agent_serve_kit::lock::lock;
-use guest_agent_serve_kit::socket::{SocketFile, bind_unix};
+use guest_agent_serve_kit::socket::{Rights, SocketError, SocketFile, bind_unix};
 use thiserror::Error;
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -58,9 +58,9 @@ pub enum ArtifactStartError {
     /// Plaintext would be visible on a network.
     #[error("{0} is not a loopback address")]
     OffLoopback(SocketAddr),
-    /// Another server answers on the socket.
-    #[error("another server listens on `{path}`", path = .0.display())]
-    SocketInUse(PathBuf),
+    /// The unix socket cannot be served.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// The address cannot be listened on.
     #[error("failed to listen on {address}")]
     Listen {
@@ -94,14 +94,8 @@ impl ArtifactServer {
     /// # Errors
     /// See [`ArtifactStartError`].
     pub async fn start_unix(path: &Path) -> Result<Self, ArtifactStartError> {
-        if UnixStream::connect(path).await.is_ok() {
-            return Err(ArtifactStartError::SocketInUse(path.to_owned()));
-        }
-        let (listener, file) = bind_unix(path).map_err(|source| ArtifactStartError::Listen {
-            address: format!("unix:{}", path.display()),
-            source,
-        })?;
-        Ok(Self::serve(listener, None, Some(file)))
+        let listener = bind_unix(path, Rights::OWNER_ONLY)?;
+        Ok(Self::serve(listener, None, Some(SocketFile::of(path))))
     }
 
     /// Publishes bytes under a name, replacing an artifact of that name, and returns the URL.

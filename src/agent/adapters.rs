@@ -99,7 +99,7 @@ async fn local_listener(config: &Config) -> Result<(UnixListener, Arc<Levels>), 
     let levels = Arc::new(Levels::find(&agent.socket_group, &agent.admin_group).await);
     let (path, access) = (agent.socket(), levels.access());
     let listening = match socket::bind(&path, &access).await {
-        Err(error @ SocketError::Listen { .. }) if access != Access::owner_only() => {
+        Err(error @ SocketError::Socket(_)) if access != Access::owner_only() => {
             error!(
                 error = %Chain(&error),
                 "agent.sock is for the agent's own user only: it cannot be given to the groups"

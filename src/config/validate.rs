@@ -362,12 +362,10 @@ fn http_socket(config: &Config, rules: &mut Rules<'_>) {
     }
     let path = Path::new(&config.api.http_socket);
     rules.absolute(name, path);
-    // It is made under this name first.
-    let longest = path.with_extension("sock.new").as_os_str().len();
-    rules.require(name, longest <= SOCKET_PATH_MAX, || {
+    rules.require(name, path.as_os_str().len() <= SOCKET_PATH_MAX, || {
         format!(
             "{path:?} is too long for the address of a socket, which has at most {SOCKET_PATH_MAX} \
-             bytes, a few of them for the name under which it is made; choose a shorter path"
+             bytes; choose a shorter path"
         )
     });
     let agent = &config.agent;

@@ -25,16 +25,15 @@ mod upload;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use guest_agent_serve_kit::listen::Listen;
 use guest_agent_serve_kit::lock::lock;
-use guest_agent_serve_kit::socket::{SocketFile, bind_unix};
+use guest_agent_serve_kit::socket::{Rights, SocketError, SocketFile, bind_unix};
 use guest_agent_serve_kit::tls::Clients;
 use thiserror::Error;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -68,9 +67,9 @@ pub enum ListenerError {
          and a key, or listen on 127.0.0.1"
     )]
     PlaintextOffLoopback(SocketAddr),
-    /// Another server answers on the socket.
-    #[error("another server listens on `{}`; stop it, or choose another path", .0.display())]
-    SocketInUse(PathBuf),
+    /// The unix socket cannot be served.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// The address cannot be listened on.
     #[error("failed to listen on {address}")]
     Listen {
@@ -177,11 +176,8 @@ async fn bind(listen: &Listen, is_secured: bool) -> Result<Bound, ListenerError>
             Ok(Bound::Tcp(listener, at))
         }
         Listen::Unix(path) => {
-            if UnixStream::connect(path).await.is_ok() {
-                return Err(ListenerError::SocketInUse(path.clone()));
-            }
-            let (listener, file) = bind_unix(path).map_err(failed)?;
-            Ok(Bound::Unix(listener, file))
+            let listener = bind_unix(path, Rights::OWNER_ONLY)?;
+            Ok(Bound::Unix(listener, SocketFile::of(path)))
         }
     }
 }

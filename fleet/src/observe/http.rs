@@ -10,7 +10,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::Router;
@@ -24,7 +23,7 @@ use guest_agent_serve_kit::http::{self as served, Http, Requests};
 use guest_agent_serve_kit::listen::Listen;
 use guest_agent_serve_kit::placed::Placed;
 use guest_agent_serve_kit::shares::{Most, Requested, Shares};
-use guest_agent_serve_kit::socket::bind_unix;
+use guest_agent_serve_kit::socket::{Rights, SocketError, SocketFile, bind_unix};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
@@ -75,9 +74,9 @@ pub enum HttpError {
          on a unix socket, and put a proxy with TLS in front of it"
     )]
     OffLoopback(SocketAddr),
-    /// Another server answers on the socket.
-    #[error("another server listens on `{}`; stop it, or choose another path", .0.display())]
-    SocketInUse(PathBuf),
+    /// The unix socket cannot be served.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// The address cannot be listened on.
     #[error("failed to listen on {address}")]
     Listen {
@@ -119,10 +118,8 @@ impl HttpServer {
                 format!("http://{at}")
             }
             Listen::Unix(path) => {
-                if UnixStream::connect(path).await.is_ok() {
-                    return Err(HttpError::SocketInUse(path.clone()));
-                }
-                let (listener, file) = bind_unix(path).map_err(failed)?;
+                let listener = bind_unix(path, Rights::OWNER_ONLY)?;
+                let file = SocketFile::of(path);
                 let connections =
                     Acceptor::new(listener, Shares::new("observe", SHARES), |error| {
                         tracing::warn!(%error, "could not accept a connection");

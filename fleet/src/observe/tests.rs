@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_observe_kit::page::{self, Format};
+use guest_agent_serve_kit::socket::SocketError;
 use guest_fleet_ledger::{Failure, MemoryLedger, Verb};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -215,7 +216,7 @@ async fn a_unix_socket_is_for_its_owner_and_goes_with_the_server() {
     let mode = std::fs::metadata(&path).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let second = HttpServer::start(&listen, sources().0).await;
-    assert!(matches!(second, Err(HttpError::SocketInUse(_))));
+    assert!(matches!(second, Err(HttpError::Socket(SocketError::InUse(_)))));
     let stream = UnixStream::connect(&path).await.expect("connected");
     assert!(ask(stream, "GET /healthz HTTP/1.1").await.starts_with("HTTP/1.1 200 "));
     server.shutdown().await;

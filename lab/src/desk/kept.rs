@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn keep(kept: &mut Kept, id: &str, bytes: usize) -> Option<u64> {
-        let details = Some(vec![b'x'; bytes]);
+        let details = (bytes > 0).then(|| vec![b'x'; bytes]);
         let event = PluginEventMessage { event_details: details, ..PluginEventMessage::default() };
         let event = kept.event("a", id, SystemTime::UNIX_EPOCH, event)?;
         Some(event.sequence)

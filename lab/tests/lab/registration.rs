@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use guest_agent_lab::{ControlPlane, Limits, RateLimits, StartError, Timings};
 use guest_agent_proto::agent_communication::StreamAgentMessagesRequest;
+use guest_agent_serve_kit::socket::SocketError;
 use guest_fleet_sessions as sessions;
 use tonic::Code;
 
@@ -262,7 +263,7 @@ async fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
     let refused = ControlPlane::builder().listen_unix(&path).start().await;
     assert!(matches!(
         refused.err(),
-        Some(StartError::Gateway(sessions::StartError::SocketInUse(_)))
+        Some(StartError::Gateway(sessions::StartError::Socket(SocketError::InUse(_))))
     ));
     Agent::connect(&control_plane).await;
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use guest_agent_proto::artifact;
 use guest_agent_serve_kit::listen::Listen;
+use guest_agent_serve_kit::socket::SocketError;
 use guest_fleet_core::view::ReleaseName;
 use guest_fleet_server::artifacts::listener::{ArtifactListener, ListenerError};
 use guest_fleet_server::artifacts::named::Named;
@@ -134,7 +135,7 @@ async fn without_tls_it_listens_on_this_machine_only() {
     on_socket.listen = Listen::Unix(path.clone());
     let listener = ArtifactListener::start(on_socket.clone()).await.unwrap();
     let error = ArtifactListener::start(on_socket).await.unwrap_err();
-    assert!(matches!(error, ListenerError::SocketInUse(_)), "{error}");
+    assert!(matches!(error, ListenerError::Socket(SocketError::InUse(_))), "{error}");
     let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
     let request = format!(
         "GET {} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",

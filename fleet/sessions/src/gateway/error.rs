@@ -1,9 +1,9 @@
 //! Why a gateway does not run.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use guest_agent_serve_kit::listen::Listen;
+use guest_agent_serve_kit::socket::SocketError;
 use thiserror::Error;
 
 /// Why a gateway could not start.
@@ -15,9 +15,9 @@ pub enum StartError {
     /// Plaintext would be visible on a network.
     #[error("{0} is not a loopback address and there is no TLS certificate")]
     PlaintextOffLoopback(SocketAddr),
-    /// Another server answers on the socket.
-    #[error("another server listens on `{path}`", path = .0.display())]
-    SocketInUse(PathBuf),
+    /// The unix socket cannot be served.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// The address cannot be listened on.
     #[error("failed to listen on {address}")]
     Listen {

@@ -13,8 +13,8 @@ use guest_agent_proto::agent_communication::agent_communication_server::{
 use guest_agent_serve_kit::front::{Connection, Front, FrontLimits, OnClosed, Rate};
 use guest_agent_serve_kit::listen::Listen;
 use guest_agent_serve_kit::renewed::Secured;
-use guest_agent_serve_kit::socket::{SocketFile, bind_unix};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use guest_agent_serve_kit::socket::{Rights, SocketFile, bind_unix};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -79,11 +79,8 @@ pub(super) async fn bind(
             Ok(Listener::Tcp(listener, bound, secured.cloned()))
         }
         Listen::Unix(path) => {
-            if UnixStream::connect(path).await.is_ok() {
-                return Err(StartError::SocketInUse(path.clone()));
-            }
-            let (listener, file) = bind_unix(path).map_err(failed)?;
-            Ok(Listener::Unix(listener, file))
+            let listener = bind_unix(path, Rights::OWNER_ONLY)?;
+            Ok(Listener::Unix(listener, SocketFile::of(path)))
         }
     }
 }
