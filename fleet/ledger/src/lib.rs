@@ -32,8 +32,6 @@
 #![warn(missing_docs)]
 
 mod check;
-#[cfg(any(test, feature = "laws"))]
-pub mod fake;
 mod follower;
 mod jetstream;
 #[cfg(any(test, feature = "laws"))]

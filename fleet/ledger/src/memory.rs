@@ -127,8 +127,7 @@ impl MemoryLedger {
         lock(&self.shared.inner).chance.faults = faults;
     }
 
-    /// The next writes and appends that are carried out are answered with `Ambiguous`, and meet
-    /// these fates in turn.
+    /// The next writes and appends that are carried out meet these fates in turn.
     pub fn script(&self, fates: impl IntoIterator<Item = Fate>) {
         lock(&self.shared.inner).chance.script.extend(fates);
     }
@@ -148,6 +147,26 @@ impl MemoryLedger {
         let inner = &mut *lock(&self.shared.inner);
         let records = inner.state.records(bucket);
         records.get(key, records.revision()).map(|record| record.value)
+    }
+
+    /// Puts a record there, whatever was there, at once and without a fault.
+    #[cfg(feature = "laws")]
+    pub fn put(&self, bucket: Bucket, key: &str, value: Vec<u8>) {
+        let inner = &mut *lock(&self.shared.inner);
+        let records = inner.state.records(bucket);
+        let found = records.get(key, records.revision());
+        let expected = found.map_or(Revision::ABSENT, |record| record.revision);
+        let write = Write { key: key.to_owned(), expected, value: Some(value.into()) };
+        // What is expected is what is there.
+        drop(self.apply(inner, What::Write(bucket, vec![write])));
+    }
+
+    /// How many batches were written.
+    #[cfg(feature = "laws")]
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        let inner = &mut *lock(&self.shared.inner);
+        Bucket::ALL.iter().map(|bucket| inner.state.records(*bucket).revision()).sum()
     }
 
     /// From now on this sees every batch at the moment in which it happens.
@@ -182,12 +201,12 @@ impl MemoryLedger {
             return Err(WriteError::Refused(Box::new(Simulated::Unavailable)));
         }
         self.land_due(inner);
-        let fate = inner.chance.fate();
-        match fate {
-            None => return self.apply(inner, what),
-            Some(Fate::Happened) => drop(self.apply(inner, what)),
-            Some(Fate::Lost) => {}
-            Some(Fate::Late) => self.postpone(inner, what),
+        match inner.chance.fate() {
+            Fate::Answered => return self.apply(inner, what),
+            Fate::Conflict => return Err(WriteError::Conflict { key: what.into_key() }),
+            Fate::Happened => drop(self.apply(inner, what)),
+            Fate::Lost => {}
+            Fate::Late => self.postpone(inner, what),
         }
         Err(WriteError::Ambiguous(Box::new(Simulated::AnswerLost)))
     }
@@ -256,6 +275,20 @@ impl Default for MemoryLedger {
     }
 }
 
+// === impl What ===
+
+impl What {
+    /// The key or the subject of the conflict that it meets.
+    fn into_key(self) -> String {
+        match self {
+            Self::Write(_, batch) => {
+                batch.into_iter().next().map(|write| write.key).unwrap_or_default()
+            }
+            Self::Append { subject, .. } => subject,
+        }
+    }
+}
+
 // === impl Waiting ===
 
 impl Drop for Waiting<'_> {
@@ -295,10 +328,14 @@ impl Ledger for MemoryLedger {
         next: Option<&str>,
         limit: usize,
     ) -> Result<Page, ReadError> {
+        let most = match lock(&self.shared.inner).chance.faults.page {
+            0 => limit,
+            most => limit.min(most),
+        };
         self.look(|state, lag| {
             let records = state.records(bucket);
             let at = records.revision().saturating_sub(lag);
-            Ok(records.scan(prefix, next, check::page(limit), at))
+            Ok(records.scan(prefix, next, check::page(most), at))
         })
         .await
     }

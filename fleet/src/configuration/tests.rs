@@ -4,10 +4,9 @@ use std::convert::Infallible;
 
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Assignment, Hold, Plugins, Target};
-use guest_fleet_ledger::fake::{FakeLedger, Fault};
 use guest_fleet_ledger::records::audit::{self, AUDIT_HEAD, AuditHead};
 use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord};
-use guest_fleet_ledger::{Bucket, Ledger};
+use guest_fleet_ledger::{Bucket, Fate, Faults, Ledger, MemoryLedger};
 use prost::Message;
 
 use super::audit::{Known, newest, verify};
@@ -77,13 +76,18 @@ async fn raise(ledger: &dyn Ledger) -> Result<Changed<u32>, ChangeError<Infallib
     .await
 }
 
+/// A ledger that answers in short pages.
+fn short_pages() -> MemoryLedger {
+    MemoryLedger::with_faults(0, Faults { page: 3, ..Faults::default() })
+}
+
 async fn attempt(ledger: &dyn Ledger) -> u32 {
     Configuration::load(ledger).await.unwrap().view().assignments["a"].attempt
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_is_one_write_with_its_entry() {
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     let changed = all(&ledger, vec![put("one", "x"), put("two", "y")]).await;
     assert_eq!(changed.unwrap().entry, Some(1));
     assert_eq!(ledger.writes(), 1);
@@ -96,7 +100,7 @@ async fn a_change_is_one_write_with_its_entry() {
 
 #[tokio::test(start_paused = true)]
 async fn what_changes_nothing_writes_nothing() {
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     let changed = all(&ledger, Vec::new()).await;
     assert_eq!(changed.unwrap().entry, None);
     assert_eq!(ledger.writes(), 0);
@@ -104,23 +108,23 @@ async fn what_changes_nothing_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_planned_again() {
-    let ledger = FakeLedger::default();
-    ledger.fail([Fault::Conflict, Fault::Conflict]);
+    let ledger = short_pages();
+    ledger.script([Fate::Conflict, Fate::Conflict]);
     let changed = raise(&ledger).await.unwrap();
     assert_eq!((changed.entry, changed.answer), (Some(1), 1));
-    ledger.fail([Fault::Conflict; 5]);
+    ledger.script([Fate::Conflict; 5]);
     assert!(matches!(raise(&ledger).await, Err(ChangeError::Contended)));
     assert_eq!(attempt(&ledger).await, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_ambiguous_change_that_happened_happens_once() {
-    let ledger = FakeLedger::default();
-    ledger.fail([Fault::AmbiguousDone]);
+    let ledger = short_pages();
+    ledger.script([Fate::Happened]);
     let changed = raise(&ledger).await.unwrap();
     assert_eq!((changed.entry, changed.answer), (Some(1), 1));
     assert_eq!(attempt(&ledger).await, 1);
-    ledger.fail([Fault::AmbiguousLost, Fault::AmbiguousDone]);
+    ledger.script([Fate::Lost, Fate::Happened]);
     let changed = raise(&ledger).await.unwrap();
     assert_eq!((changed.entry, changed.answer), (Some(2), 2));
     assert_eq!(attempt(&ledger).await, 2);
@@ -128,15 +132,15 @@ async fn an_ambiguous_change_that_happened_happens_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ambiguous_change_that_never_happened_says_so() {
-    let ledger = FakeLedger::default();
-    ledger.fail([Fault::AmbiguousLost; 5]);
+    let ledger = short_pages();
+    ledger.script([Fate::Lost; 5]);
     assert!(matches!(raise(&ledger).await, Err(ChangeError::Unknown(_))));
     assert_eq!(ledger.writes(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn changes_at_the_same_time_all_happen_one_after_the_other() {
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     let (a, b, c) = tokio::join!(raise(&ledger), raise(&ledger), raise(&ledger));
     let mut answers = [a, b, c].map(|changed| changed.unwrap().answer);
     answers.sort_unstable();
@@ -147,7 +151,7 @@ async fn changes_at_the_same_time_all_happen_one_after_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn more_than_a_batch_holds_is_refused_whole() {
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     let edits = |count: usize| (0..count).map(|n| put(&format!("h{n}"), "x")).collect::<Vec<_>>();
     let changed = all(&ledger, edits(EDITS + 1)).await;
     assert!(matches!(changed, Err(ChangeError::TooMuch(count)) if count == EDITS + 1));
@@ -158,7 +162,7 @@ async fn more_than_a_batch_holds_is_refused_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_of_a_newer_program_is_not_written_over() {
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     let newer = HoldRecord { version: 9, ..HoldRecord::of(&hold("x")) };
     ledger.put(Bucket::Configuration, "hold/one", newer.encode_to_vec());
     let changed = all(&ledger, vec![put("one", "y")]).await;
@@ -171,28 +175,28 @@ async fn a_record_of_a_newer_program_is_not_written_over() {
 
 #[tokio::test(start_paused = true)]
 async fn the_newest_entries_are_kept_and_older_ones_go_with_the_batch() {
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     let head = AuditHead { version: 1, number: audit::KEPT, digest: vec![1; 32] };
     ledger.put(Bucket::Configuration, AUDIT_HEAD, head.encode_to_vec());
     ledger.put(Bucket::Configuration, &audit::key(1), vec![8]);
     assert_eq!(raise(&ledger).await.unwrap().entry, Some(audit::KEPT + 1));
-    assert_eq!(ledger.value(Bucket::Configuration, &audit::key(1)), None);
+    assert_eq!(ledger.peek(Bucket::Configuration, &audit::key(1)), None);
     assert_eq!(raise(&ledger).await.unwrap().entry, Some(audit::KEPT + 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_removed_or_cut_off_entry_is_found() {
-    async fn problems(ledger: &FakeLedger, known: Option<&Known>) -> Vec<String> {
+    async fn problems(ledger: &MemoryLedger, known: Option<&Known>) -> Vec<String> {
         verify(ledger, known).await.unwrap().problems
     }
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     for _ in 0..4 {
         raise(&ledger).await.unwrap();
     }
     let whole = verify(&ledger, None).await.unwrap();
     let known = Known { number: whole.newest, digest: whole.digest };
     assert_eq!(problems(&ledger, Some(&known)).await, Vec::<String>::new());
-    let first = ledger.value(Bucket::Configuration, &audit::key(2)).unwrap();
+    let first = ledger.peek(Bucket::Configuration, &audit::key(2)).unwrap();
     let mut entry = audit::AuditRecord::decode(first.clone()).unwrap();
     entry.who = "mallory".to_owned();
     ledger.put(Bucket::Configuration, &audit::key(2), entry.encode_to_vec());
@@ -200,7 +204,7 @@ async fn a_changed_removed_or_cut_off_entry_is_found() {
     ledger.put(Bucket::Configuration, &audit::key(2), first.to_vec());
     assert_eq!(problems(&ledger, None).await, Vec::<String>::new());
     // The end is cut off, and the head made to fit.
-    let third = ledger.value(Bucket::Configuration, &audit::key(3)).unwrap();
+    let third = ledger.peek(Bucket::Configuration, &audit::key(3)).unwrap();
     let head = AuditHead { version: 1, number: 3, digest: audit::digest(&third) };
     ledger.put(Bucket::Configuration, AUDIT_HEAD, head.encode_to_vec());
     assert_eq!(problems(&ledger, None).await, Vec::<String>::new());
@@ -212,7 +216,7 @@ async fn a_changed_removed_or_cut_off_entry_is_found() {
 
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_cannot_be_read_changes_nothing() {
-    let ledger = FakeLedger::default();
-    ledger.set_unavailable(true);
+    let ledger = short_pages();
+    ledger.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     assert!(matches!(raise(&ledger).await, Err(ChangeError::Read(_))));
 }

@@ -18,16 +18,23 @@ pub struct Faults {
     /// Longest time that passes before a call is carried out, and again before it answers. A write
     /// whose caller gives up in the first of the two may be carried out later.
     pub latency: Duration,
+    /// Most records of a page; zero for as many as are asked for. An engine may answer with fewer.
+    pub page: usize,
 }
 
-/// What becomes of a write that is answered with `Ambiguous`.
+/// What becomes of a write or an append, and what its caller learns of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It happened.
+    /// Nothing goes wrong.
+    Answered,
+    /// It did not happen: somebody else wrote first, says the answer.
+    Conflict,
+    /// It happened, and nobody knows.
     Happened,
-    /// It did not.
+    /// It did not, and nobody knows.
     Lost,
     /// It happens later, against what is there then: at the latest before the third write after it.
+    /// Nobody knows.
     Late,
 }
 
@@ -74,16 +81,19 @@ impl Chance {
         if self.happens(self.faults.stale) { 1 + self.below(most) } else { 0 }
     }
 
-    /// What becomes of the next write, where its caller is not to know.
-    pub(super) fn fate(&mut self) -> Option<Fate> {
+    /// What becomes of the next write.
+    pub(super) fn fate(&mut self) -> Fate {
         if let Some(fate) = self.script.pop_front() {
-            return Some(fate);
+            return fate;
         }
-        self.happens(self.faults.ambiguous).then(|| match self.below(3) {
+        if !self.happens(self.faults.ambiguous) {
+            return Fate::Answered;
+        }
+        match self.below(3) {
             0 => Fate::Happened,
             1 => Fate::Lost,
             _ => Fate::Late,
-        })
+        }
     }
 
     pub(super) fn latency(&mut self) -> Duration {

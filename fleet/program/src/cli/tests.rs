@@ -11,9 +11,8 @@ use std::fmt::Write;
 
 use clap::{CommandFactory, Parser};
 use guest_fleet_core::time::UtcOnly;
-use guest_fleet_ledger::Bucket;
-use guest_fleet_ledger::fake::{FakeLedger, Fault};
 use guest_fleet_ledger::records::configuration::HoldRecord;
+use guest_fleet_ledger::{Bucket, Fate, Faults, MemoryLedger};
 use insta::assert_snapshot;
 use jiff::Timestamp;
 
@@ -44,7 +43,7 @@ fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().expect("a time")
 }
 
-fn ran(ledger: &FakeLedger, words: &[&str]) -> Ran {
+fn ran(ledger: &MemoryLedger, words: &[&str]) -> Ran {
     ran_with(ledger, words, "")
 }
 
@@ -63,7 +62,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// How a command ended, and what it printed.
 async fn run(
-    ledger: &FakeLedger,
+    ledger: &MemoryLedger,
     arguments: &Arguments,
     input: &str,
 ) -> (Result<Exit, Failure>, String, String) {
@@ -84,7 +83,7 @@ async fn run(
 }
 
 /// Runs a command with this standard input.
-fn ran_with(ledger: &FakeLedger, words: &[&str], input: &str) -> Ran {
+fn ran_with(ledger: &MemoryLedger, words: &[&str], input: &str) -> Ran {
     let arguments = parsed(words);
     let (result, out, mut err) = runtime().block_on(run(ledger, &arguments, input));
     let exit = result.unwrap_or_else(|failure| {
@@ -132,9 +131,14 @@ zone = "UTC"
     )
 }
 
+/// A ledger that answers in short pages.
+fn short_pages() -> MemoryLedger {
+    MemoryLedger::with_faults(0, Faults { page: 3, ..Faults::default() })
+}
+
 /// A ledger in which that was applied.
-fn applied() -> FakeLedger {
-    let ledger = FakeLedger::default();
+fn applied() -> MemoryLedger {
+    let ledger = short_pages();
     let ran = ran_with(&ledger, &["apply", "-f", "-"], &declarations());
     assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, ""));
     ledger
@@ -149,7 +153,7 @@ fn shown(words: &[&str], ran: &Ran) -> String {
 
 #[test]
 fn what_is_applied_is_shown_and_applied_twice_changes_nothing() {
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     let mut all = String::new();
     let dry = ["apply", "-f", "-", "--dry-run"];
     all.push_str(&shown(&dry, &ran_with(&ledger, &dry, &declarations())));
@@ -169,7 +173,7 @@ fn what_is_applied_is_shown_and_applied_twice_changes_nothing() {
 
 #[test]
 fn applies_at_the_same_time_all_count() {
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     let arguments = parsed(&["apply", "-f", "-"]);
     let hold = |name: &str| {
         format!("[[hold]]\nname = \"{name}\"\nselect = \"all\"\nreason = \"by {name}\"\n")
@@ -269,7 +273,7 @@ fn a_retry_raises_the_attempt_and_applying_keeps_it() {
     let raised = ran(&ledger, &["retry", "monitor-prod"]);
     assert_eq!(raised.exit, Exit::Done);
     assert!(raised.out.contains("monitor 1.2 on env = prod, attempt 1"), "{}", raised.out);
-    ledger.fail([Fault::AmbiguousDone]);
+    ledger.script([Fate::Happened]);
     assert!(ran(&ledger, &["retry", "monitor-prod"]).out.contains("attempt 2"));
     let again = ran_with(&ledger, &["apply", "-f", "-"], &declarations());
     assert_eq!(again.out, "0 changes, 4 unchanged\n");
@@ -283,7 +287,7 @@ fn a_retry_raises_the_attempt_and_applying_keeps_it() {
 
 #[test]
 fn all_problems_are_told_at_once() {
-    let ledger = FakeLedger::default();
+    let ledger = short_pages();
     let text =
         "[[hold]]\nname = \"X\"\nselct = \"all\"\nreason = \"r\"\n[[window]]\nname = \"w\"\n";
     let words = ["apply", "-f", "-"];
@@ -305,7 +309,7 @@ fn an_export_applied_elsewhere_and_exported_is_the_same() {
     let path = directory.path().join("fleet");
     let path = path.to_str().expect("text");
     assert_eq!(ran(&ledger, &["export", "-o", path]).exit, Exit::Done);
-    let other = FakeLedger::default();
+    let other = short_pages();
     assert_eq!(ran(&other, &["apply", "-f", path]).exit, Exit::Done);
     assert_eq!(ran(&other, &["export"]).out, text);
 }
@@ -317,15 +321,15 @@ fn failures_have_the_exit_code_of_their_kind() {
     assert_eq!(missing.exit, Exit::Failed);
     assert!(missing.err.contains("failed to read `/nowhere`"), "{}", missing.err);
     assert_eq!(ran(&ledger, &["hold", "x", "--select", "a ==", "--reason", "r"]).exit, Exit::Usage);
-    ledger.fail([Fault::AmbiguousLost; 5]);
+    ledger.script([Fate::Lost; 5]);
     assert_eq!(ran(&ledger, &["retry", "monitor-prod"]).exit, Exit::TimedOut);
-    ledger.fail([Fault::Conflict; 5]);
+    ledger.script([Fate::Conflict; 5]);
     assert_eq!(ran(&ledger, &["retry", "monitor-prod"]).exit, Exit::Failed);
-    ledger.set_unavailable(true);
+    ledger.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     for words in [&["releases"][..], &["agents"], &["audit"], &["retry", "monitor-prod"]] {
         let ran = ran(&ledger, words);
         assert_eq!(ran.exit, Exit::Unreachable, "{words:?}");
-        assert!(ran.err.contains("the file is locked"), "{}", ran.err);
+        assert!(ran.err.contains("it cannot be reached"), "{}", ran.err);
     }
 }
 
@@ -339,7 +343,7 @@ fn a_record_that_cannot_be_read_is_named_and_can_be_replaced_or_ended() {
     assert!(again.out.contains("~ hold freeze: a record that cannot be read ->"), "{}", again.out);
     ledger.put(Bucket::Configuration, "hold/freeze", vec![0xff]);
     assert_eq!(ran(&ledger, &["release", "freeze"]).exit, Exit::Done);
-    assert_eq!(ledger.value(Bucket::Configuration, "hold/freeze"), None);
+    assert_eq!(ledger.peek(Bucket::Configuration, "hold/freeze"), None);
     let newer = HoldRecord { version: 2, ..HoldRecord::default() };
     ledger.put(Bucket::Configuration, "hold/freeze", prost::Message::encode_to_vec(&newer));
     let refused = ran_with(&ledger, &["apply", "-f", "-"], &declarations());

@@ -12,12 +12,11 @@ use guest_fleet_core::view::{
     Archive, Assignment, Hold, Plugins, Release, ReleaseName, Target, Window,
 };
 use guest_fleet_core::window::Weekly;
-use guest_fleet_ledger::Bucket;
-use guest_fleet_ledger::fake::FakeLedger;
 use guest_fleet_ledger::records::configuration::{
     ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, ReleaseRecord, WINDOW, WindowRecord,
     release_key,
 };
+use guest_fleet_ledger::{Bucket, MemoryLedger};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use prost::Message;
@@ -30,12 +29,12 @@ use super::{toml, whole_toml, yaml};
 use crate::configuration::Configuration;
 use crate::configuration::change::{Becomes, Edit};
 
-fn loaded(ledger: &FakeLedger) -> Configuration {
+fn loaded(ledger: &MemoryLedger) -> Configuration {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(Configuration::load(ledger)).expect("it is readable")
 }
 
-fn put(ledger: &FakeLedger, edits: &[Edit]) {
+fn put(ledger: &MemoryLedger, edits: &[Edit]) {
     for edit in edits {
         if let Becomes::Bytes(bytes) = &edit.record {
             ledger.put(Bucket::Configuration, &edit.key, bytes.to_vec());
@@ -45,7 +44,7 @@ fn put(ledger: &FakeLedger, edits: &[Edit]) {
 
 #[test]
 fn what_is_there_is_not_changed() {
-    let ledger = FakeLedger::default();
+    let ledger = MemoryLedger::new();
     let declared = toml(&whole_toml());
     let first = difference(&declared, &loaded(&ledger), "alice", Undeclared::Keep).unwrap();
     assert_eq!((first.edits.len(), first.unchanged), (5, 0));
@@ -58,7 +57,7 @@ fn what_is_there_is_not_changed() {
 
 #[test]
 fn a_release_with_another_content_is_refused_with_the_fix() {
-    let ledger = FakeLedger::default();
+    let ledger = MemoryLedger::new();
     let declared = toml(&whole_toml());
     let first = difference(&declared, &loaded(&ledger), "alice", Undeclared::Keep).unwrap();
     put(&ledger, &first.edits);
@@ -78,7 +77,7 @@ fn a_release_with_another_content_is_refused_with_the_fix() {
 
 #[test]
 fn an_assignment_needs_its_release() {
-    let ledger = FakeLedger::default();
+    let ledger = MemoryLedger::new();
     let text = "[[assignment]]\nname = \"a\"\nplugin = \"p\"\nrevision = \"1\"\nselect = \"all\"\n";
     let problem = |mode| {
         let refused = difference(&toml(text), &loaded(&ledger), "alice", mode);
@@ -243,7 +242,7 @@ proptest! {
         windows in btree_map(name(), window(), 0..3),
     ) {
         let releases: BTreeMap<_, _> = releases.into_iter().collect();
-        let ledger = FakeLedger::default();
+        let ledger = MemoryLedger::new();
         let put = |key: String, bytes: Vec<u8>| ledger.put(Bucket::Configuration, &key, bytes);
         for (name, release) in &releases {
             put(release_key(name), ReleaseRecord::of(name, release).encode_to_vec());

@@ -12,7 +12,7 @@ use prost::Message;
 use prost_types::Timestamp;
 
 use super::super::failure::Exit;
-use super::{FakeLedger, Fault, applied, ran, shown};
+use super::{Fate, MemoryLedger, applied, ran, shown};
 
 fn at(text: &str) -> Option<Timestamp> {
     let at: jiff::Timestamp = text.parse().expect("a time");
@@ -23,12 +23,12 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn put(ledger: &FakeLedger, record: &AgentRecord) {
+fn put(ledger: &MemoryLedger, record: &AgentRecord) {
     ledger.put(Bucket::Agents, &record.id, record.encode_to_vec());
 }
 
 /// A fleet of four agents.
-pub(super) fn fleet() -> FakeLedger {
+pub(super) fn fleet() -> MemoryLedger {
     let ledger = applied();
     let base = |id: &str| AgentRecord {
         since: at("2025-12-01T00:00:00Z"),
@@ -80,7 +80,7 @@ pub(super) fn fleet() -> FakeLedger {
     ledger
 }
 
-fn ordered(ledger: &FakeLedger, agent: &str, revision: &str, state: u32, since: &str) {
+fn ordered(ledger: &MemoryLedger, agent: &str, revision: &str, state: u32, since: &str) {
     let since = at(since).map_or(0, |at| u64::try_from(at.seconds).expect("after 1970"));
     let order = OrderRecord {
         generation: 8,
@@ -131,13 +131,13 @@ fn labels_are_set_with_an_entry_and_against_gateways_that_write() {
     step(&["agent", "label", "a-2", "env=prod", "role=db", "--reason", "TICKET-3"]);
     step(&["agent", "label", "a-2", "env=prod", "none-"]);
     // The entry, then the record: a gateway wrote it twice meanwhile.
-    ledger.fail([Fault::None, Fault::Conflict, Fault::AmbiguousDone]);
+    ledger.script([Fate::Answered, Fate::Conflict, Fate::Happened]);
     step(&["agent", "label", "a-2", "role-"]);
     step(&["agent", "label", "nobody", "a=b"]);
     step(&["agents", "env = prod"]);
     step(&["audit", "--limit", "1"]);
     assert_snapshot!(all);
-    let record = ledger.value(Bucket::Agents, "a-2").expect("a record");
+    let record = ledger.peek(Bucket::Agents, "a-2").expect("a record");
     let record = AgentRecord::decode(record).expect("a record");
     assert_eq!(record.operator_labels, map(&[("env", "prod")]));
     assert_eq!(record.seen, at("2026-01-01T11:59:00Z"), "nothing else is touched");

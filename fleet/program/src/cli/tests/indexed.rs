@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::failure::Exit;
 use super::agents::fleet;
-use super::{FakeLedger, now, parsed, ran, run, runtime, shown};
+use super::{MemoryLedger, now, parsed, ran, run, runtime, shown};
 
 /// The fleet of four agents, folded at the time of the commands less `age`.
-fn folded(age: u64) -> Arc<FakeLedger> {
+fn folded(age: u64) -> Arc<MemoryLedger> {
     let ledger = Arc::new(fleet());
     let at = Seconds(u64::try_from(now().as_second()).expect("after 1970") - age);
     let settings = Settings { wall: Arc::new(move || at), ..Settings::default() };
