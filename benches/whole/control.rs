@@ -54,7 +54,7 @@ async fn fan_out(extent: Extent) -> Vec<Row> {
         links.spawn(stream);
     }
     for number in 0..agents {
-        control_plane.wait_connected(&resource(number), PATIENCE).await.unwrap();
+        control_plane.gateway().wait_connected(&resource(number), PATIENCE).await.unwrap();
     }
     let connected = began.elapsed();
 
@@ -81,7 +81,7 @@ async fn fan_out(extent: Extent) -> Vec<Row> {
             rates.add(per_second(agents, began.elapsed()));
         }
     }
-    assert_eq!(control_plane.agents().len(), agents, "all stayed connected");
+    assert_eq!(control_plane.gateway().agents().len(), agents, "all stayed connected");
     control_plane.shutdown().await;
     links.shutdown().await;
     let count = f64::from(u32::try_from(agents).unwrap());

@@ -24,7 +24,7 @@ use crate::wire::Wire;
 ///
 /// let control_plane = ControlPlane::builder().listen_unix("/run/cp.sock").start().await?;
 /// let agent = "projects/1/zones/z/instances/2";
-/// control_plane.wait_connected(agent, std::time::Duration::from_secs(10)).await?;
+/// control_plane.gateway().wait_connected(agent, std::time::Duration::from_secs(10)).await?;
 /// # Ok(())
 /// # }
 /// ```

@@ -11,9 +11,9 @@ use guest_agent_proto::agent_controlplane::{
     AgentInfo, ConfigurePluginStates, CurrentPluginStates, GetAgentInfo, GetOsInfo,
     ListPluginStates, OsInfo,
 };
-use guest_fleet_sessions::{AgentConnection, NotWithin, messages};
+use guest_fleet_sessions::{NotWithin, messages};
 use prost::Message;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -105,7 +105,7 @@ impl ControlPlane {
         let request = agent.request().map_err(|_full| RequestError::QueueFull)?;
         let body = messages::pack_request(kind, &request.id, message);
         let Ok(Some(body)) = tokio::time::timeout(timeout, request.reply(body)).await else {
-            return Err(if self.connection(resource).is_some() {
+            return Err(if self.gateway.connection(resource).is_some() {
                 RequestError::NoReply(timeout)
             } else {
                 RequestError::NotConnected(timeout)
@@ -122,59 +122,6 @@ impl ControlPlane {
 // === Connections ===
 
 impl ControlPlane {
-    /// The connected agents, one entry per stream, sorted by resource.
-    pub fn agents(&self) -> Vec<AgentConnection> {
-        self.gateway.agents()
-    }
-
-    /// The stream that carries messages to this agent, if it is connected.
-    pub fn connection(&self, resource: &str) -> Option<AgentConnection> {
-        self.gateway.connection(resource)
-    }
-
-    /// Changes whenever a stream is registered or ends; read [`ControlPlane::agents`] then. The
-    /// number itself means nothing.
-    pub fn connection_changes(&self) -> watch::Receiver<u64> {
-        self.gateway.connection_changes()
-    }
-
-    /// Waits until the agent is connected.
-    ///
-    /// # Errors
-    /// When the deadline passes before that.
-    pub async fn wait_connected(
-        &self,
-        resource: &str,
-        timeout: Duration,
-    ) -> Result<AgentConnection, NotWithin> {
-        self.gateway.wait_connected(resource, timeout).await
-    }
-
-    /// Waits until the agent is connected with a newer stream than `before`.
-    ///
-    /// # Errors
-    /// When the deadline passes before that.
-    pub async fn wait_reconnected(
-        &self,
-        resource: &str,
-        before: &AgentConnection,
-        timeout: Duration,
-    ) -> Result<AgentConnection, NotWithin> {
-        self.gateway.wait_reconnected(resource, before, timeout).await
-    }
-
-    /// Waits until the agent has no stream.
-    ///
-    /// # Errors
-    /// When it still has one after `timeout`.
-    pub async fn wait_disconnected(
-        &self,
-        resource: &str,
-        timeout: Duration,
-    ) -> Result<(), NotWithin> {
-        self.gateway.wait_disconnected(resource, timeout).await
-    }
-
     /// Ends the agent's streams with a gRPC code, `Code::Ok` for a plain end. The agent counts as
     /// disconnected from this moment on; it normally connects again.
     ///

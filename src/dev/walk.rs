@@ -66,7 +66,7 @@ pub(super) async fn walk(world: &mut World) -> Result<(), Cause> {
     let step = Step::begin("agent crash");
     let before = pid(&running);
     world.kill_agent().await?;
-    world.control_plane.wait_disconnected(RESOURCE, PATIENCE).await?;
+    world.control_plane.gateway().wait_disconnected(RESOURCE, PATIENCE).await?;
     world.start_agent()?;
     world.connected().await?;
     let adopted = self::running(world, &step, "1").await?;

@@ -149,7 +149,7 @@ impl World {
     }
 
     pub(super) async fn connected(&self) -> Result<(), Cause> {
-        self.control_plane.wait_connected(RESOURCE, PATIENCE).await?;
+        self.control_plane.gateway().wait_connected(RESOURCE, PATIENCE).await?;
         Ok(())
     }
 

@@ -167,7 +167,7 @@ async fn streams_that_end_after_every_few_frames_lose_and_repeat_nothing() {
     for number in 1_u32..=6 {
         let (_, code) = ENDS[number as usize % ENDS.len()];
         let end = EndStream { frames: number, code };
-        let before = bed.control_plane.connection(RESOURCE);
+        let before = bed.control_plane.gateway().connection(RESOURCE);
         let before = before.expect("the agent is connected");
         bed.control_plane.set_faults(Faults { end_stream_after: Some(end), ..Faults::default() });
         let name = format!("echo{number}");
@@ -175,7 +175,8 @@ async fn streams_that_end_after_every_few_frames_lose_and_repeat_nothing() {
         bed.configure(vec![orders::install(&name, "1", &echo).order()]).await;
         bed.expect_events(&name, &[1, 4, 3]).await;
         if number < 3 {
-            let back = bed.control_plane.wait_reconnected(RESOURCE, &before, PATIENCE).await;
+            let back =
+                bed.control_plane.gateway().wait_reconnected(RESOURCE, &before, PATIENCE).await;
             bed.check("the agent reconnects", back);
         }
     }
@@ -221,7 +222,7 @@ async fn orders_given_while_the_agent_is_away_are_carried_out_when_it_is_back() 
     let tap = Tap::new(&bed);
     let echo = bed.echo().await;
     bed.stop_agent().await;
-    let gone = bed.control_plane.wait_disconnected(RESOURCE, PATIENCE).await;
+    let gone = bed.control_plane.gateway().wait_disconnected(RESOURCE, PATIENCE).await;
     bed.check("the agent is away", gone);
     let delivery = bed.send_by_hand(vec![orders::install("echo", "1", &echo).order()]).await;
     bed.start_agent().await;
@@ -241,7 +242,7 @@ async fn a_control_plane_that_restarts_is_found_again() {
     bed.stop_control_plane().await;
     assert_eq!(bed.running("echo", "1").await.pid, pid, "it does not need a control plane");
     bed.start_control_plane().await;
-    let back = bed.control_plane.wait_connected(RESOURCE, PATIENCE).await;
+    let back = bed.control_plane.gateway().wait_connected(RESOURCE, PATIENCE).await;
     bed.check("the agent reconnects", back);
     bed.configure(vec![orders::remove("echo")]).await;
     bed.expect_events("echo", &[1, 4, 3, 2, 6, 5]).await;

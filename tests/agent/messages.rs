@@ -81,12 +81,12 @@ impl Tapped {
     async fn lives_on(&self, before: u64) {
         let info = self.bed.control_plane.agent_info(RESOURCE, PATIENCE).await;
         assert_eq!(self.bed.check("the agent answers", info).name, "guest-agent");
-        let now = self.bed.control_plane.connection(RESOURCE).unwrap();
+        let now = self.bed.control_plane.gateway().connection(RESOURCE).unwrap();
         assert_eq!(now.stream, before, "it answers on another stream");
     }
 
     fn stream(&self) -> u64 {
-        self.bed.control_plane.connection(RESOURCE).unwrap().stream
+        self.bed.control_plane.gateway().connection(RESOURCE).unwrap().stream
     }
 }
 

@@ -128,7 +128,7 @@ async fn a_metadata_server_that_appears_late_is_noticed() {
 
     let server = MetadataServer::start(address).await.unwrap();
     server.set_machine("1", "test", "test");
-    let connected = bed.control_plane.wait_connected(RESOURCE, PATIENCE).await;
+    let connected = bed.control_plane.gateway().wait_connected(RESOURCE, PATIENCE).await;
     bed.check("the agent connects", connected);
     bed.finish().await;
 }
@@ -190,7 +190,7 @@ async fn hostile_answers_of_a_metadata_server_harm_nothing() {
     with(MetadataFaults { without_flavor: true, ..MetadataFaults::default() });
     link_says(&bed, "not a metadata server").await;
     with(MetadataFaults::default());
-    let connected = bed.control_plane.wait_connected(RESOURCE, PATIENCE * 2).await;
+    let connected = bed.control_plane.gateway().wait_connected(RESOURCE, PATIENCE * 2).await;
     bed.check("the agent connects", connected);
     bed.finish().await;
 }

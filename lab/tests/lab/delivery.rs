@@ -147,7 +147,7 @@ async fn an_unacknowledged_configuration_comes_again_on_the_next_stream_with_its
     let delivery = control_plane.configure(AGENT, &install("a", "1")).unwrap();
     let first = agent.body().await;
     drop(agent);
-    control_plane.wait_disconnected(AGENT, LONG).await.unwrap();
+    control_plane.gateway().wait_disconnected(AGENT, LONG).await.unwrap();
     let mut agent = Agent::connect(&control_plane).await;
     assert_eq!(agent.body().await, first);
     agent.answer(&first.0, None).await;
@@ -163,7 +163,7 @@ async fn an_acknowledged_configuration_does_not_come_again() {
     agent.answer(&id, None).await;
     delivery.wait(LONG).await.unwrap();
     drop(agent);
-    control_plane.wait_disconnected(AGENT, LONG).await.unwrap();
+    control_plane.gateway().wait_disconnected(AGENT, LONG).await.unwrap();
     let mut agent = Agent::connect(&control_plane).await;
     // What comes first is the next configuration, not the old one.
     drop(control_plane.configure(AGENT, &install("b", "1")).unwrap());
@@ -249,7 +249,7 @@ async fn a_desk_that_decides_sees_what_the_agent_sends_and_its_refusals_count() 
     agent.answer(&id, None).await;
     assert_eq!(delivery.wait(LONG).await, Ok(Acknowledged));
     drop(agent);
-    control_plane.wait_disconnected(AGENT, LONG).await.unwrap();
+    control_plane.gateway().wait_disconnected(AGENT, LONG).await.unwrap();
     let closed = async {
         while desk.session.lock().unwrap().is_some() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -454,5 +454,5 @@ async fn an_agent_that_does_not_read_loses_its_stream() {
         let frame = StreamAgentMessagesResponse { message_id: "large".into(), r#type };
         control_plane.send_raw(AGENT, frame).unwrap();
     }
-    control_plane.wait_disconnected(AGENT, LONG).await.unwrap();
+    control_plane.gateway().wait_disconnected(AGENT, LONG).await.unwrap();
 }

@@ -26,7 +26,7 @@ fn refused(first: StreamAgentMessagesRequest, code: Code, reason: &'static str) 
         let status = agent.end().await.expect("the stream is refused");
         assert_eq!(status.code(), code, "{status}");
         assert!(status.message().starts_with(reason), "{status}");
-        assert!(control_plane.agents().is_empty());
+        assert!(control_plane.gateway().agents().is_empty());
     }
 }
 
@@ -38,11 +38,11 @@ async fn a_registration_is_accepted_on_a_unix_socket() {
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let agent = Agent::connect(&control_plane).await;
-    let connected = control_plane.agents();
+    let connected = control_plane.gateway().agents();
     assert_eq!(connected.len(), 1);
     assert_eq!((&*connected[0].resource, &*connected[0].channel), (AGENT, CHANNEL));
     drop(agent);
-    control_plane.wait_disconnected(AGENT, LONG).await.unwrap();
+    control_plane.gateway().wait_disconnected(AGENT, LONG).await.unwrap();
     control_plane.shutdown().await;
     assert!(!path.exists());
 }
@@ -51,7 +51,7 @@ async fn a_registration_is_accepted_on_a_unix_socket() {
 async fn a_registration_is_accepted_on_tcp_with_several_threads() {
     let control_plane = on_tcp().await;
     let _agent = Agent::connect(&control_plane).await;
-    assert_eq!(control_plane.agents().len(), 1);
+    assert_eq!(control_plane.gateway().agents().len(), 1);
 }
 
 #[tokio::test]
@@ -161,12 +161,12 @@ async fn response_headers_carry_the_rate_limits() {
 async fn a_newer_stream_replaces_the_older() {
     let control_plane = on_tcp().await;
     let mut older = Agent::connect(&control_plane).await;
-    let before = control_plane.connection(AGENT).unwrap();
+    let before = control_plane.gateway().connection(AGENT).unwrap();
     let mut newer = Agent::connect(&control_plane).await;
-    let after = control_plane.wait_reconnected(AGENT, &before, LONG).await.unwrap();
+    let after = control_plane.gateway().wait_reconnected(AGENT, &before, LONG).await.unwrap();
     assert!(after.stream > before.stream);
     assert_eq!(older.end().await.unwrap().code(), Code::Aborted);
-    assert_eq!(control_plane.agents().len(), 1);
+    assert_eq!(control_plane.gateway().agents().len(), 1);
     newer.send_body("1", event("still works")).await;
     assert_eq!(newer.acknowledgement().await, ("1".to_owned(), None));
 }
@@ -184,13 +184,17 @@ async fn two_clients_of_one_identity_are_slowed_down() {
     for _ in 0..5 {
         streams.push(Agent::connect(&control_plane).await);
     }
-    let kept = control_plane.connection(AGENT).unwrap();
+    let kept = control_plane.gateway().connection(AGENT).unwrap();
     let mut refused = Agent::open(channel(&control_plane).await, &identity()).await.unwrap();
     refused.send(registration("one too many", AGENT, CHANNEL)).await;
     let status = refused.end().await.unwrap();
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(status.message().starts_with("AGENT_CONNECTION_RATE_QUOTA_EXCEEDED"), "{status}");
-    assert_eq!(control_plane.connection(AGENT).unwrap().stream, kept.stream, "it replaced nothing");
+    assert_eq!(
+        control_plane.gateway().connection(AGENT).unwrap().stream,
+        kept.stream,
+        "it replaced nothing"
+    );
     // Another agent is not concerned.
     let mut metadata = identity();
     metadata[1].1 = "another";
@@ -210,7 +214,7 @@ async fn another_channel_of_the_same_agent_replaces_nothing() {
     second.acknowledgement().await;
     first.send_body("1", event("a")).await;
     assert_eq!(first.acknowledgement().await.0, "1");
-    assert_eq!(control_plane.agents().len(), 2);
+    assert_eq!(control_plane.gateway().agents().len(), 2);
 }
 
 #[tokio::test]
@@ -234,7 +238,7 @@ async fn the_operator_can_end_a_stream_with_any_code() {
     for code in [Code::Unavailable, Code::PermissionDenied] {
         let mut agent = Agent::connect(&control_plane).await;
         control_plane.disconnect(AGENT, code).unwrap();
-        assert!(control_plane.connection(AGENT).is_none());
+        assert!(control_plane.gateway().connection(AGENT).is_none());
         assert_eq!(agent.end().await.unwrap().code(), code);
     }
     let mut agent = Agent::connect(&control_plane).await;

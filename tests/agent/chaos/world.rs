@@ -136,8 +136,12 @@ impl World {
         self.bed
             .until("the agent answers", async || self.bed.try_status().await.ok().map(drop))
             .await;
-        let connected =
-            self.bed.control_plane.wait_connected(RESOURCE, Duration::from_secs(60)).await;
+        let connected = self
+            .bed
+            .control_plane
+            .gateway()
+            .wait_connected(RESOURCE, Duration::from_secs(60))
+            .await;
         self.bed.check("the agent is connected", connected);
         self.settle_owed().await;
     }

@@ -20,14 +20,14 @@ pub(super) async fn vsock_is_a_link(world: &mut World) {
     world.configure(orders::apply("web", Some("over a vsock"))).await;
     world.event(12, "web").await;
     world.guest.ok("grep --quiet 'over a vsock' /var/lib/guest-agent/test/state/web/told").await;
-    let old = world.control_plane.connection(RESOURCE);
+    let old = world.control_plane.gateway().connection(RESOURCE);
     world
         .guest
         .ok("rm /etc/guest-agent/conf.d/70-test.toml && systemctl restart guest-agent.service")
         .await;
     world.connected().await;
     assert_ne!(
-        world.control_plane.connection(RESOURCE).map(|it| it.stream),
+        world.control_plane.gateway().connection(RESOURCE).map(|it| it.stream),
         old.map(|it| it.stream)
     );
     world.guest.ok("systemctl stop relay.service").await;

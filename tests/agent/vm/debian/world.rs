@@ -226,7 +226,7 @@ impl World {
     /// Waits until the agent of this boot, or one after it, is connected.
     pub(crate) async fn connected(&mut self) {
         let patience = PATIENCE * self.guest.slowness();
-        if let Err(error) = self.control_plane.wait_connected(RESOURCE, patience).await {
+        if let Err(error) = self.control_plane.gateway().wait_connected(RESOURCE, patience).await {
             let journal = self.journal().await;
             self.guest.fail(format_args!("the agent does not connect: {error}\n{journal}"));
         }
