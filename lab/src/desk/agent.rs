@@ -166,8 +166,13 @@ impl Agent {
             };
             let Some(order) = next else { return };
             let status = tokio::select! {
-                // The orders that wait go with the agent.
-                () = self.ending.cancelled() => return,
+                () = self.ending.cancelled() => {
+                    let mut state = lock(&self.state);
+                    // Who waits for them learns that nothing is sent any more.
+                    state.orders.clear();
+                    state.are_handed_over = false;
+                    return;
+                }
                 status = self.send(&order.id, order.body) => status,
             };
             let outcome = match status.code {

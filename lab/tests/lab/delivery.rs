@@ -194,9 +194,10 @@ async fn a_control_plane_that_ends_says_so_of_what_it_still_had() {
     let sent = control_plane.configure(AGENT, &install("a", "1")).unwrap();
     let waiting = control_plane.configure(AGENT, &install("a", "2")).unwrap();
     control_plane.shutdown().await;
-    assert_eq!(sent.wait(LONG).await, Err(DeliveryError::Closed));
-    drop(control_plane);
-    assert_eq!(waiting.wait(LONG).await, Err(DeliveryError::Closed));
+    let late = control_plane.configure(AGENT, &install("a", "3")).unwrap();
+    for delivery in [sent, waiting, late] {
+        assert_eq!(delivery.wait(LONG).await, Err(DeliveryError::Closed));
+    }
 }
 
 #[tokio::test]
