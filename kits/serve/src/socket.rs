@@ -215,6 +215,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_longest_path_that_an_address_takes_is_bound_and_a_longer_one_is_refused() {
+        let folder = folder();
+        let of_length = |length: usize| {
+            let name = length - folder.path().as_os_str().len() - 1;
+            folder.path().join("x".repeat(name))
+        };
+        assert!(bind_unix(&of_length(107), Rights::OWNER_ONLY).is_ok());
+        assert!(bind_unix(&of_length(108), Rights::OWNER_ONLY).is_err());
+    }
+
+    #[tokio::test]
     async fn a_socket_that_cannot_be_made_names_its_path_and_leaves_nothing() {
         let folder = folder();
         let path = folder.path().join("no/such/folder.sock");
