@@ -83,8 +83,7 @@ impl Recorder {
         let mut agents = HashMap::new();
         for (resource, agent) in former.iter().flat_map(|former| lock(&former.agents).clone()) {
             let kept = agent.kept().clone();
-            let agent = Agent::new(resource.clone(), resend, ending.clone(), kept);
-            agents.insert(resource, Arc::new(agent));
+            agents.insert(resource, Arc::new(Agent::new(resend, ending.clone(), kept)));
         }
         let events = broadcast::Sender::new(EVENT_BACKLOG);
         Self { decides, resend, agents: Mutex::new(agents), events, ending }
@@ -100,9 +99,8 @@ impl Recorder {
         if agents.len() >= AGENTS {
             return None;
         }
-        let ending = self.ending.clone();
-        let agent = Arc::new(Agent::new(resource.into(), self.resend, ending, Kept::default()));
-        agents.insert(agent.resource.clone(), agent.clone());
+        let agent = Arc::new(Agent::new(self.resend, self.ending.clone(), Kept::default()));
+        agents.insert(resource.into(), agent.clone());
         Some(agent)
     }
 

@@ -12,7 +12,7 @@
 //! [`Bed::finish`], which takes everything down through the front door and complains about whatever
 //! is left: a plugin, a process, a socket, a half-unpacked archive, a panic in the log.
 //!
-//! What is in `harness/`: `archive` makes archives, good and bad; `contract` holds JSON to its schemas; `fleet` decides on orders; `http` asks for pages; `orders`
+//! The modules of `harness/`: `archive` makes archives, good and bad; `contract` holds JSON to its schemas; `fleet` decides on orders; `http` asks for pages; `orders`
 //! writes orders; `observe` gives them and watches what becomes of them; `inspect` looks behind the
 //! agent's doors; `plugins` finds the programs of the plugin SDK's examples; `processes` finds what
 //! runs; `promtool` is Prometheus' own tool. Kinds of events are the contract's numbers: 1 install ordered, 2 remove ordered, 3
@@ -123,13 +123,13 @@ pub(crate) struct Said {
 // === impl Builder ===
 
 impl Builder {
-    /// The control plane is none of a fleet, and announces none: it sends what a test gives it.
+    /// The control plane announces no fleet, and sends only the orders that a test gives it.
     pub(crate) fn by_hand(mut self) -> Self {
         self.by_hand = true;
         self
     }
 
-    /// The control plane announces a fleet, and yet sends what a test gives it.
+    /// The control plane announces a fleet, and sends only the orders that a test gives it.
     pub(crate) fn announces_fleet(mut self) -> Self {
         self.by_hand = true;
         self.announces_fleet = true;
@@ -291,7 +291,7 @@ impl Bed {
         self.agent.as_ref().and_then(Child::id).expect("the agent runs")
     }
 
-    /// Has the agent connect to another control plane, which sends what a test gives it.
+    /// Has the agent connect to another control plane, which sends only the orders that a test gives it.
     pub(crate) fn use_control_plane(&mut self, control_plane: ControlPlane) {
         self.fleet = None;
         self.gateway = control_plane.gateway().clone();

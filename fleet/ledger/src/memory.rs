@@ -61,6 +61,8 @@ pub struct MemoryLedger {
 struct Shared {
     inner: Mutex<Inner>,
     watchers: Watchers,
+    /// Most records of a page of a scan, whatever the caller asks for.
+    page: usize,
     #[cfg(feature = "laws")]
     witness: witness::Place,
 }
@@ -111,11 +113,23 @@ impl MemoryLedger {
     /// An empty ledger in which things go wrong as the seed has it.
     #[must_use]
     pub fn with_faults(seed: u64, faults: Faults) -> Self {
-        let chance = Chance::new(seed, faults);
+        Self::with(Chance::new(seed, faults), usize::MAX)
+    }
+
+    /// An empty ledger in which nothing goes wrong, and whose scans come in pages of three records, so
+    /// that few records take several pages.
+    #[cfg(feature = "laws")]
+    #[must_use]
+    pub fn short_pages() -> Self {
+        Self::with(Chance::new(0, Faults::default()), 3)
+    }
+
+    fn with(chance: Chance, page: usize) -> Self {
         let inner = Inner { state: State::default(), chance, late: VecDeque::new() };
         let shared = Shared {
             inner: Mutex::new(inner),
             watchers: Watchers::new(),
+            page,
             #[cfg(feature = "laws")]
             witness: witness::Place::default(),
         };
@@ -157,7 +171,7 @@ impl MemoryLedger {
         let found = records.get(key, records.revision());
         let expected = found.map_or(Revision::ABSENT, |record| record.revision);
         let write = Write { key: key.to_owned(), expected, value: Some(value.into()) };
-        // What is expected is what is there.
+        // The write expects the revision that was just read, so it meets no conflict.
         drop(self.apply(inner, What::Write(bucket, vec![write])));
     }
 
@@ -328,14 +342,11 @@ impl Ledger for MemoryLedger {
         next: Option<&str>,
         limit: usize,
     ) -> Result<Page, ReadError> {
-        let most = match lock(&self.shared.inner).chance.faults.page {
-            0 => limit,
-            most => limit.min(most),
-        };
+        let limit = check::page(limit).min(self.shared.page);
         self.look(|state, lag| {
             let records = state.records(bucket);
             let at = records.revision().saturating_sub(lag);
-            Ok(records.scan(prefix, next, check::page(most), at))
+            Ok(records.scan(prefix, next, limit, at))
         })
         .await
     }

@@ -76,18 +76,13 @@ async fn raise(ledger: &dyn Ledger) -> Result<Changed<u32>, ChangeError<Infallib
     .await
 }
 
-/// A ledger that answers in short pages.
-fn short_pages() -> MemoryLedger {
-    MemoryLedger::with_faults(0, Faults { page: 3, ..Faults::default() })
-}
-
 async fn attempt(ledger: &dyn Ledger) -> u32 {
     Configuration::load(ledger).await.unwrap().view().assignments["a"].attempt
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_is_one_write_with_its_entry() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let changed = all(&ledger, vec![put("one", "x"), put("two", "y")]).await;
     assert_eq!(changed.unwrap().entry, Some(1));
     assert_eq!(ledger.writes(), 1);
@@ -100,7 +95,7 @@ async fn a_change_is_one_write_with_its_entry() {
 
 #[tokio::test(start_paused = true)]
 async fn what_changes_nothing_writes_nothing() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let changed = all(&ledger, Vec::new()).await;
     assert_eq!(changed.unwrap().entry, None);
     assert_eq!(ledger.writes(), 0);
@@ -108,7 +103,7 @@ async fn what_changes_nothing_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_planned_again() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     ledger.script([Fate::Conflict, Fate::Conflict]);
     let changed = raise(&ledger).await.unwrap();
     assert_eq!((changed.entry, changed.answer), (Some(1), 1));
@@ -119,7 +114,7 @@ async fn a_conflict_is_planned_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ambiguous_change_that_happened_happens_once() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     ledger.script([Fate::Happened]);
     let changed = raise(&ledger).await.unwrap();
     assert_eq!((changed.entry, changed.answer), (Some(1), 1));
@@ -132,7 +127,7 @@ async fn an_ambiguous_change_that_happened_happens_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_ambiguous_change_that_never_happened_says_so() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     ledger.script([Fate::Lost; 5]);
     assert!(matches!(raise(&ledger).await, Err(ChangeError::Unknown(_))));
     assert_eq!(ledger.writes(), 0);
@@ -140,7 +135,7 @@ async fn an_ambiguous_change_that_never_happened_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_at_the_same_time_all_happen_one_after_the_other() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let (a, b, c) = tokio::join!(raise(&ledger), raise(&ledger), raise(&ledger));
     let mut answers = [a, b, c].map(|changed| changed.unwrap().answer);
     answers.sort_unstable();
@@ -151,7 +146,7 @@ async fn changes_at_the_same_time_all_happen_one_after_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn more_than_a_batch_holds_is_refused_whole() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let edits = |count: usize| (0..count).map(|n| put(&format!("h{n}"), "x")).collect::<Vec<_>>();
     let changed = all(&ledger, edits(EDITS + 1)).await;
     assert!(matches!(changed, Err(ChangeError::TooMuch(count)) if count == EDITS + 1));
@@ -162,7 +157,7 @@ async fn more_than_a_batch_holds_is_refused_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_of_a_newer_program_is_not_written_over() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let newer = HoldRecord { version: 9, ..HoldRecord::of(&hold("x")) };
     ledger.put(Bucket::Configuration, "hold/one", newer.encode_to_vec());
     let changed = all(&ledger, vec![put("one", "y")]).await;
@@ -175,7 +170,7 @@ async fn a_record_of_a_newer_program_is_not_written_over() {
 
 #[tokio::test(start_paused = true)]
 async fn the_newest_entries_are_kept_and_older_ones_go_with_the_batch() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let head = AuditHead { version: 1, number: audit::KEPT, digest: vec![1; 32] };
     ledger.put(Bucket::Configuration, AUDIT_HEAD, head.encode_to_vec());
     ledger.put(Bucket::Configuration, &audit::key(1), vec![8]);
@@ -189,7 +184,7 @@ async fn a_changed_removed_or_cut_off_entry_is_found() {
     async fn problems(ledger: &MemoryLedger, known: Option<&Known>) -> Vec<String> {
         verify(ledger, known).await.unwrap().problems
     }
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     for _ in 0..4 {
         raise(&ledger).await.unwrap();
     }
@@ -216,7 +211,7 @@ async fn a_changed_removed_or_cut_off_entry_is_found() {
 
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_cannot_be_read_changes_nothing() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     ledger.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     assert!(matches!(raise(&ledger).await, Err(ChangeError::Read(_))));
 }

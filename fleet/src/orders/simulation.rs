@@ -47,13 +47,8 @@ use seeds::{Seeds, hold, repeat};
 /// Seeds that every change runs; `tests/run soak simulations` runs thousands.
 const SEEDS: u64 = 300;
 
-const NASTY: Faults = Faults {
-    stale: 0.1,
-    ambiguous: 0.05,
-    unavailable: 0.05,
-    latency: Duration::from_millis(400),
-    page: 0,
-};
+const NASTY: Faults =
+    Faults { stale: 0.1, ambiguous: 0.05, unavailable: 0.05, latency: Duration::from_millis(400) };
 
 fn run(seed: u64) -> Result<(), Broken> {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -43,13 +43,8 @@ use crate::simulated::chance;
 /// Seeds that every change runs; `tests/run soak simulations` and `just rollouts-nightly` run more.
 const SEEDS: u64 = 100;
 
-const NASTY: Faults = Faults {
-    stale: 0.1,
-    ambiguous: 0.05,
-    unavailable: 0.05,
-    latency: Duration::from_millis(200),
-    page: 0,
-};
+const NASTY: Faults =
+    Faults { stale: 0.1, ambiguous: 0.05, unavailable: 0.05, latency: Duration::from_millis(200) };
 
 fn run_seed(seed: u64) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()

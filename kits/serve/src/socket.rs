@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fd::OwnedFd;
 use rustix::fs::{Gid, chown};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -115,13 +116,15 @@ pub fn is_deserted(path: &Path) -> bool {
 /// waits.
 #[must_use]
 pub fn refuses(path: &Path) -> bool {
-    connect(path) == Err(Errno::CONNREFUSED)
+    matches!(connect(path), Err(Errno::CONNREFUSED))
 }
 
-fn connect(path: &Path) -> Result<(), Errno> {
+/// A connection that waits to be accepted.
+fn connect(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    net::connect(&socket, &SocketAddrUnix::new(path)?)
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
@@ -136,7 +139,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
     }
     match connect(path) {
         // Where its queue is full, a process listens all the same.
-        Ok(()) | Err(Errno::AGAIN) => Err(SocketError::InUse(path.to_owned())),
+        Ok(_) | Err(Errno::AGAIN) => Err(SocketError::InUse(path.to_owned())),
         Err(Errno::CONNREFUSED | Errno::NOENT) => remove_if_there(path).map_err(failed),
         Err(error) => Err(failed(error.into())),
     }
@@ -177,22 +180,16 @@ mod tests {
         loop {
             let error = bind_unix(&path, Rights::OWNER_ONLY).expect_err("it is in use");
             assert!(matches!(error, SocketError::InUse(_)), "{error}");
-            match connect_once(&path) {
-                Some(stream) => waiting.push(stream),
-                None => break,
+            match connect(&path) {
+                Ok(connection) => waiting.push(connection),
+                Err(error) => {
+                    assert_eq!(error, Errno::AGAIN);
+                    break;
+                }
             }
         }
         assert!(!is_deserted(&path));
         assert!(first.accept().await.is_ok());
-    }
-
-    /// A connection that waits to be accepted; `None` when no more may wait.
-    fn connect_once(path: &Path) -> Option<rustix::fd::OwnedFd> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-        let socket = socket.expect("a socket");
-        let address = SocketAddrUnix::new(path).expect("an address");
-        net::connect(&socket, &address).ok().map(|()| socket)
     }
 
     #[tokio::test]

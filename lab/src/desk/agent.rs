@@ -1,4 +1,4 @@
-//! One agent: its streams, what was kept of it, and the messages that are on their way to it.
+//! One agent: its streams, its kept messages, and the messages that are on their way to it.
 //!
 //! Orders go one after another: the next is sent when the agent answered the one before, because one that
 //! is sent again after a newer one would bring back what was before. A request waits for nothing.
@@ -37,19 +37,17 @@ pub(crate) struct Resend {
 /// One agent, by resource id.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    pub(crate) resource: Arc<str>,
     resend: Resend,
     ending: CancellationToken,
     state: Mutex<State>,
     kept: Mutex<Kept>,
-    /// The stream that carries messages to the agent: the newest.
-    newest: watch::Sender<Option<Arc<OpenSession>>>,
+    /// The open streams, the newest last. That one carries messages to the agent; watchers wake when
+    /// another one does.
+    streams: watch::Sender<Vec<Arc<OpenSession>>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The open streams, the newest last.
-    streams: Vec<Arc<OpenSession>>,
     orders: VecDeque<Order>,
     /// Whether a task hands the orders over.
     are_handed_over: bool,
@@ -88,19 +86,13 @@ struct Answers<'a> {
 // === impl Agent ===
 
 impl Agent {
-    pub(super) fn new(
-        resource: Arc<str>,
-        resend: Resend,
-        ending: CancellationToken,
-        kept: Kept,
-    ) -> Self {
+    pub(super) fn new(resend: Resend, ending: CancellationToken, kept: Kept) -> Self {
         Self {
-            resource,
             resend,
             ending,
             state: Mutex::default(),
             kept: Mutex::new(kept),
-            newest: watch::Sender::new(None),
+            streams: watch::Sender::default(),
         }
     }
 
@@ -109,15 +101,15 @@ impl Agent {
     }
 
     pub(super) fn opened(&self, session: Arc<OpenSession>) {
-        let mut state = lock(&self.state);
-        state.streams.push(session);
-        self.newest.send_replace(state.streams.last().cloned());
+        self.streams.send_modify(|streams| streams.push(session));
     }
 
     pub(super) fn closed(&self, stream: u64) {
-        let mut state = lock(&self.state);
-        state.streams.retain(|session| session.stream != stream);
-        self.newest.send_replace(state.streams.last().cloned());
+        self.streams.send_if_modified(|streams| {
+            let was_newest = streams.last().is_some_and(|session| session.stream == stream);
+            streams.retain(|session| session.stream != stream);
+            was_newest
+        });
     }
 
     pub(super) fn answered(&self, id: &str, status: Option<&rpc::Status>) {
@@ -137,11 +129,11 @@ impl Agent {
     /// Hands a frame over as it is, once; `None` where the agent has no stream, false where too many
     /// frames wait on it.
     pub(crate) fn hand_over(&self, frame: StreamAgentMessagesResponse) -> Option<bool> {
-        let session = self.newest.borrow().clone()?;
+        let session = self.streams.borrow().last().cloned()?;
         Some(session.hand_over(frame, Box::new(|| true)))
     }
 
-    /// Hands over an order after those that wait, and again until the agent answers.
+    /// Queues an order. It is sent after the orders that wait already, and again until the agent answers.
     pub(crate) fn order(self: Arc<Self>, body: MessageBody) -> Result<Delivery, Full> {
         let id = uuid::Uuid::new_v4().to_string();
         let (delivery, outcome) = Delivery::new(id.clone());
@@ -168,7 +160,7 @@ impl Agent {
             let status = tokio::select! {
                 () = self.ending.cancelled() => {
                     let mut state = lock(&self.state);
-                    // Who waits for them learns that nothing is sent any more.
+                    // Their callers learn that nothing is sent any more.
                     state.orders.clear();
                     state.are_handed_over = false;
                     return;
@@ -206,20 +198,20 @@ impl Agent {
             r#type: Some(stream_agent_messages_response::Type::MessageBody(body)),
         };
         let mut answers = self.answers(id);
-        let mut newest = self.newest.subscribe();
+        let mut streams = self.streams.subscribe();
         loop {
-            let Some(session) = newest.borrow_and_update().clone() else {
+            let Some(session) = streams.borrow_and_update().last().cloned() else {
                 // The sender is a part of the agent.
-                let _changed = newest.changed().await;
+                let _changed = streams.changed().await;
                 continue;
             };
             let on_stream = self.send_on(&session, &frame, &mut answers);
             tokio::select! {
                 status = on_stream => match status {
                     Some(status) => return status,
-                    None => drop(newest.changed().await),
+                    None => drop(streams.changed().await),
                 },
-                _changed = newest.changed() => {}
+                _changed = streams.changed() => {}
             }
         }
     }
@@ -291,5 +283,33 @@ impl Drop for Request {
 impl Drop for Answers<'_> {
     fn drop(&mut self) {
         lock(&self.agent.state).answers.remove(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_order_goes_out_once_on_the_newest_stream_and_again_on_the_one_that_is_left() {
+        let resend = Resend { after: Duration::from_secs(3600), attempts: 3 };
+        let agent = Agent::new(resend, CancellationToken::new(), Kept::default());
+        let agent = Arc::new(agent);
+        let sessions: Vec<_> = (1..=3).map(|stream| OpenSession::unserved("a", stream)).collect();
+        let (sessions, outgoing): (Vec<_>, Vec<_>) = sessions.into_iter().unzip();
+        sessions.into_iter().for_each(|session| agent.opened(Arc::new(session)));
+        let delivery = agent.clone().order(MessageBody::default()).expect("there is room");
+        outgoing[2].changed().await;
+        let sent = outgoing[2].next().expect("it is sent");
+        assert_eq!(sent.frame.message_id, delivery.message_id());
+        // A stream that carries nothing ends.
+        agent.closed(1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(outgoing[2].next().is_none(), "nothing changed for the stream that carries it");
+        agent.closed(3);
+        outgoing[1].changed().await;
+        let again = outgoing[1].next().expect("it is sent again");
+        assert_eq!(again.frame.message_id, delivery.message_id());
+        assert!(outgoing[0].next().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of the messages of one agent: its events, and the last report of each kind.
+//! The messages of one agent that the recorder keeps: its events, and the last report of each kind.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct Reports {
     pub platform_info: Option<Reported<PlatformInfo>>,
 }
 
-/// What is kept of one agent.
+/// The kept messages of one agent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) reports: Reports,

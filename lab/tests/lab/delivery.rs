@@ -216,7 +216,7 @@ async fn orders_and_requests_beyond_the_bound_are_refused() {
     let answers = futures_util::future::join_all(std::iter::repeat_with(ask).take(100)).await;
     let is_full = |answer: &Result<_, _>| matches!(answer, Err(RequestError::QueueFull));
     assert_eq!(answers.iter().filter(|answer| is_full(answer)).count(), 100 - 64);
-    // What nobody waits for any more leaves its place.
+    // A request whose caller gave up frees its place.
     assert!(!is_full(&ask().await));
 }
 

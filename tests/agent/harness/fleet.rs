@@ -37,7 +37,7 @@ pub(crate) struct Fleet {
     is_over: AtomicBool,
 }
 
-/// What was declared last for one plugin.
+/// The newest assignment of one plugin.
 pub(crate) struct Declared {
     plugin: String,
     attempt: u32,
@@ -53,7 +53,7 @@ impl Fleet {
         Self { ledger, orders, attempt: AtomicU32::new(0), is_over: AtomicBool::new(false) }
     }
 
-    /// What decides for a control plane.
+    /// The desk of the control plane.
     pub(crate) fn desk(&self) -> Arc<Orders> {
         self.orders.clone()
     }
@@ -123,15 +123,15 @@ impl Fleet {
         orders.iter().map(declared).collect()
     }
 
-    /// What the agent answered about each of them, once it did; an error where it refused one. Nothing is
-    /// ordered of what the agent has already, so that it never answers.
+    /// The agent's answer, once it acknowledged each of these orders; an error names an order that it
+    /// refused. The fleet orders nothing that the agent has already, so such an order has no answer.
     pub(crate) async fn answered(&self, declared: &[Declared]) -> Option<Result<(), String>> {
         let journal = self.journal().await;
         for Declared { plugin, attempt } in declared {
             let entry = journal.get(plugin)?.entry(RESOURCE).unwrap();
             let order = entry.order.filter(|order| order.attempt == *attempt)?;
             match order.state {
-                // What the agent reports once a second may be from before; then it is ordered later.
+                // A report is up to a second old: after the next one the plugin may be ordered all the same.
                 OrderState::Sent | OrderState::Done { adopted: true } => return None,
                 OrderState::Failed { reason } if reason.starts_with("the agent refused") => {
                     return Some(Err(format!("{plugin}: {reason}")));

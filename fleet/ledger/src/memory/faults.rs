@@ -18,23 +18,21 @@ pub struct Faults {
     /// Longest time that passes before a call is carried out, and again before it answers. A write
     /// whose caller gives up in the first of the two may be carried out later.
     pub latency: Duration,
-    /// Most records of a page; zero for as many as are asked for. An engine may answer with fewer.
-    pub page: usize,
 }
 
-/// What becomes of a write or an append, and what its caller learns of it.
+/// The outcome of a write or an append, and the answer that its caller gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Nothing goes wrong.
+    /// It is carried out and answered.
     Answered,
-    /// It did not happen: somebody else wrote first, says the answer.
+    /// It did not happen. The answer is a conflict with another writer.
     Conflict,
-    /// It happened, and nobody knows.
+    /// It happened. The answer is ambiguous.
     Happened,
-    /// It did not, and nobody knows.
+    /// It did not happen. The answer is ambiguous.
     Lost,
     /// It happens later, against what is there then: at the latest before the third write after it.
-    /// Nobody knows.
+    /// The answer is ambiguous.
     Late,
 }
 
@@ -81,7 +79,7 @@ impl Chance {
         if self.happens(self.faults.stale) { 1 + self.below(most) } else { 0 }
     }
 
-    /// What becomes of the next write.
+    /// The outcome of the next write.
     pub(super) fn fate(&mut self) -> Fate {
         if let Some(fate) = self.script.pop_front() {
             return fate;

@@ -17,13 +17,8 @@ crate::ledger_laws!(laws, make);
 
 // === what holds under every fault ===
 
-const WILD: Faults = Faults {
-    stale: 0.4,
-    ambiguous: 0.3,
-    unavailable: 0.2,
-    latency: Duration::from_millis(20),
-    page: 0,
-};
+const WILD: Faults =
+    Faults { stale: 0.4, ambiguous: 0.3, unavailable: 0.2, latency: Duration::from_millis(20) };
 
 /// Runs a law on ledgers in which everything goes wrong, each in its own way.
 async fn under_faults<F: Future<Output = ()>>(law: impl Fn(SharedLedger) -> F) {

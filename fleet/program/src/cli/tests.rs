@@ -131,14 +131,9 @@ zone = "UTC"
     )
 }
 
-/// A ledger that answers in short pages.
-fn short_pages() -> MemoryLedger {
-    MemoryLedger::with_faults(0, Faults { page: 3, ..Faults::default() })
-}
-
 /// A ledger in which that was applied.
 fn applied() -> MemoryLedger {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let ran = ran_with(&ledger, &["apply", "-f", "-"], &declarations());
     assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, ""));
     ledger
@@ -153,7 +148,7 @@ fn shown(words: &[&str], ran: &Ran) -> String {
 
 #[test]
 fn what_is_applied_is_shown_and_applied_twice_changes_nothing() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let mut all = String::new();
     let dry = ["apply", "-f", "-", "--dry-run"];
     all.push_str(&shown(&dry, &ran_with(&ledger, &dry, &declarations())));
@@ -173,7 +168,7 @@ fn what_is_applied_is_shown_and_applied_twice_changes_nothing() {
 
 #[test]
 fn applies_at_the_same_time_all_count() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let arguments = parsed(&["apply", "-f", "-"]);
     let hold = |name: &str| {
         format!("[[hold]]\nname = \"{name}\"\nselect = \"all\"\nreason = \"by {name}\"\n")
@@ -287,7 +282,7 @@ fn a_retry_raises_the_attempt_and_applying_keeps_it() {
 
 #[test]
 fn all_problems_are_told_at_once() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let text =
         "[[hold]]\nname = \"X\"\nselct = \"all\"\nreason = \"r\"\n[[window]]\nname = \"w\"\n";
     let words = ["apply", "-f", "-"];
@@ -309,7 +304,7 @@ fn an_export_applied_elsewhere_and_exported_is_the_same() {
     let path = directory.path().join("fleet");
     let path = path.to_str().expect("text");
     assert_eq!(ran(&ledger, &["export", "-o", path]).exit, Exit::Done);
-    let other = short_pages();
+    let other = MemoryLedger::short_pages();
     assert_eq!(ran(&other, &["apply", "-f", path]).exit, Exit::Done);
     assert_eq!(ran(&other, &["export"]).out, text);
 }

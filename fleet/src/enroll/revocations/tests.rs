@@ -5,7 +5,7 @@ use super::*;
 
 /// Nothing can be read or written.
 const AWAY: Faults =
-    Faults { stale: 0.0, ambiguous: 0.0, unavailable: 1.0, latency: Duration::ZERO, page: 0 };
+    Faults { stale: 0.0, ambiguous: 0.0, unavailable: 1.0, latency: Duration::ZERO };
 
 async fn write(ledger: &MemoryLedger, key: &str, value: Option<Vec<u8>>) {
     let found = ledger.get(Bucket::Agents, key).await.expect("read");

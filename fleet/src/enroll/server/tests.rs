@@ -27,7 +27,7 @@ use crate::enroll::token::{self, NewToken};
 
 /// Nothing can be read or written.
 const AWAY: Faults =
-    Faults { stale: 0.0, ambiguous: 0.0, unavailable: 1.0, latency: Duration::ZERO, page: 0 };
+    Faults { stale: 0.0, ambiguous: 0.0, unavailable: 1.0, latency: Duration::ZERO };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Longer than anything takes; only a failing test waits for all of it.

@@ -6,7 +6,7 @@ use super::*;
 
 /// Nothing can be read or written.
 const AWAY: Faults =
-    Faults { stale: 0.0, ambiguous: 0.0, unavailable: 1.0, latency: Duration::ZERO, page: 0 };
+    Faults { stale: 0.0, ambiguous: 0.0, unavailable: 1.0, latency: Duration::ZERO };
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -182,13 +182,8 @@ async fn a_ledger_that_is_away_is_an_error_and_no_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_loses_answers_and_is_stale_lets_no_token_be_used_too_often() {
     for seed in 0..30 {
-        let faults = Faults {
-            stale: 0.2,
-            ambiguous: 0.3,
-            unavailable: 0.02,
-            latency: HOUR / 3_600_000,
-            page: 0,
-        };
+        let faults =
+            Faults { stale: 0.2, ambiguous: 0.3, unavailable: 0.02, latency: HOUR / 3_600_000 };
         let ledger = Arc::new(MemoryLedger::with_faults(seed, Faults::default()));
         let text = create(&*ledger, new("web", 3), now()).await.expect("a token");
         ledger.set_faults(faults);

@@ -187,13 +187,8 @@ async fn settled(ledger: &dyn Ledger, wall: &dyn Fn() -> Seconds) {
 
 async fn storm(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
-    let faults = Faults {
-        stale: 0.3,
-        ambiguous: 0.1,
-        unavailable: 0.1,
-        latency: Duration::from_millis(40),
-        page: 0,
-    };
+    let faults =
+        Faults { stale: 0.3, ambiguous: 0.1, unavailable: 0.1, latency: Duration::from_millis(40) };
     let memory = MemoryLedger::with_faults(seed, faults);
     let ledger: SharedLedger = Arc::new(memory.clone());
     let settings = settings(1);

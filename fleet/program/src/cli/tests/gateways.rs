@@ -9,7 +9,7 @@ use prost_types::Timestamp;
 
 use super::super::failure::Exit;
 use super::agents::fleet;
-use super::{DIGEST, now, ran, ran_with, short_pages};
+use super::{DIGEST, MemoryLedger, now, ran, ran_with};
 
 fn ago(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds: now().as_second() - seconds, nanos: 0 })
@@ -17,7 +17,7 @@ fn ago(seconds: i64) -> Option<Timestamp> {
 
 #[test]
 fn gateways_are_listed_with_the_age_of_their_heartbeats() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let nothing = ran(&ledger, &["gateways"]);
     assert_eq!((nothing.exit, nothing.out.as_str()), (Exit::Done, ""));
     assert!(nothing.err.contains("guest-fleet serve"), "{}", nothing.err);

@@ -26,7 +26,7 @@ fn hide(word: &str) -> String {
 
 #[test]
 fn tokens_are_made_listed_and_revoked_and_the_audit_record_says_so() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let mut all = String::new();
     for words in [
         &["token", "list"][..],
@@ -58,7 +58,7 @@ fn tokens_are_made_listed_and_revoked_and_the_audit_record_says_so() {
 
 #[test]
 fn agents_are_revoked_and_released_with_an_audit_entry() {
-    let ledger = short_pages();
+    let ledger = MemoryLedger::short_pages();
     let agent = AgentRecord { quarantine: "two machines".to_owned(), ..AgentRecord::new("vm-1") };
     ledger.put(Bucket::Agents, "vm-1", agent.encode_to_vec());
     let mut all = String::new();
