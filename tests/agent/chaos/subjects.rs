@@ -35,6 +35,8 @@ pub(super) struct Subject {
     pub(super) lost_helpers: bool,
     /// Orders that the local socket has not taken yet, oldest first.
     pub(super) owed: Vec<ConfigurePlugin>,
+    /// Installations that were ordered.
+    orders: u32,
 }
 
 /// Who gives the orders for a plugin. Always the same, so that their order is known.
@@ -86,6 +88,7 @@ impl Subject {
             killed_at: None,
             lost_helpers: false,
             owed: Vec::new(),
+            orders: 0,
         }
     }
 
@@ -188,15 +191,19 @@ impl Subject {
         self.installed_at = Instant::now();
     }
 
+    /// An order like no other: a fleet gives none for what runs already, and a revision that failed
+    /// meanwhile would be shown beside it for ever.
     fn order_of(
-        &self,
+        &mut self,
         revision: &str,
         archive: &Archive,
         config: &str,
         more: &[&str],
     ) -> ConfigurePlugin {
+        self.orders += 1;
+        let stop_timeout = orders::seconds(0.5 + f64::from(self.orders) / 1000.0);
         let mut install = orders::install(&self.name, revision, archive)
-            .manifest(|manifest| manifest.stop_timeout = orders::seconds(0.5));
+            .manifest(|manifest| manifest.stop_timeout = stop_timeout);
         for argument in self.arguments.iter().map(String::as_str).chain(more.iter().copied()) {
             install = install.arg(argument);
         }
