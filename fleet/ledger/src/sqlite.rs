@@ -146,6 +146,7 @@ impl SqliteLedger {
             faults: Arc::default(),
         };
         let writer = Writer {
+            version: writer::version_of_data(&connection),
             connection,
             orders,
             watchers: Arc::clone(&ledger.watchers),

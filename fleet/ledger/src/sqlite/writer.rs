@@ -98,6 +98,9 @@ enum Outcome {
 /// The thread's own.
 pub(super) struct Writer {
     pub(super) connection: Connection,
+    /// The version of the data when watchers looked last. The opening of the ledger reads it first, so
+    /// that a write of another process wakes watchers from then on, whenever the thread begins.
+    pub(super) version: i64,
     pub(super) orders: Receiver<Order>,
     pub(super) watchers: Arc<Watchers>,
     pub(super) clock: Clock,
@@ -105,6 +108,11 @@ pub(super) struct Writer {
     pub(super) failed: CancellationToken,
     #[cfg(test)]
     pub(super) faults: Arc<CommitFaults>,
+}
+
+/// A number that differs when another connection committed since it was asked for.
+pub(super) fn version_of_data(connection: &Connection) -> i64 {
+    connection.query_row("PRAGMA data_version", [], |row| row.get(0)).unwrap_or(0)
 }
 
 // === impl Writer ===
@@ -115,7 +123,6 @@ impl Writer {
         let mut unsaved = 0;
         let mut expired = Instant::now();
         let mut looked = Instant::now();
-        let mut version = self.version_of_data();
         loop {
             let wait = if self.watchers.any() { WATCH_EVERY } else { EXPIRE_EVERY };
             let first = match self.orders.recv_timeout(wait) {
@@ -138,8 +145,8 @@ impl Writer {
             }
             if self.watchers.any() && looked.elapsed() >= WATCH_EVERY {
                 looked = Instant::now();
-                let now = self.version_of_data();
-                if std::mem::replace(&mut version, now) != now {
+                let now = version_of_data(&self.connection);
+                if std::mem::replace(&mut self.version, now) != now {
                     self.watchers.changed_elsewhere();
                 }
             }
@@ -306,11 +313,6 @@ impl Writer {
         if let Err(source) = apply::expire(&self.connection, (self.clock)(), EXPIRE_AT_ONCE) {
             self.note("delete old entries", &source);
         }
-    }
-
-    /// A number that differs when another connection committed since it was asked for.
-    fn version_of_data(&self) -> i64 {
-        self.connection.query_row("PRAGMA data_version", [], |row| row.get(0)).unwrap_or(0)
     }
 
     /// Logs an error, and ends all writing where it is one of the disk.
