@@ -7,6 +7,7 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePlugin, Manifest};
 use guest_agent_proto::fleet::AgentReport;
+use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::target::Target;
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName};
@@ -138,6 +139,7 @@ async fn assign(ledger: &MemoryLedger) {
         own_labels: OwnLabels::Ignored,
         priority: 0,
         attempt: 0,
+        strategy: Strategy::default(),
     });
     let records = [
         (release_key(&name), release.encode_to_vec()),

@@ -15,10 +15,12 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Hold, Plugins, View};
 use guest_fleet_ledger::records::configuration::{
-    ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, RELEASE, ReleaseRecord, WINDOW, WindowRecord,
+    ASSIGNMENT, AssignmentRecord, DEFAULTS, DefaultsRecord, HOLD, HoldRecord, POLICY, PolicyRecord,
+    RELEASE, ReleaseRecord, WINDOW, WindowRecord,
 };
 use guest_fleet_ledger::records::rollout::{ROLLOUT, RolloutRecord};
 use guest_fleet_ledger::records::{self, RecordError};
@@ -123,7 +125,7 @@ impl Configuration {
     /// Takes over one change; whether a decision may depend on it.
     pub(crate) fn change(&mut self, change: &Change) -> bool {
         let key = change.key.as_str();
-        let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW, ROLLOUT];
+        let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW, ROLLOUT, DEFAULTS, POLICY];
         let Some(kind) = kinds.into_iter().find(|kind| key.starts_with(kind)) else { return false };
         let name = &key[kind.len()..];
         // Most records are read once, when nothing of them is known yet.
@@ -158,6 +160,8 @@ impl Configuration {
                 self.by_hand.remove(name);
             }
             ROLLOUT => drop(self.view.rollouts.remove(name)),
+            DEFAULTS => self.view.defaults = Strategy::default(),
+            POLICY => drop(self.view.policies.remove(name)),
             _ => drop(self.view.windows.remove(name)),
         }
         self.view.holds.remove(&unreadable(key));
@@ -189,6 +193,14 @@ impl Configuration {
             ROLLOUT => {
                 let record = records::decode::<RolloutRecord>(key, value)?;
                 self.view.rollouts.insert(name.to_owned(), record.rollout(key)?);
+            }
+            POLICY => {
+                let record = records::decode::<PolicyRecord>(key, value)?;
+                self.view.policies.insert(name.to_owned(), record.policy(key)?);
+            }
+            DEFAULTS => {
+                let record = records::decode::<DefaultsRecord>(key, value)?;
+                self.view.defaults = record.defaults(key)?;
             }
             _ => {
                 let record = records::decode::<WindowRecord>(key, value)?;

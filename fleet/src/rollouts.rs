@@ -15,7 +15,9 @@
 //! the ledger may be stale, so each round first writes a record of its own to the bucket of journals,
 //! and reads at least up to that.
 
+pub mod begin;
 mod controller;
+pub mod declared;
 mod holder;
 pub mod restored;
 pub mod rows;

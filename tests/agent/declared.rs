@@ -93,11 +93,7 @@ impl Fleet {
     }
 
     async fn declare(&self, archive: &Archive, revision: &str) {
-        let assignment = format!(
-            "[[assignment]]\nname = \"echo-prod\"\nplugin = \"echo\"\nrevision = \"{revision}\"\n\
-             select = \"env = prod\"\n"
-        );
-        let declared = release(archive, revision) + &assignment;
+        let declared = release(archive, revision) + &assigned(revision);
         self.ask(&["apply", "-f", "-"], &declared).await;
     }
 
@@ -135,6 +131,13 @@ async fn begun() -> (Bed, Archive, Fleet) {
     bed.running("echo", "1").await;
     fleet.stands(&bed, "1", "done").await;
     (bed, archive, fleet)
+}
+
+fn assigned(revision: &str) -> String {
+    format!(
+        "[[assignment]]\nname = \"echo-prod\"\nplugin = \"echo\"\nrevision = \"{revision}\"\n\
+         select = \"env = prod\"\n"
+    )
 }
 
 fn release(archive: &Archive, revision: &str) -> String {
@@ -217,6 +220,46 @@ async fn a_rollout_reaches_the_agent_and_a_bad_one_halts_by_itself_and_goes_back
     fleet.stands(&bed, "2", "done").await;
     let after = bed.running("echo", "2").await;
     assert_eq!(after.pid, before.pid, "what went back by itself was restarted");
+    fleet.end().await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_bad_release_in_a_file_halts_and_goes_back_and_is_refused_until_a_person_says_again() {
+    let (bed, archive, fleet) = begun().await;
+    let before = bed.running("echo", "1").await;
+    let bad = Archive { sha256: "0".repeat(64), ..archive.clone() };
+    let strategy = "rollout = { soak = \"1h\", on_halt = \"auto_back\" }\n";
+    let releases = release(&archive, "1") + &release(&bad, "2") + &release(&archive, "3");
+    let file = |revision: &str| releases.clone() + &assigned(revision) + strategy;
+    let apply = async |revision: &str, options: &[&str]| {
+        fleet.try_ask(&[&["apply", "-f", "-"], options].concat(), &file(revision)).await
+    };
+    let begins = |changed: &Value| {
+        let changes = changed["changes"].as_array().cloned().unwrap_or_default();
+        changes.iter().any(|change| change["kind"] == "rollout")
+    };
+
+    assert!(begins(&apply("2", &[]).await.unwrap()));
+    let back = fleet.rollout(&bed, "echo-prod", "rolled back").await;
+    assert_eq!((&back["from"], &back["to"]), (&"1".into(), &"2".into()), "{back}");
+    let after = bed.running("echo", "1").await;
+    assert_eq!(after.pid, before.pid, "what went back by itself was restarted");
+
+    // A pipeline applies the same file once more: it pushes nothing over anybody.
+    let same = apply("2", &[]).await.unwrap();
+    assert_eq!(same["changes"], serde_json::json!([]), "{same}");
+    // The file goes back as well, and forward again: the release is known.
+    apply("1", &[]).await.unwrap();
+    let refused = apply("2", &[]).await.unwrap_err();
+    assert!(
+        refused.contains("echo 2 halted a rollout") && refused.contains("--again"),
+        "{refused}"
+    );
+    assert!(begins(&apply("2", &["--again", "the mirror was damaged"]).await.unwrap()));
+    // A newer release takes its place, halted or not.
+    assert!(begins(&apply("3", &[]).await.unwrap()));
+    bed.running("echo", "3").await;
     fleet.end().await;
     bed.finish().await;
 }

@@ -12,6 +12,7 @@ use guest_fleet_server::enroll::server::Limits;
 use guest_fleet_server::enroll::token::{self, NewToken};
 use guest_fleet_server::enroll::{Authorities, Authority, Enrolment, Revocations, Server, agents};
 use guest_fleet_server::orders::{OrderSettings, Orders, UnknownAgents};
+use guest_fleet_server::rollouts;
 use guest_fleet_sessions::Gateway;
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -43,6 +44,8 @@ pub(crate) async fn fleet() -> Fleet {
         OrderSettings { unknown_agents: UnknownAgents::Refused, ..OrderSettings::default() },
     );
     tokio::spawn(orders.clone().run());
+    let settings = rollouts::Settings::default();
+    tokio::spawn(rollouts::run(ledger.clone(), settings, stop.clone()));
     let secured =
         listener::secure(&authorities, names.clone(), Admits::Agents, &[b"h2"], stop.clone());
     let mutual = Mutual::new(authorities.current().fleet().clone());

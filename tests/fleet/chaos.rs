@@ -256,7 +256,10 @@ pub(crate) async fn operator(
 pub(crate) async fn apply(control: &Control, archive: &Archive, changed: &mut Changed) {
     let file = control.declarations();
     std::fs::write(&file, changed.wishes.declarations(archive)).unwrap();
-    let arguments = ["apply", "-f", file.to_str().unwrap(), "--prune", "--yes"];
+    // What is tried here is orders; `rollouts` tries waves.
+    let at_once = ["--at-once", "--reason", "chaos"];
+    let arguments = [&["apply", "-f", file.to_str().unwrap(), "--prune", "--yes"], &at_once[..]];
+    let arguments = arguments.concat();
     let begun = seconds();
     let deadline = Instant::now() + PATIENCE;
     loop {

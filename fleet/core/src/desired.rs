@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::labels::Labels;
 use crate::place::place;
-use crate::rollout::{Has, Wish};
+use crate::rollout::{Former, Has, State, Wish};
 use crate::time::{Seconds, Zones};
-use crate::view::{ANY_ARCHITECTURE, Assignment, ReleaseName, Target, View};
+use crate::view::{
+    ANY_ARCHITECTURE, Assignment, AssignmentRollout, Ordered, ReleaseName, Target, View,
+};
 use crate::window::Opening;
 
 #[cfg(test)]
@@ -26,9 +28,9 @@ pub struct Agent {
     pub quarantine: Option<String>,
     /// Plugins that the machine's owner holds, by name.
     pub held_by_owner: BTreeMap<String, OwnersHold>,
-    /// What it was ordered last, see [`ordered`]; what came with the machine is not among that. Rollouts look
+    /// Its newest orders, see [`ordered`]; plugins that came with the machine are not among them. Rollouts look
     /// there.
-    pub ordered: BTreeMap<String, Target>,
+    pub ordered: BTreeMap<String, Ordered>,
 }
 
 /// A hold that a person set on the machine.
@@ -69,6 +71,11 @@ pub struct Turn {
     /// Whether the agent waits for its turn: it will be given what the rollout leads to, and was not
     /// yet.
     pub waits: bool,
+    /// Whether the rollout is about the agent. An agent that had the new target before has nothing to wait
+    /// for, and neither has one that is new to a target which does not change.
+    pub is_member: bool,
+    /// Whether the rollout gives what was decided, forth or back.
+    pub gives: bool,
 }
 
 /// Whether a change may happen now; the first that applies.
@@ -115,6 +122,12 @@ pub enum Permission {
         /// Name of the rollout.
         rollout: String,
     },
+    /// It came to the assignment by its labels, or because another assignment does not decide for it any more:
+    /// a rollout begins for such agents.
+    Joins {
+        /// Name of the assignment.
+        assignment: String,
+    },
     /// A rollout gave it the new target and has stopped: it keeps what came of that.
     Stopped {
         /// Name of the rollout.
@@ -124,15 +137,14 @@ pub enum Permission {
     },
 }
 
-/// The target of the newest order, by plugin; of plugins without an order, the revision that was reported.
+/// The newest order, by plugin; of plugins without an order, the revision that was reported.
 #[must_use]
 pub fn ordered(
     reported: impl IntoIterator<Item = (String, String)>,
-    orders: impl IntoIterator<Item = (String, Target)>,
-) -> BTreeMap<String, Target> {
-    let reported = reported.into_iter();
-    let mut ordered: BTreeMap<String, Target> =
-        reported.map(|(plugin, revision)| (plugin, Target::Revision(revision))).collect();
+    orders: impl IntoIterator<Item = (String, Ordered)>,
+) -> BTreeMap<String, Ordered> {
+    let found = |(plugin, revision)| (plugin, Ordered::found(Target::Revision(revision)));
+    let mut ordered: BTreeMap<String, Ordered> = reported.into_iter().map(found).collect();
     ordered.extend(orders);
     ordered
 }
@@ -163,53 +175,177 @@ pub fn decide(
     now: Seconds,
     zones: &dyn Zones,
 ) -> Option<Decision> {
+    Deciding { view, agent, plugin, now, zones }.decide(i32::MAX)
+}
+
+/// The assignments that decide for an agent and a plugin, whatever rollouts say: several where those of the
+/// highest priority are more than one.
+#[must_use]
+pub fn assigned<'a>(
+    view: &'a View,
+    agent: &Agent,
+    plugin: &str,
+) -> Vec<(&'a String, &'a Assignment)> {
+    assigned_up_to(view, agent, plugin, i32::MAX)
+}
+
+fn assigned_up_to<'a>(
+    view: &'a View,
+    agent: &Agent,
+    plugin: &str,
+    most: i32,
+) -> Vec<(&'a String, &'a Assignment)> {
     let selecting = view.assignments.iter().filter(|(_, assignment)| {
         assignment.plugin == plugin
+            && assignment.priority <= most
             && assignment.selector.selects(&agent.id, &agent.labels, assignment.own_labels)
     });
     let mut deciding: Vec<(&String, &Assignment)> = selecting.collect();
-    let highest = deciding.iter().map(|(_, assignment)| assignment.priority).max()?;
-    deciding.retain(|(_, assignment)| assignment.priority == highest);
-    let (name, assignment) = *deciding.first()?;
-    // Several that want the same agree; the highest attempt is the newest wish of an operator.
-    let other = deciding.iter().find(|(_, other)| other.target != assignment.target);
-    let attempt = deciding.iter().map(|(_, assignment)| assignment.attempt).max().unwrap_or(0);
-    let decided = |target: &Target, permission, turn| Decision {
-        target: target.clone(),
-        assignment: name.clone(),
-        attempt,
-        permission,
-        turn,
-    };
-    if let Some((with, _)) = other {
-        let permission = Permission::Conflict { with: (*with).clone() };
-        return Some(decided(&assignment.target, permission, None));
-    }
-    let usual = |target: &Target| permission(view, agent, plugin, target, now, zones);
-    // A rollout to something else is about what the assignment wanted before.
-    let rollout = deciding.iter().find_map(|(name, _)| view.rollouts.get(*name));
-    let Some(found) = rollout.filter(|found| found.rollout.to == assignment.target) else {
-        return Some(decided(&assignment.target, usual(&assignment.target), None));
-    };
-    let rollout = &found.rollout;
-    let has = rollout.has(agent.ordered.get(plugin));
-    let wish = rollout.wish(place(&found.name, &agent.id), &agent.labels, has);
-    let is_new = wish == Wish::Have(&rollout.to) || has == Has::New;
-    let turn = Turn {
-        rollout: found.name.clone(),
-        to: rollout.to.clone(),
-        state: rollout.state.name(),
-        waits: !is_new && rollout.state.is_forward(),
-    };
-    let (target, permission) = match wish {
-        Wish::Have(target) => (target, usual(target)),
-        Wish::Stay(target) if has == Has::New => {
-            let (rollout, state) = (turn.rollout.clone(), turn.state);
-            (target, Permission::Stopped { rollout, state })
+    let highest = deciding.iter().map(|(_, assignment)| assignment.priority).max();
+    deciding.retain(|(_, assignment)| Some(assignment.priority) == highest);
+    deciding
+}
+
+/// A decision that is being made.
+#[derive(Clone, Copy)]
+struct Deciding<'a> {
+    view: &'a View,
+    agent: &'a Agent,
+    plugin: &'a str,
+    now: Seconds,
+    zones: &'a dyn Zones,
+}
+
+impl Deciding<'_> {
+    /// Decides by the assignments whose priority is at most this one.
+    fn decide(&self, most: i32) -> Option<Decision> {
+        let deciding = assigned_up_to(self.view, self.agent, self.plugin, most);
+        let (name, assignment) = *deciding.first()?;
+        // Several that want the same agree; the highest attempt is the newest wish of an operator.
+        let other = deciding.iter().find(|(_, other)| other.target != assignment.target);
+        let attempt = deciding.iter().map(|(_, assignment)| assignment.attempt).max().unwrap_or(0);
+        let decided = |target: &Target, permission, turn| Decision {
+            target: target.clone(),
+            assignment: name.clone(),
+            attempt,
+            permission,
+            turn,
+        };
+        if let Some((with, _)) = other {
+            let permission = Permission::Conflict { with: (*with).clone() };
+            return Some(decided(&assignment.target, permission, None));
         }
-        Wish::Stay(target) => (target, Permission::WaitsForWave { rollout: turn.rollout.clone() }),
-    };
-    Some(decided(target, permission, Some(turn)))
+        // A rollout to something else is about what the assignment wanted before.
+        let leads_here = |found: &&AssignmentRollout| found.rollout.to == assignment.target;
+        let rollouts = deciding.iter().filter_map(|(name, _)| self.view.rollouts.get(*name));
+        let found =
+            rollouts.filter(leads_here).min_by_key(|found| found.rollout.state == State::Done);
+        if found.is_none_or(|found| found.rollout.state == State::Done)
+            && self.joins(&deciding, &assignment.target)
+        {
+            let has = self.agent.ordered.get(self.plugin).map(|ordered| &ordered.target);
+            let permission = Permission::Joins { assignment: name.clone() };
+            return Some(decided(has.unwrap_or(&Target::Absent), permission, None));
+        }
+        let Some(found) = found else {
+            let target = &assignment.target;
+            return Some(decided(target, self.permission(target), None));
+        };
+        let rollout = &found.rollout;
+        let has = rollout.has(&found.name, self.agent.ordered.get(self.plugin));
+        let (id, labels) = (&self.agent.id, &self.agent.labels);
+        let place = place(&found.name, id);
+        let is_new = self.is_new() && found.before.selects(id, labels);
+        let wish = rollout.wish(place, labels, has, is_new);
+        let is_given = matches!(has, Has::Given(_));
+        let has_it = is_given || has == Has::New;
+        let is_member = rollout.is_about(has, is_new);
+        let turn = Turn {
+            rollout: found.name.clone(),
+            to: rollout.to.clone(),
+            state: rollout.state.name(),
+            waits: !has_it && wish != Wish::Have(&rollout.to) && rollout.state.is_forward(),
+            is_member,
+            gives: is_member
+                && matches!(wish, Wish::Have(_))
+                && (is_given || rollout.grants(place, labels)),
+        };
+        let (target, permission) = match wish {
+            Wish::Have(target) => {
+                let is_back = rollout.state == State::RollingBack && turn.gives;
+                let decision = decided(target, self.permission(target), Some(turn));
+                let below = self.wants_below(assignment.priority, target);
+                return Some(match below.filter(|_| is_back) {
+                    Some((assignment, attempt)) => Decision { assignment, attempt, ..decision },
+                    None => decision,
+                });
+            }
+            Wish::Stay(target) if has_it => {
+                let (rollout, state) = (turn.rollout.clone(), turn.state);
+                (target, Permission::Stopped { rollout, state })
+            }
+            Wish::Stay(target) => {
+                let most = assignment.priority.checked_sub(1);
+                let below = most.filter(|_| rollout.from == Former::Each);
+                if let Some(below) = below.and_then(|most| self.decide(most))
+                    && self.follows(&below)
+                {
+                    return Some(Decision { turn: Some(turn), ..below });
+                }
+                (target, Permission::WaitsForWave { rollout: turn.rollout.clone() })
+            }
+        };
+        Some(decided(target, permission, Some(turn)))
+    }
+
+    /// The assignment below and its attempt, where those below all want this target: an agent that goes back
+    /// to it follows them again.
+    fn wants_below(&self, priority: i32, target: &Target) -> Option<(String, u32)> {
+        let most = priority.checked_sub(1)?;
+        let below = assigned_up_to(self.view, self.agent, self.plugin, most);
+        let is_wanted = below.iter().all(|(_, below)| below.target == *target);
+        let attempt = below.iter().map(|(_, below)| below.attempt).max()?;
+        let (name, _) = below.first().filter(|_| is_wanted)?;
+        Some(((*name).clone(), attempt))
+    }
+
+    /// Whether the agent follows the assignments below until its turn comes: a new machine gets what they
+    /// want, and one that has that already keeps it. Their changes reach the others when they decide again.
+    fn follows(&self, below: &Decision) -> bool {
+        let has = self.agent.ordered.get(self.plugin);
+        let is_theirs =
+            has.is_none_or(|has| has.target == below.target && has.assignment == below.assignment);
+        let is_settled = below.turn.as_ref().is_none_or(|turn| turn.state == State::Done.name());
+        let waits = matches!(
+            below.permission,
+            Permission::Joins { .. } | Permission::Conflict { .. } | Permission::Stopped { .. }
+        );
+        is_theirs && is_settled && !waits
+    }
+
+    /// Whether the agent comes to assignments that have settled from elsewhere, so that a change there would
+    /// be one that nobody rolled out.
+    fn joins(&self, deciding: &[(&String, &Assignment)], target: &Target) -> bool {
+        match self.agent.ordered.get(self.plugin) {
+            Some(ordered) if ordered.target == *target => false,
+            Some(ordered) if ordered.is_ordered() => {
+                deciding.iter().all(|(name, _)| **name != ordered.assignment)
+            }
+            None if *target == Target::Absent => false,
+            Some(_) | None => !self.is_new(),
+        }
+    }
+
+    /// Whether the agent is new: no operator gave it labels, or it was never ordered anything. An
+    /// assignment to a new machine is no change.
+    fn is_new(&self) -> bool {
+        let agent = self.agent;
+        agent.labels.operator.is_empty() || !agent.ordered.values().any(Ordered::is_ordered)
+    }
+
+    fn permission(&self, target: &Target) -> Permission {
+        permission(self.view, self.agent, self.plugin, target, self.now, self.zones)
+    }
 }
 
 /// Whether a change to a target may happen now, whatever rollouts say.

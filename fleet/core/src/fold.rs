@@ -29,7 +29,7 @@ mod word;
 use std::collections::BTreeMap;
 
 use crate::desired;
-use crate::target::Target;
+use crate::target::Ordered;
 use crate::time::Seconds;
 use crate::view::ReleaseName;
 
@@ -282,12 +282,12 @@ impl Row {
         }
     }
 
-    fn ordered(&self) -> BTreeMap<String, Target> {
+    fn ordered(&self) -> BTreeMap<String, Ordered> {
         let reported = self.report.iter().flat_map(|report| &report.plugins);
         let reported = reported
             .filter(|(_, found)| !found.is_local)
             .filter_map(|(name, found)| Some((name.clone(), found.revision.clone()?)));
-        let orders = self.orders.iter().map(|(name, order)| (name.clone(), order.target.clone()));
+        let orders = self.orders.iter().map(|(name, order)| (name.clone(), order.ordered.clone()));
         desired::ordered(reported, orders)
     }
 

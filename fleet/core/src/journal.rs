@@ -17,8 +17,8 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use crate::desired::Decision;
+use crate::target::{Ordered, Target};
 use crate::time::Seconds;
-use crate::view::Target;
 
 mod observed;
 #[cfg(test)]
@@ -56,6 +56,10 @@ pub struct Order {
     pub assignment: String,
     /// The assignment's attempt.
     pub attempt: u32,
+    /// Name of the rollout that gave it; empty where none did.
+    pub rollout: String,
+    /// The target that the agent had before; `None` where that is not known.
+    pub replaced: Option<Target>,
     /// How often it was given again under a new message id.
     pub repeats: u32,
     /// When it was made.
@@ -290,10 +294,13 @@ impl Entry {
 // === impl Order ===
 
 impl Order {
-    /// A new order, about to be sent.
+    /// A new order, about to be sent. [`Order::replacing`] says what the agent had before.
     #[must_use]
     pub fn new(decision: &Decision, digest: [u8; 32], generation: u64, now: Seconds) -> Self {
+        let rollout = decision.turn.as_ref().filter(|turn| turn.gives);
         Self {
+            rollout: rollout.map(|turn| turn.rollout.clone()).unwrap_or_default(),
+            replaced: None,
             generation,
             target: decision.target.clone(),
             digest,
@@ -310,7 +317,34 @@ impl Order {
     #[must_use]
     pub fn adopted(decision: &Decision, digest: [u8; 32], generation: u64, now: Seconds) -> Self {
         let state = OrderState::Done { adopted: true };
-        Self { state, ..Self::new(decision, digest, generation, now) }
+        // No rollout gave it.
+        Self { state, rollout: String::new(), ..Self::new(decision, digest, generation, now) }
+    }
+
+    /// With the target that the agent had before: that of the former order if it came about, or else the
+    /// observed one.
+    #[must_use]
+    pub fn replacing(self, former: Option<&Self>, observed: Option<&Observed>) -> Self {
+        let left = former.and_then(|former| former.left(&self.target));
+        let replaced = left.or_else(|| observed.map(Observed::target));
+        Self { replaced, ..self }
+    }
+
+    /// The target that the agent had last, as far as that is known, when an order for the next one comes.
+    fn left(&self, next: &Target) -> Option<Target> {
+        let is_there = matches!(self.state, OrderState::Done { .. }) && self.target != *next;
+        if is_there { Some(self.target.clone()) } else { self.replaced.clone() }
+    }
+
+    /// The order as decisions look at it.
+    #[must_use]
+    pub fn ordered(&self) -> Ordered {
+        Ordered {
+            target: self.target.clone(),
+            assignment: self.assignment.clone(),
+            rollout: self.rollout.clone(),
+            replaced: self.replaced.clone(),
+        }
     }
 
     /// Whether the order asks for what was decided. A change of its body is another order, and so is

@@ -17,6 +17,7 @@
 
 pub mod archive;
 pub mod desired;
+pub mod duration;
 pub mod evidence;
 pub mod facets;
 pub mod fingerprint;

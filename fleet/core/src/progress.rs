@@ -13,6 +13,7 @@ use crate::rollout::{Candidate, Counts, Has, Rollout, State};
 use crate::target::Target;
 use crate::time::{Seconds, Zones};
 use crate::view::View;
+use crate::window::{Opening, Weekly};
 
 /// The label that names an agent's zone.
 const ZONE: &str = "zone";
@@ -137,15 +138,17 @@ pub fn progress<'a>(
         let agent = row.decided_on(id);
         let decision = decide(watch.view, &agent, &found.plugin, watch.now, watch.zones);
         let turn = decision.and_then(|decision| decision.turn);
-        if turn.is_none_or(|turn| turn.rollout != found.name) {
+        if turn.is_none_or(|turn| turn.rollout != found.name || !turn.is_member) {
             continue;
         }
-        let has = rollout.has(agent.ordered.get(&found.plugin));
+        let has = rollout.has(&found.name, agent.ordered.get(&found.plugin));
         let order = row.orders.get(&found.plugin);
-        let next = if rollout.state == State::RollingBack { &rollout.from } else { &rollout.to };
+        let back = rollout.back(has).filter(|_| rollout.state == State::RollingBack);
+        let next = back.unwrap_or(&rollout.to);
         let one = One {
             watch,
             rollout,
+            name: &found.name,
             id,
             row,
             has,
@@ -161,6 +164,7 @@ pub fn progress<'a>(
     }
     let counts = &mut progress.counts;
     counts.installs.tolerated = rollout.tolerated();
+    counts.is_closed = is_closed(&rollout.plan.windows, watch);
     counts.candidates.sort_unstable();
     progress.failed.sort_by(|one, other| (one.at, &one.agent).cmp(&(other.at, &other.agent)));
     counts.failures = progress.failed.iter().map(Failed::failure).collect();
@@ -169,10 +173,18 @@ pub fn progress<'a>(
     Some(progress)
 }
 
+/// Whether none of the windows is open, where there are any.
+fn is_closed(windows: &[Weekly], watch: &Watch<'_>) -> bool {
+    let is_open =
+        |window: &Weekly| matches!(window.opening(watch.now, watch.zones), Opening::Open { .. });
+    !windows.is_empty() && !windows.iter().any(is_open)
+}
+
 /// One agent of the rollout.
 struct One<'a> {
     watch: &'a Watch<'a>,
     rollout: &'a Rollout,
+    name: &'a str,
     id: &'a str,
     row: &'a Row,
     has: Has<'a>,
@@ -202,18 +214,17 @@ impl One<'_> {
         counts.targets += 1;
         let label = rollout.plan.label(rollout.wave);
         let is_of_wave = label.is_none_or(|label| labels.get(&label.key) == Some(&label.value));
-        let is_given = self.has == Has::New;
+        let is_given = self.is_given();
         counts.given += u32::from(is_given);
         counts.given_of_wave += u32::from(is_given && is_of_wave);
         let fate = self.fate();
         let is_back = rollout.state == State::RollingBack;
-        let is_of_rollout = is_given || (is_back && self.has == Has::Former);
+        let is_of_rollout = is_given || (is_back && self.goes_back());
         counts.in_flight += u32::from(is_of_rollout && fate == Some(Fate::UnderWay));
         let is_next = match self.has {
-            Has::New => is_back,
-            Has::Former => !is_back,
-            Has::Other(_) => true,
-            Has::Nothing => !is_back,
+            Has::Given(_) | Has::New | Has::Other(_) if is_back => rollout.back(self.has).is_some(),
+            Has::Given(_) | Has::New => false,
+            Has::Former | Has::Nothing | Has::Other(_) => !is_back,
         };
         // A release never changes, so what has no archive for an agent never will.
         let can_have = match &self.may {
@@ -252,6 +263,17 @@ impl One<'_> {
         progress.failed.extend(failure.filter(|failure| failure.at >= rollout.resumed));
     }
 
+    /// Whether it was given the new target.
+    fn is_given(&self) -> bool {
+        matches!(self.has, Has::Given(_) | Has::New)
+    }
+
+    /// Whether it was given what it had before, or keeps that after all.
+    fn goes_back(&self) -> bool {
+        let is_ours = || self.order.is_some_and(|order| order.ordered.rollout == self.name);
+        self.has == Has::Former || (matches!(self.has, Has::Other(_)) && is_ours())
+    }
+
     fn fate(&self) -> Option<Fate> {
         let order = self.order?;
         Some(match order.step {
@@ -267,7 +289,7 @@ impl One<'_> {
     /// When an order counts as silent.
     fn silent_at(&self, order: &OrderFacts) -> Seconds {
         let since = order.since.max(self.watch.served_since);
-        silent_after(since, (self.watch.patience)(&order.target))
+        silent_after(since, (self.watch.patience)(order.target()))
     }
 
     /// The first crash since the newest order.
@@ -295,15 +317,18 @@ impl One<'_> {
     }
 
     fn stand(&self, fate: Option<Fate>, failure: Option<&Failed>) -> Stand {
+        let goes_back = self.goes_back();
         match (self.has, fate) {
-            (Has::New, Some(Fate::Failed)) => Stand::Failed,
-            (Has::New, Some(Fate::TakenBack)) => Stand::TakenBack,
-            (Has::New, Some(Fate::Silent)) => Stand::Silent,
-            (Has::New, _) if failure.is_some() => Stand::Crashed,
-            (Has::New, Some(Fate::UnderWay)) => Stand::UnderWay,
-            (Has::New, Some(Fate::Done) | None) => Stand::Done,
-            (Has::Former, Some(Fate::UnderWay)) => Stand::UnderWay,
-            (Has::Former, Some(fate)) if !self.rollout.state.is_forward() => match fate {
+            (Has::Given(_) | Has::New, fate) => match fate {
+                Some(Fate::Failed) => Stand::Failed,
+                Some(Fate::TakenBack) => Stand::TakenBack,
+                Some(Fate::Silent) => Stand::Silent,
+                _ if failure.is_some() => Stand::Crashed,
+                Some(Fate::UnderWay) => Stand::UnderWay,
+                Some(Fate::Done) | None => Stand::Done,
+            },
+            (_, Some(Fate::UnderWay)) if goes_back => Stand::UnderWay,
+            (_, Some(fate)) if goes_back && !self.rollout.state.is_forward() => match fate {
                 Fate::Failed | Fate::TakenBack => Stand::BackFailed,
                 Fate::UnderWay | Fate::Silent | Fate::Done => Stand::Back,
             },
@@ -319,7 +344,7 @@ impl One<'_> {
     /// What it says about crashes, returns and silence; `None` where it is neither reached nor waits.
     fn seen(&self, labels: &Labels) -> Option<Seen> {
         let agent = self.row.agent.as_ref()?;
-        let order = self.order.filter(|_| self.has == Has::New);
+        let order = self.order.filter(|_| self.is_given());
         // What can never have the release is not like those that get it.
         let is_like = match &self.may {
             Permission::NoArchive { .. } | Permission::NoRelease => false,

@@ -21,8 +21,10 @@
 //! [`step`] is pure and total: from what is recorded and what is counted follows what changes.
 
 mod history;
+mod strategy;
 mod verbs;
 mod waves;
+mod written;
 
 #[cfg(test)]
 mod model;
@@ -31,12 +33,14 @@ mod tests;
 
 use crate::gate::{self, Halt};
 use crate::labels::Labels;
-use crate::target::Target;
+use crate::target::{Ordered, Target};
 use crate::time::Seconds;
 
-pub use history::{Past, REMEMBERED, remembered};
+pub use history::{HALTS, HaltedRelease, Past, REMEMBERED, halts, remembered};
+pub use strategy::{Strategy, StrategyWave};
 pub use verbs::{Refused, Verb};
-pub use waves::{Label, Plan, Size, Wave};
+pub use waves::{Label, OnHalt, Plan, Size, WAVES, Wave};
+pub use written::reach_all;
 
 /// How long after a grant was closed an agent may still be given the new target, in seconds: twice
 /// the age up to which gateways act on a view.
@@ -49,7 +53,7 @@ pub const PATIENCE: u64 = 60;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rollout {
     /// What agents have before.
-    pub from: Target,
+    pub from: Former,
     /// What they should have.
     pub to: Target,
     /// How it goes.
@@ -72,6 +76,21 @@ pub struct Rollout {
     pub earlier: Vec<Past>,
     /// What this one came to, where later ones should know.
     pub past: Option<Past>,
+    /// Releases that halted rollouts of the assignment, and that none has finished with since.
+    pub halted: Vec<HaltedRelease>,
+    /// Whether orders name the rollout that gives them, so that agents which had the new target before
+    /// differ from those that it gave it. Records of older programs do not say so.
+    pub marks_orders: bool,
+}
+
+/// The targets of agents before a rollout reaches them, which are those of the way back as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Former {
+    /// All the same: the assignment wanted it before.
+    All(Target),
+    /// Each its own, from whichever assignment that came. Such a rollout brings agents to an assignment
+    /// that is new, or whose target stays the same.
+    Each,
 }
 
 /// The states of a rollout.
@@ -143,7 +162,8 @@ pub struct Candidate {
     pub is_reachable: bool,
 }
 
-/// What is counted of the agents that the assignment selects. Archived agents are not among them.
+/// What is counted of the agents that the assignment selects. Archived agents are not among them, and
+/// neither are those that had the new target before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// All of them.
@@ -162,6 +182,8 @@ pub struct Counts {
     pub age_of_record: u64,
     /// Failures in waves, for a small fleet.
     pub failures: Vec<gate::Failure>,
+    /// Whether the windows of the plan are closed, so that no agent's turn begins.
+    pub is_closed: bool,
     /// What became of installations.
     pub installs: gate::Installs,
     /// Crashes, returns and silence beside those of agents without the new target.
@@ -196,6 +218,8 @@ pub enum Change {
     Finish,
     /// The gate stops it.
     Halt(Halt),
+    /// It goes back by itself after the gate stopped it.
+    GoBack,
     /// All agents that could be reached have the former target.
     EndRollback,
 }
@@ -211,6 +235,8 @@ pub enum Reason {
     Granted,
     /// Gateways may still act on what was granted before.
     Drying,
+    /// Its windows are closed.
+    Closed,
     /// As many are in flight as may be.
     Budget,
     /// Some are in flight.
@@ -224,7 +250,9 @@ pub enum Reason {
 /// What one agent was ordered last; where no order is known, what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Has<'a> {
-    /// The new target: it was given it.
+    /// The new target, which the rollout gave it in place of this; `None` where that is not known.
+    Given(Option<&'a Target>),
+    /// The new target, which it had before.
     New,
     /// The former one.
     Former,
@@ -250,6 +278,9 @@ pub fn step(rollout: &Rollout, counts: &Counts, now: Seconds) -> Decision {
         State::Draft | State::RolledBack | State::Done | State::Aborted => {
             Decision::Wait(Reason::AtRest)
         }
+        State::Halted(Cause::Gate(_)) if rollout.plan.on_halt == OnHalt::GoBack => {
+            Decision::Change(Change::GoBack)
+        }
         State::Halted(_) => Decision::Wait(Reason::Person),
         State::RollingBack => {
             reach(rollout, counts, u32::MAX, now).unwrap_or(Decision::Change(Change::EndRollback))
@@ -261,7 +292,7 @@ pub fn step(rollout: &Rollout, counts: &Counts, now: Seconds) -> Decision {
             }
             (None, Stage::Approval) => Decision::Wait(Reason::Person),
             (None, Stage::Reaching) => reaching(rollout, counts, now),
-            (None, Stage::Soaking { since }) => soaking(rollout, *since, now),
+            (None, Stage::Soaking { since }) => soaking(rollout, counts, *since, now),
         },
     }
 }
@@ -275,6 +306,13 @@ fn judge(counts: &Counts) -> Option<Halt> {
 }
 
 fn reaching(rollout: &Rollout, counts: &Counts, now: Seconds) -> Decision {
+    // There is nobody to change.
+    if counts.targets == 0 && rollout.grant.is_none() {
+        return Decision::Change(Change::Finish);
+    }
+    if counts.is_closed && rollout.grant.is_none() && !counts.candidates.is_empty() {
+        return Decision::Wait(Reason::Closed);
+    }
     let left = rollout.plan.goal(rollout.wave, counts.targets).saturating_sub(counts.given);
     let left = if rollout.plan.label(rollout.wave).is_some() { u32::MAX } else { left };
     if let Some(decision) = reach(rollout, counts, left, now) {
@@ -306,7 +344,9 @@ fn reach(rollout: &Rollout, counts: &Counts, left: u32, now: Seconds) -> Option<
             Decision::Wait(Reason::Granted)
         });
     }
-    if open.is_none() && !rollout.is_dry && counts.age_of_record < DRY {
+    // Where all may be in flight, nothing that may still be acted on is too much.
+    let has_to_dry = !rollout.is_dry && !rollout.plan.is_at_once();
+    if open.is_none() && has_to_dry && counts.age_of_record < DRY {
         return Some(Decision::Wait(Reason::Drying));
     }
     let room = rollout.plan.budget.saturating_sub(counts.in_flight);
@@ -337,12 +377,13 @@ fn range(candidates: &[Candidate], most: usize) -> Option<(u64, u64)> {
     Some((within.first()?.place, last.place))
 }
 
-fn soaking(rollout: &Rollout, since: Seconds, now: Seconds) -> Decision {
+fn soaking(rollout: &Rollout, counts: &Counts, since: Seconds, now: Seconds) -> Decision {
     let wave = rollout.plan.waves.get(rollout.wave);
     if now.since(since) < wave.map_or(0, |wave| wave.soak) {
         return Decision::Wait(Reason::Soaking);
     }
-    Decision::Change(if rollout.wave + 1 >= rollout.plan.waves.len() {
+    let is_last = rollout.wave + 1 >= rollout.plan.waves.len() || counts.given >= counts.targets;
+    Decision::Change(if is_last {
         Change::Finish
     } else if wave.is_some_and(|wave| wave.needs_approval) {
         Change::AskApproval
@@ -357,9 +398,9 @@ impl Rollout {
     /// A rollout that was not started. Nothing was granted before it: where it takes the place of one that
     /// may have an open grant, `is_dry` has to be cleared.
     #[must_use]
-    pub fn new(from: Target, to: Target, plan: Plan) -> Self {
+    pub fn new(from: impl Into<Former>, to: Target, plan: Plan) -> Self {
         Self {
-            from,
+            from: from.into(),
             to,
             plan,
             state: State::Draft,
@@ -371,6 +412,8 @@ impl Rollout {
             began: Vec::new(),
             earlier: Vec::new(),
             past: None,
+            halted: Vec::new(),
+            marks_orders: true,
         }
     }
 
@@ -386,6 +429,7 @@ impl Rollout {
             | Change::Close
             | Change::Finish
             | Change::Halt(_)
+            | Change::GoBack
             | Change::EndRollback => false,
         };
         match change {
@@ -396,8 +440,12 @@ impl Rollout {
             Change::NextWave => {
                 self.next_wave(now);
             }
-            Change::Finish => self.state = State::Done,
-            Change::Halt(halt) => self.state = State::Halted(Cause::Gate(halt)),
+            Change::Finish => {
+                self.halted.retain(|halted| halted.target != self.to);
+                self.state = State::Done;
+            }
+            Change::Halt(halt) => self.halt(Cause::Gate(halt), now),
+            Change::GoBack => self.state = State::RollingBack,
             Change::EndRollback => self.state = State::RolledBack,
         }
     }
@@ -420,39 +468,106 @@ impl Rollout {
         self.began.partition_point(|began| *began <= at).saturating_sub(1)
     }
 
-    /// How an agent stands to the two targets. `ordered` is the target of its newest order; where no
-    /// order is known, what it has.
+    /// How an agent stands to the two targets. `ordered` is its newest order, or what it has where no
+    /// order is known; `name` is the name of the rollout.
     #[must_use]
-    pub fn has<'a>(&self, ordered: Option<&'a Target>) -> Has<'a> {
-        match ordered {
-            None => Has::Nothing,
-            Some(target) if *target == self.to => Has::New,
-            Some(target) if *target == self.from => Has::Former,
-            Some(target) => Has::Other(target),
+    pub fn has<'a>(&self, name: &str, ordered: Option<&'a Ordered>) -> Has<'a> {
+        let Some(ordered) = ordered else { return Has::Nothing };
+        let target = &ordered.target;
+        if *target == self.to {
+            let is_given = !self.marks_orders || ordered.rollout == name;
+            return if is_given { Has::Given(ordered.replaced.as_ref()) } else { Has::New };
+        }
+        match &self.from {
+            Former::All(from) if from == target => Has::Former,
+            Former::All(_) | Former::Each => Has::Other(target),
         }
     }
 
-    /// What it wants of an agent at this place.
+    /// Whether it is about an agent.
     #[must_use]
-    pub fn wish<'a>(&'a self, place: u64, labels: &Labels, has: Has<'a>) -> Wish<'a> {
-        let is_granted = self.grant.as_ref().is_some_and(|grant| {
+    pub fn is_about(&self, has: Has<'_>, is_new: bool) -> bool {
+        match (&self.from, has) {
+            (Former::Each, Has::New) => false,
+            (Former::Each, Has::Nothing) => !is_new,
+            (Former::All(_), Has::New) => {
+                matches!(self.state, State::RollingBack | State::RolledBack)
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether it is an agent's turn, as far as its place and its labels say.
+    #[must_use]
+    pub fn grants(&self, place: u64, labels: &Labels) -> bool {
+        self.grant.as_ref().is_some_and(|grant| {
             let has = |label: &Label| labels.get(&label.key) == Some(&label.value);
             grant.covers(place) && grant.label.as_ref().is_none_or(has)
-        });
-        match (&self.state, has) {
-            (State::Running(_), Has::Former | Has::Other(_) | Has::Nothing) if is_granted => {
+        })
+    }
+
+    /// Its wish for an agent at this place. `is_new` is whether an agent without an order is a new machine
+    /// that the assignment was about before it changed.
+    #[must_use]
+    pub fn wish<'a>(&'a self, place: u64, labels: &Labels, has: Has<'a>, is_new: bool) -> Wish<'a> {
+        use Has::{Former as IsFormer, Given, New, Nothing, Other};
+
+        let is_granted = self.grants(place, labels);
+        let is_forward = matches!(self.state, State::Running(_) | State::Paused(_));
+        match (&self.state, &self.from, has) {
+            (State::Running(_), _, IsFormer | Other(_) | Nothing) if is_granted => {
                 Wish::Have(&self.to)
             }
-            (State::RollingBack, Has::New | Has::Other(_)) if is_granted => Wish::Have(&self.from),
-            (State::Done, _) | (State::Running(_) | State::Paused(_), Has::New) => {
-                Wish::Have(&self.to)
+            (State::RollingBack, Former::All(from), Given(_) | New | Other(_)) if is_granted => {
+                Wish::Have(from)
             }
+            (State::RollingBack, Former::Each, Given(Some(replaced))) if is_granted => {
+                Wish::Have(replaced)
+            }
+            (State::Done, ..) | (_, Former::Each, New) => Wish::Have(&self.to),
+            (_, _, Given(_) | New) if is_forward => Wish::Have(&self.to),
+            // An agent that came to the assignment by the change that the rollout makes.
+            (_, _, Nothing) if !is_new => Wish::Stay(&Target::Absent),
+            (_, Former::Each, Nothing) => Wish::Have(&self.to),
             // Nothing is removed where nothing was ordered.
-            (_, Has::Nothing) if self.from == Target::Absent => Wish::Stay(&self.from),
-            (State::RolledBack, _) | (_, Has::Former | Has::Nothing) => Wish::Have(&self.from),
-            (_, Has::New) => Wish::Stay(&self.to),
-            (_, Has::Other(target)) => Wish::Stay(target),
+            (_, Former::All(Target::Absent), Nothing) => Wish::Stay(&Target::Absent),
+            // Others were given something on the way back, or came after it.
+            (State::RolledBack, Former::All(from), Given(_) | New) => Wish::Have(from),
+            (_, Former::All(from), IsFormer | Nothing) => Wish::Have(from),
+            (_, _, Given(_) | New) => Wish::Stay(&self.to),
+            (_, _, Other(target)) => Wish::Stay(target),
+            // Where each agent has its own, none has the former one.
+            (_, Former::Each, IsFormer) => Wish::Stay(&Target::Absent),
         }
+    }
+
+    /// The target of an agent on the way back; `None` where it keeps its own.
+    #[must_use]
+    pub fn back<'a>(&'a self, has: Has<'a>) -> Option<&'a Target> {
+        match (&self.from, has) {
+            (Former::All(from), Has::Given(_) | Has::New | Has::Other(_)) => Some(from),
+            (Former::Each, Has::Given(replaced)) => replaced,
+            (Former::All(_) | Former::Each, _) => None,
+        }
+    }
+}
+
+// === impl Former ===
+
+impl Former {
+    /// The one target of all agents before; `None` where each has its own.
+    #[must_use]
+    pub fn target(&self) -> Option<&Target> {
+        match self {
+            Self::All(target) => Some(target),
+            Self::Each => None,
+        }
+    }
+}
+
+impl From<Target> for Former {
+    fn from(target: Target) -> Self {
+        Self::All(target)
     }
 }
 

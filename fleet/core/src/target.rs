@@ -9,6 +9,35 @@ pub enum Target {
     Absent,
 }
 
+/// The newest order of a plugin; where no order is known, the revision that the agent has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ordered {
+    /// Its target.
+    pub target: Target,
+    /// Name of the assignment it came from; empty where it was never ordered.
+    pub assignment: String,
+    /// Name of the rollout that gave it; empty where none did.
+    pub rollout: String,
+    /// The target that the agent had before; `None` where that is not known.
+    pub replaced: Option<Target>,
+}
+
+// === impl Ordered ===
+
+impl Ordered {
+    /// A target that the agent has without an order.
+    #[must_use]
+    pub fn found(target: Target) -> Self {
+        Self { target, assignment: String::new(), rollout: String::new(), replaced: None }
+    }
+
+    /// Whether it was ordered.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        !self.assignment.is_empty()
+    }
+}
+
 // === impl Target ===
 
 impl Target {

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::rollout::Rollout;
+use crate::labels::Labels;
+use crate::rollout::{Rollout, Strategy};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::Seconds;
 use crate::window::Weekly;
 
-pub use crate::target::Target;
+pub use crate::target::{Ordered, Target};
 
 /// Everything that operators declared.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +23,17 @@ pub struct View {
     pub windows: BTreeMap<String, Window>,
     /// Rollouts, by the name of their assignment.
     pub rollouts: BTreeMap<String, AssignmentRollout>,
+    /// How changes go where their assignment says nothing.
+    pub defaults: Strategy,
+    /// Rules about changes, by name: of the servers' own configuration, and not declared.
+    pub policies: BTreeMap<String, Policy>,
+}
+
+/// No change reaches these agents at once: changes go by rollouts alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Which agents it is about, by labels that operators and tokens gave.
+    pub selector: Selector,
 }
 
 /// The rollout of an assignment. It decides while it leads to what the assignment wants, also after
@@ -32,8 +44,25 @@ pub struct AssignmentRollout {
     pub name: String,
     /// Name of the plugin.
     pub plugin: String,
+    /// How many rollouts the assignment had up to this one.
+    pub number: u32,
+    /// Which agents the assignment was about before.
+    pub before: Before,
     /// The rollout.
     pub rollout: Rollout,
+}
+
+/// Which agents an assignment was about before it changed. A new machine among them gets the former target
+/// until its turn comes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Before {
+    /// The same as now.
+    #[default]
+    Same,
+    /// These.
+    Selected(Selector, OwnLabels),
+    /// None: the assignment is new.
+    New,
 }
 
 /// Plugin and revision.
@@ -81,6 +110,8 @@ pub struct Assignment {
     pub priority: i32,
     /// Raised by an operator to have an order that failed given again.
     pub attempt: u32,
+    /// How its changes go.
+    pub strategy: Strategy,
 }
 
 /// Which plugins a hold or a window is about.
@@ -121,6 +152,20 @@ pub struct Window {
     pub plugins: Plugins,
     /// When it is open.
     pub weekly: Weekly,
+}
+
+// === impl Before ===
+
+impl Before {
+    /// Whether an agent was among them, which is now.
+    #[must_use]
+    pub fn selects(&self, id: &str, labels: &Labels) -> bool {
+        match self {
+            Self::Same => true,
+            Self::Selected(selector, own_labels) => selector.selects(id, labels, *own_labels),
+            Self::New => false,
+        }
+    }
 }
 
 // === impl Plugins ===

@@ -21,7 +21,6 @@ pub mod ca;
 pub mod context;
 pub mod diff;
 pub mod document;
-pub mod duration;
 mod examples;
 pub mod explain;
 pub mod export;

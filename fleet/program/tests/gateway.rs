@@ -3,6 +3,7 @@
 
 mod archive;
 mod binary;
+mod changes;
 mod drain;
 mod events;
 mod hostile;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Assignment, Hold, Plugins, Target};
 use guest_fleet_ledger::records::audit::{self, AUDIT_HEAD, AuditHead};
@@ -63,6 +64,7 @@ async fn raise(ledger: &dyn Ledger) -> Result<Changed<u32>, ChangeError<Infallib
             own_labels: OwnLabels::Ignored,
             priority: 0,
             attempt: 0,
+            strategy: Strategy::default(),
         });
         let after = Assignment { attempt: before.attempt + 1, ..before };
         let edit = Edit {

@@ -2,10 +2,13 @@
 //! configuration or a URL in it: both may be secrets.
 
 use guest_fleet_core::desired::{OwnersHold, Permission};
+use guest_fleet_core::duration;
+use guest_fleet_core::gate::{Halt, Meter};
+use guest_fleet_core::rollout::{Cause, OnHalt, Strategy};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{
-    Assignment, AssignmentRollout, Hold, Plugins, Release, Target, Window,
+    Assignment, AssignmentRollout, Hold, Plugins, Policy, Release, Target, Window,
 };
 use guest_fleet_core::window::Weekly;
 use jiff::Timestamp;
@@ -47,6 +50,9 @@ pub fn permission(permission: &Permission) -> String {
             format!("waits: the release has no archive for {architecture}")
         }
         Permission::WaitsForWave { .. } => "waits for its wave".to_owned(),
+        Permission::Joins { assignment } => format!(
+            "waits for its wave: it came to the assignment {assignment}, and a rollout begins for it"
+        ),
         Permission::Stopped { rollout, state } => {
             format!("keeps what it has: the rollout {rollout} is {state}")
         }
@@ -104,23 +110,90 @@ pub fn assignment(assignment: &Assignment) -> String {
     let place = on(selector, *own_labels);
     let priority = some("priority", (*priority).into());
     let attempt = some("attempt", (*attempt).into());
-    format!("{what}{place}{priority}{attempt}")
+    let strategy = strategy(&assignment.strategy);
+    let strategy = if strategy.is_empty() { strategy } else { format!(", rollout {strategy}") };
+    format!("{what}{place}{priority}{attempt}{strategy}")
+}
+
+/// `no change at once on env = prod`.
+#[must_use]
+pub fn policy(policy: &Policy) -> String {
+    format!("no change at once{}", on(&policy.selector, OwnLabels::Ignored))
+}
+
+/// `waves 1 10% 100%, soak 30m, budget 20, approval, on halt auto_back`; empty where it says nothing.
+#[must_use]
+pub fn strategy(strategy: &Strategy) -> String {
+    let Strategy { waves, soak, budget, approval, windows, on_halt } = strategy;
+    let mut parts = Vec::new();
+    if !waves.is_empty() {
+        let waves: Vec<String> = waves.iter().map(ToString::to_string).collect();
+        parts.push(format!("waves {}", waves.join(" ")));
+    }
+    parts.extend(soak.map(|soak| format!("soak {}", duration::words(soak))));
+    parts.extend(budget.map(|budget| format!("budget {budget}")));
+    parts.extend(
+        approval.map(
+            |is_needed| {
+                if is_needed { "approval".to_owned() } else { "no approval".to_owned() }
+            },
+        ),
+    );
+    parts.extend(windows.iter().map(weekly));
+    parts.extend(on_halt.map(|on_halt| match on_halt {
+        OnHalt::Stay => "on a halt it stays".to_owned(),
+        OnHalt::GoBack => "on a halt it goes back".to_owned(),
+    }));
+    parts.join(", ")
 }
 
 /// `monitor 1.2 to 1.3, running, wave 2 of 5, budget 10`.
 #[must_use]
 pub fn rollout(found: &AssignmentRollout) -> String {
-    let AssignmentRollout { name, plugin, rollout } = found;
+    let AssignmentRollout { name, plugin, rollout, .. } = found;
     let what = |target: &Target| target.revision().unwrap_or("nothing").to_owned();
-    format!(
-        "{name}: {plugin} {} to {}, {}, wave {} of {}, budget {}",
-        what(&rollout.from),
-        what(&rollout.to),
-        rollout.state.name(),
-        rollout.wave + 1,
-        rollout.plan.waves.len(),
-        rollout.plan.budget
-    )
+    let from = rollout.from.target().map_or_else(String::new, |from| format!("{} ", what(from)));
+    let to = what(&rollout.to);
+    let pace = if rollout.plan.is_at_once() {
+        "all at once".to_owned()
+    } else {
+        let (wave, waves) = (rollout.wave + 1, rollout.plan.waves.len());
+        format!("wave {wave} of {waves}, budget {}", rollout.plan.budget)
+    };
+    format!("{name}: {plugin} {from}to {to}, {}, {pace}", rollout.state.name())
+}
+
+/// Why the gate halted a rollout, as a sentence.
+#[must_use]
+pub fn halt(cause: &Halt) -> String {
+    let by_test = |what: &str, meter: &Meter| {
+        format!(
+            "{} {what}, and {:.1} would of themselves: the evidence of {:.1} is above {:.1}",
+            meter.failed, meter.expected, meter.evidence, meter.limit
+        )
+    };
+    match cause {
+        Halt::FirstWave { fingerprint } => {
+            format!("an agent of the first wave failed ({fingerprint})")
+        }
+        Halt::TwoInAWave { wave } => format!("two agents of wave {} failed", wave + 1),
+        Halt::SeenBefore { fingerprint } => {
+            format!("an agent failed as one of an earlier wave did ({fingerprint})")
+        }
+        Halt::Installs(meter) => by_test("installations failed", meter),
+        Halt::Faults(meter) => by_test("agents failed beside those that wait", meter),
+        Halt::BeforeAfter(meter) => by_test("agents failed after their order", meter),
+    }
+}
+
+/// Why a rollout halted, as a sentence.
+#[must_use]
+pub fn cause(cause: &Cause) -> String {
+    match cause {
+        Cause::Gate(halted) => halt(halted),
+        Cause::Person(reason) => format!("a person halted it: {reason}"),
+        Cause::Restored => "the ledger was restored from a copy".to_owned(),
+    }
 }
 
 /// `all plugins on env = prod until …: the reason`.

@@ -1,15 +1,18 @@
-//! An assignment: which agents should run which release, or should be without a plugin.
+//! An assignment: which agents should run which release, or should be without a plugin, and how changes
+//! of that go.
 
+use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::view::{Assignment, Target};
 
 use super::fields::{Context, Fields};
 use super::tree::Node;
-use super::values;
+use super::{strategy, values};
 
-const ALLOWED: [&str; 7] =
-    ["name", "plugin", "revision", "absent", "select", "own_labels", "priority"];
+const ALLOWED: [&str; 8] =
+    ["name", "plugin", "revision", "absent", "select", "own_labels", "priority", "rollout"];
 
-const HINTS: [(&str, &str); 3] = [
+const HINTS: [(&str, &str); 4] = [
+    ("strategy", "write `[assignment.rollout]`"),
     ("selector", "write `select`"),
     ("labels", "write `select = \"key = value\"`"),
     ("attempt", "leave it out: `guest-fleet retry NAME` raises it"),
@@ -35,6 +38,10 @@ pub(crate) fn read(context: &mut Context<'_>, node: &Node) -> Option<(String, As
             priority
         }
     };
+    let strategy = match fields.get("rollout") {
+        Some(node) => strategy::read(context, node, &fields.key("rollout")),
+        None => Some(Strategy::default()),
+    };
     let (selector, own_labels) = selector?;
     let assignment = Assignment {
         plugin: plugin?,
@@ -43,6 +50,7 @@ pub(crate) fn read(context: &mut Context<'_>, node: &Node) -> Option<(String, As
         own_labels,
         priority: priority?,
         attempt: 0,
+        strategy: strategy?,
     };
     Some((name?.0, assignment))
 }

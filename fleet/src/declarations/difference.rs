@@ -8,17 +8,15 @@
 //! | not there | there | nothing, and it is listed; with [`Undeclared::Delete`] it is deleted |
 //! | not there | a hold set by hand | nothing, always |
 //!
-//! While a rollout of an assignment goes on, what the assignment wants is not changed by files.
+//! `rollouts::declared` adds the rollouts that a change begins.
 //!
 //! The attempt of an assignment and who set a hold are the ledger's: they stay.
 
-use guest_fleet_core::rollout::State;
-use guest_fleet_core::view::{
-    Assignment, AssignmentRollout, Hold, Release, ReleaseName, Target, View,
-};
+use guest_fleet_core::rollout::{State, Strategy};
+use guest_fleet_core::view::{Assignment, Hold, Release, ReleaseName, Target, View};
 use guest_fleet_ledger::records::configuration::{
-    ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, ReleaseRecord, WINDOW, WindowRecord,
-    release_key,
+    ASSIGNMENT, AssignmentRecord, DEFAULTS, DefaultsRecord, HOLD, HoldRecord, POLICY,
+    ReleaseRecord, WINDOW, WindowRecord, release_key,
 };
 use guest_fleet_ledger::records::rollout::rollout_key;
 use prost::Message;
@@ -95,21 +93,6 @@ pub fn difference(
         let after = Assignment { attempt, ..declared_assignment.value.clone() };
         let key = format!("{ASSIGNMENT}{name}");
         let is_same = before == Some(&after);
-        if let Some(before) = before
-            && before.target != after.target
-            && let Some(ended) = ledger.view().rollouts.get(name)
-        {
-            if ended.rollout.state.is_live() {
-                problems.add(declared_assignment.problem(
-                    "assignment.revision",
-                    under_way(ended),
-                    format!("wait for its end, or end it: {}", ways_out(ended)),
-                ));
-                continue;
-            }
-            // It would decide again if the assignment ever came back to where it led.
-            found.edits.push(deleted(rollout_key(name), words::rollout(ended)));
-        }
         found.take(ledger, &key, before.map(words::assignment), is_same, || {
             (words::assignment(&after), AssignmentRecord::of(&after).encode_to_vec())
         });
@@ -131,20 +114,17 @@ pub fn difference(
             (words::window(after), WindowRecord::of(after).encode_to_vec())
         });
     }
+    if let Some(declared) = &declared.defaults {
+        let before =
+            (view.defaults != Strategy::default()).then(|| words::strategy(&view.defaults));
+        let is_same = view.defaults == declared.value && ledger.problem(DEFAULTS).is_none();
+        found.take(ledger, DEFAULTS, before, is_same, || {
+            let after = &declared.value;
+            (words::strategy(after), DefaultsRecord::of(after).encode_to_vec())
+        });
+    }
     found.undeclared(declared, ledger);
     problems.finish(found)
-}
-
-fn under_way(found: &AssignmentRollout) -> String {
-    format!("the rollout {} of it is {}", found.name, found.rollout.state.name())
-}
-
-/// What a person can do to end a rollout.
-fn ways_out(found: &AssignmentRollout) -> String {
-    let verbs = found.rollout.state.verbs().iter();
-    let ways = verbs.filter(|verb| ["rollback", "abort"].contains(verb));
-    let ways = ways.map(|verb| format!("`guest-fleet rollout {verb} {}`", found.name));
-    ways.collect::<Vec<_>>().join(" or ")
 }
 
 fn deleted(key: String, before: String) -> Edit {
@@ -188,7 +168,7 @@ fn is_in_a_rollout(view: &View, name: &ReleaseName) -> bool {
         let is_it = |target: &Target| target.revision() == Some(name.revision.as_str());
         found.plugin == name.plugin
             && found.rollout.state != State::Done
-            && (is_it(&found.rollout.from) || is_it(&found.rollout.to))
+            && (found.rollout.from.target().is_some_and(is_it) || is_it(&found.rollout.to))
     })
 }
 
@@ -245,6 +225,9 @@ impl Difference {
                 gone(format!("{WINDOW}{name}"), words::window(window));
             }
         }
+        if declared.defaults.is_none() && view.defaults != Strategy::default() {
+            gone(DEFAULTS.to_owned(), words::strategy(&view.defaults));
+        }
         for (name, hold) in ledger.holds() {
             if declared.holds.contains_key(name) {
                 continue;
@@ -256,7 +239,8 @@ impl Difference {
             }
         }
         let declared_keys = declared.keys();
-        for (key, _) in ledger.problems().filter(|(key, _)| !declared_keys.contains(*key)) {
+        let is_declared = |key: &str| declared_keys.contains(key) || key.starts_with(POLICY);
+        for (key, _) in ledger.problems().filter(|(key, _)| !is_declared(key)) {
             gone(key.to_owned(), UNREADABLE.to_owned());
         }
     }
@@ -276,6 +260,29 @@ impl Declarations {
             .chain(self.assignments.keys().map(named(ASSIGNMENT)))
             .chain(self.holds.keys().map(named(HOLD)))
             .chain(self.windows.keys().map(named(WINDOW)))
+            .chain(self.defaults.iter().map(|_| DEFAULTS.to_owned()))
             .collect()
+    }
+
+    /// The view once this is declared over a former one. Holds and windows stay as they were.
+    #[must_use]
+    pub fn over(&self, before: &View, undeclared: Undeclared) -> View {
+        let mut after = before.clone();
+        if undeclared == Undeclared::Delete {
+            after.assignments.retain(|name, _| self.assignments.contains_key(name));
+            after.rollouts.retain(|name, _| self.assignments.contains_key(name));
+            after.defaults = Strategy::default();
+        }
+        let releases = self.releases.iter();
+        after.releases.extend(releases.map(|(name, it)| (name.clone(), it.value.clone())));
+        for (name, declared) in &self.assignments {
+            let attempt = before.assignments.get(name).map_or(0, |before| before.attempt);
+            let assignment = Assignment { attempt, ..declared.value.clone() };
+            after.assignments.insert(name.clone(), assignment);
+        }
+        if let Some(declared) = &self.defaults {
+            after.defaults = declared.value.clone();
+        }
+        after
     }
 }

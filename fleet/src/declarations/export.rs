@@ -7,8 +7,11 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     ConfigurePlugin, Manifest, Plugin,
 };
 use guest_agent_proto::json::{UnrepresentableError, configure_plugin_to_json};
+use guest_fleet_core::duration;
+use guest_fleet_core::rollout::{OnHalt, Strategy};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Assignment, Hold, Plugins, Release, ReleaseName, Target, Window};
+use guest_fleet_core::window::Weekly;
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value as Proto};
@@ -17,6 +20,7 @@ use thiserror::Error;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 
 use super::manifest::{KEYS, camel};
+use super::strategy;
 use crate::configuration::{Configuration, words};
 
 /// Whole numbers up to here are exact as a number of a `Struct`.
@@ -37,7 +41,7 @@ pub enum ExportError {
 }
 
 /// The files of an export, by name.
-pub type Files = [(&'static str, String); 4];
+pub type Files = [(&'static str, String); 5];
 
 /// Writes everything that the ledger has, a file for each kind.
 ///
@@ -57,6 +61,7 @@ pub fn files(ledger: &Configuration) -> Result<Files, ExportError> {
         ("assignments.toml", document("assignment", assignments.collect())),
         ("holds.toml", document("hold", holds.collect())),
         ("windows.toml", document("window", windows.collect())),
+        ("defaults.toml", defaults(&view.defaults)),
     ])
 }
 
@@ -75,6 +80,16 @@ fn document(kind: &str, tables: ArrayOfTables) -> String {
     }
     let mut document = DocumentMut::new();
     document.insert(kind, Item::ArrayOfTables(tables));
+    document.to_string()
+}
+
+fn defaults(strategy: &Strategy) -> String {
+    let Some(table) = strategy_table(strategy) else { return String::new() };
+    let mut defaults = Table::new();
+    defaults.set_implicit(true);
+    defaults.insert("rollout", Item::Table(table));
+    let mut document = DocumentMut::new();
+    document.insert("defaults", Item::Table(defaults));
     document.to_string()
 }
 
@@ -213,7 +228,44 @@ fn assignment_table(name: &str, assignment: &Assignment) -> Table {
     if assignment.priority != 0 {
         table.insert("priority", Item::Value(i64::from(assignment.priority).into()));
     }
+    if let Some(strategy) = strategy_table(&assignment.strategy) {
+        table.insert("rollout", Item::Table(strategy));
+    }
     table
+}
+
+/// `None` where the strategy says nothing.
+fn strategy_table(strategy: &Strategy) -> Option<Table> {
+    let Strategy { waves, soak, budget, approval, windows, on_halt } = strategy;
+    let mut table = Table::new();
+    if !waves.is_empty() {
+        table.insert("waves", list(waves));
+    }
+    if let Some(soak) = soak {
+        table.insert("soak", text_item(&duration::words(*soak)));
+    }
+    if let Some(budget) = budget {
+        table.insert("budget", Item::Value(i64::from(*budget).into()));
+    }
+    if let Some(approval) = approval {
+        table.insert("approval", flag(*approval));
+    }
+    if !windows.is_empty() {
+        let hours = windows.iter().map(|weekly| {
+            let mut table = Table::new();
+            hours(&mut table, weekly);
+            table.into_inline_table()
+        });
+        table.insert("windows", Item::Value(Value::Array(hours.collect())));
+    }
+    if let Some(on_halt) = on_halt {
+        let word = match on_halt {
+            OnHalt::Stay => strategy::STAY,
+            OnHalt::GoBack => strategy::AUTO_BACK,
+        };
+        table.insert("on_halt", text_item(word));
+    }
+    (!table.is_empty()).then_some(table)
 }
 
 fn hold_table(name: &str, hold: &Hold) -> Table {
@@ -233,12 +285,16 @@ fn window_table(name: &str, window: &Window) -> Table {
     table.insert("name", text_item(name));
     select(&mut table, &window.selector, window.own_labels);
     plugins(&mut table, &window.plugins);
-    table.insert("days", list(words::days(&window.weekly)));
-    let (from, to) = words::hours(&window.weekly);
+    hours(&mut table, &window.weekly);
+    table
+}
+
+fn hours(table: &mut Table, weekly: &Weekly) {
+    table.insert("days", list(words::days(weekly)));
+    let (from, to) = words::hours(weekly);
     table.insert("from", text_item(&from));
     table.insert("to", text_item(&to));
-    table.insert("zone", text_item(&window.weekly.zone));
-    table
+    table.insert("zone", text_item(&weekly.zone));
 }
 
 fn select(table: &mut Table, selector: &Selector, own: OwnLabels) {

@@ -3,20 +3,23 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
 
+use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::view::{Assignment, Hold, Release, ReleaseName, Window};
 
 use super::fields::{Context, Fields};
 use super::files::{ConfigFiles, Format, Source, Sources};
 use super::problem::{Collector, Place, Problem, Problems};
 use super::tree::{Node, Value};
-use super::{assignment, from_toml, from_yaml, hold, release, window};
+use super::{assignment, from_toml, from_yaml, hold, release, strategy, window};
 
 /// Most declarations of one reading.
 pub const OBJECTS: usize = 10_000;
 
 /// The keys of a file.
-const KINDS: [&str; 4] = ["release", "assignment", "hold", "window"];
-const HINTS: [(&str, &str); 4] = [
+const KINDS: [&str; 5] = ["release", "assignment", "hold", "window", "defaults"];
+const HINTS: [(&str, &str); 6] = [
+    ("default", "write `[defaults.rollout]`"),
+    ("policy", "a policy is the server's own: `guest-fleet serve --policies FILE`"),
     ("releases", "write `release`: `[[release]]` in TOML, a list in YAML"),
     ("assignments", "write `assignment`: `[[assignment]]` in TOML, a list in YAML"),
     ("holds", "write `hold`: `[[hold]]` in TOML, a list in YAML"),
@@ -45,6 +48,8 @@ pub struct Declarations {
     pub holds: BTreeMap<String, Declared<Hold>>,
     /// Windows by name.
     pub windows: BTreeMap<String, Declared<Window>>,
+    /// How changes go where their assignment says nothing.
+    pub defaults: Option<Declared<Strategy>>,
 }
 
 // === impl Declared ===
@@ -89,7 +94,8 @@ impl Declarations {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.releases.len() + self.assignments.len() + self.holds.len() + self.windows.len()
+        let named = self.assignments.len() + self.holds.len() + self.windows.len();
+        self.releases.len() + named + usize::from(self.defaults.is_some())
     }
 
     /// Whether nothing is declared.
@@ -139,11 +145,28 @@ impl Declarations {
                 let read = hold::read(context, node);
                 add(context, &mut self.holds, read, node, (kind, String::clone));
             }
-            _ => {
+            "window" => {
                 let read = window::read(context, node);
                 add(context, &mut self.windows, read, node, (kind, String::clone));
             }
+            _ => self.defaults(context, node),
         }
+    }
+
+    fn defaults(&mut self, context: &mut Context<'_>, node: &Node) {
+        let Some(fields) = Fields::new(context, node, "defaults", &["rollout"], &[]) else {
+            return;
+        };
+        let Some(found) = fields.get("rollout") else { return };
+        let Some(value) = strategy::read(context, found, "defaults.rollout") else { return };
+        let place = found.place;
+        if let Some(first) = &self.defaults {
+            let Place { line, column } = first.place;
+            let reason =
+                format!("the defaults are declared in {}:{line}:{column} already", first.file);
+            return context.problem(place, "defaults.rollout", reason, "remove one of them");
+        }
+        self.defaults = Some(Declared { value, file: context.file.to_owned(), place });
     }
 }
 

@@ -11,6 +11,9 @@ use super::values;
 const ALLOWED: [&str; 8] =
     ["name", "select", "own_labels", "plugins", "days", "from", "to", "zone"];
 
+/// The keys that say when.
+pub(crate) const HOURS: [&str; 4] = ["days", "from", "to", "zone"];
+
 const HINTS: [(&str, &str); 3] = [
     ("plugin", "write `plugins = [\"…\"]`"),
     ("timezone", "write `zone`"),
@@ -28,13 +31,18 @@ pub(crate) fn read(context: &mut Context<'_>, node: &Node) -> Option<(String, Wi
     let name = values::name(context, &fields);
     let selector = values::selector(context, &fields);
     let plugins = values::plugins(context, &fields);
-    let days = days(context, &fields);
-    let times = times(context, &fields);
-    let zone = zone(context, &fields);
+    let weekly = weekly(context, &fields);
     let (selector, own_labels) = selector?;
+    Some((name?.0, Window { selector, own_labels, plugins, weekly: weekly? }))
+}
+
+/// Reads when something is open; `None` when that has a problem.
+pub(crate) fn weekly(context: &mut Context<'_>, fields: &Fields<'_>) -> Option<Weekly> {
+    let days = days(context, fields);
+    let times = times(context, fields);
+    let zone = zone(context, fields);
     let (opens, minutes) = times?;
-    let weekly = Weekly { days: days?, opens, minutes, zone: zone? };
-    Some((name?.0, Window { selector, own_labels, plugins, weekly }))
+    Some(Weekly { days: days?, opens, minutes, zone: zone? })
 }
 
 fn days(context: &mut Context<'_>, fields: &Fields<'_>) -> Option<[bool; 7]> {

@@ -10,6 +10,7 @@ use guest_fleet_core::fold::{
 };
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::labels::Labels;
+use guest_fleet_core::target::Ordered;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::event::EventRecord;
@@ -106,7 +107,11 @@ fn order_facts(order: &Order) -> OrderFacts {
         OrderState::TakenBack { reason } => (Step::TakenBack, reason.as_str()),
     };
     OrderFacts {
-        target: order.target.clone(),
+        ordered: Ordered {
+            assignment: bounded(&order.assignment),
+            rollout: bounded(&order.rollout),
+            ..order.ordered()
+        },
         attempt: order.attempt,
         step,
         made: order.made,

@@ -8,6 +8,7 @@ use guest_fleet_core::fold::{
     ReportedFacts, Row, Step, Tally, Wanted, Word,
 };
 use guest_fleet_core::labels::Labels;
+use guest_fleet_core::target::Ordered;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::ReleaseName;
 use guest_fleet_core::window::Weekly;
@@ -67,12 +68,15 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
     PluginPart {
         name: name.to_owned(),
         order: row.orders.get(name).map(|order| OrderPart {
-            revision: revision(&order.target),
+            revision: revision(order.target()),
             attempt: order.attempt,
             state: order.step.number(),
             since: order.since.0,
             reason: order.reason.clone(),
             made: order.made.0,
+            assignment: order.ordered.assignment.clone(),
+            rollout: order.ordered.rollout.clone(),
+            replaced: order.ordered.replaced.as_ref().map(revision),
         }),
         reported: reported.map(|reported| ReportedPart {
             revision: reported.revision.clone(),
@@ -164,7 +168,12 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
         if let Some(order) = plugin.order {
             let step = Step::of_number(order.state);
             let facts = OrderFacts {
-                target: target(&order.revision),
+                ordered: Ordered {
+                    target: target(&order.revision),
+                    assignment: order.assignment,
+                    rollout: order.rollout,
+                    replaced: order.replaced.as_deref().map(target),
+                },
                 attempt: order.attempt,
                 step: step.ok_or_else(|| damaged("an order has a state that does not exist"))?,
                 made: Seconds(order.made),

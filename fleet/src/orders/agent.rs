@@ -1,6 +1,7 @@
 //! One stream of one agent: its task, which alone writes the agent's journal while it lives.
 
 mod events;
+mod joining;
 mod journal;
 mod recorded;
 mod reported;
@@ -8,7 +9,7 @@ mod sending;
 mod steps;
 mod upkeep;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -181,6 +182,7 @@ impl AgentTask {
         };
         // Nothing that waits for room in the transport leaves any more.
         lock(&self.flights).clear();
+        self.shared.views.join(self.session.stream, BTreeSet::new());
         if let Err(status) = ended {
             tracing::info!(resource = %self.session.resource, %status, "the agent's stream is ended");
             self.session.end(status);
@@ -421,6 +423,8 @@ impl AgentTask {
         let settings = &self.shared.settings;
         let wall = settings.environment.wall();
         let decisions = desired(view, &agent, wall, &*settings.zones);
+        let joined = joining::joined(view, &agent, &decisions, wall, &*settings.zones);
+        self.shared.views.join(self.session.stream, joined);
         let plugins = self.told.plugins(now);
         let generations = self.generations();
         let mut journal = self.journal.draft();
@@ -481,7 +485,8 @@ impl AgentTask {
                 let flight = flights.get(plugin).filter(|flight| flight.message_id == id);
                 is_known && flight.is_none_or(|flight| now >= flight.resend_at)
             };
-            sendings.extend(carry_out(&mut journal, plugin, decision, &body, next, wall, is_due));
+            let of = (plugin.as_str(), observed.as_ref());
+            sendings.extend(carry_out(&mut journal, of, decision, &body, next, wall, is_due));
         }
         if removed::is(Guard::Supersede) {
             sendings.extend(

@@ -8,6 +8,7 @@ use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePlugin, Manifest};
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
+use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
 use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord, release_key};
@@ -123,6 +124,7 @@ async fn wish_as(ledger: &MemoryLedger, revision: &str, order: ConfigurePlugin) 
         own_labels: OwnLabels::Ignored,
         priority: 0,
         attempt: 0,
+        strategy: Strategy::default(),
     };
     put(ledger, "assignment/all", AssignmentRecord::of(&assignment).encode_to_vec()).await;
 }

@@ -9,6 +9,7 @@
 //! every change that was committed before it, so a view that reaches it misses none. A gateway that
 //! cannot write cannot prove that, and orders nothing after [`AGE_MAX`].
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -38,6 +39,9 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Longest that one renewal may take.
 const DEADLINE: Duration = Duration::from_secs(4);
 
+/// Most assignments that a heartbeat names of those that agents wait to join.
+const JOINED: usize = 100;
+
 /// The view of a gateway. Renewed by [`Views::run`], read by the sessions.
 pub(crate) struct Views {
     ledger: SharedLedger,
@@ -48,6 +52,8 @@ pub(crate) struct Views {
     wanted: Notify,
     heartbeat: tokio::sync::Mutex<Heartbeat>,
     counted: Mutex<GatewayRecord>,
+    /// The assignments that agents wait to join, by stream.
+    joining: Mutex<BTreeMap<u64, BTreeSet<String>>>,
     secrets: Secrets,
     /// No order leaves any more, however new the view is.
     is_closed: AtomicBool,
@@ -98,6 +104,7 @@ impl Views {
             wanted: Notify::new(),
             heartbeat: tokio::sync::Mutex::default(),
             counted: Mutex::new(record),
+            joining: Mutex::default(),
             is_closed: AtomicBool::new(false),
         }
     }
@@ -137,6 +144,17 @@ impl Views {
     /// Says with the next heartbeat how many agents are connected.
     pub(crate) fn count(&self, agents: u64) {
         lock(&self.counted).agents = agents;
+    }
+
+    /// Says with the next heartbeat which assignments the agent of a stream waits to join.
+    pub(crate) fn join(&self, stream: u64, assignments: BTreeSet<String>) {
+        let mut joining = lock(&self.joining);
+        if assignments.is_empty() {
+            joining.remove(&stream);
+        } else if joining.insert(stream, assignments.clone()).as_ref() != Some(&assignments) {
+            drop(joining);
+            self.want();
+        }
     }
 
     /// Key of the gateway's own record.
@@ -209,6 +227,9 @@ impl Views {
             let missing = self.secrets.missing().into_iter();
             counted.missing_secrets =
                 missing.map(|(name, problem)| MissingSecret { name, problem }).collect();
+            let joined: BTreeSet<String> =
+                lock(&self.joining).values().flatten().cloned().collect();
+            counted.joined = joined.into_iter().take(JOINED).collect();
             Bytes::from(counted.encode_to_vec())
         };
         let write =

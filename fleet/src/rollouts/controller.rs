@@ -8,20 +8,24 @@ use guest_fleet_core::progress::{Progress, Watch, progress};
 use guest_fleet_core::rollout::{Change, Decision as Step, Rollout, State, step};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::AssignmentRollout;
+use guest_fleet_ledger::records::configuration::ASSIGNMENT;
+use guest_fleet_ledger::records::gateway::{GATEWAY, GatewayRecord};
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
-use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
+use guest_fleet_ledger::records::rollout::rollout_key;
 use guest_fleet_ledger::records::{self, Versioned};
-use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError};
+use guest_fleet_ledger::{
+    Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError, bounds,
+};
 use prost::Message;
 use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::rows::Rows;
-use super::told;
+use super::{begin, told};
 use crate::chain::Chain;
-use crate::configuration::change::{Becomes, ChangeError, Changed, Decision, Edit, change_under};
+use crate::configuration::change::{ChangeError, Changed, Decision, Edit, change_under};
 use crate::configuration::{Configuration, words};
 use crate::fold::lease::Lease;
 use crate::fold::patience::patience;
@@ -51,6 +55,9 @@ const PASSED_OVER: Duration = Duration::from_secs(600);
 /// After so long without a count the control plane was away: agents could not tell what became of
 /// their orders, and have their whole time again.
 const GAP: u64 = 60;
+
+/// How soon it is looked again for agents that join an assignment, where none of them could be reached.
+const JOIN_AGAIN: Duration = Duration::from_secs(10);
 
 /// Longest that one round may take before the controller begins anew.
 const ROUND: Duration = Duration::from_secs(60);
@@ -109,6 +116,10 @@ struct Controller<'a> {
     told: BTreeMap<String, (Instant, Revision)>,
     /// By assignment: since when, and until when, its agents could tell what became of their orders.
     served: BTreeMap<String, Served>,
+    /// When gateways were asked last which assignments agents wait to join.
+    asked: Option<Instant>,
+    /// By assignment: when nobody was found that joins it.
+    without: BTreeMap<String, Instant>,
 }
 
 /// Moves rollouts whenever no other process does, until `ending`.
@@ -165,6 +176,8 @@ impl<'a> Controller<'a> {
             passed_over: BTreeMap::new(),
             told: BTreeMap::new(),
             served: BTreeMap::new(),
+            asked: None,
+            without: BTreeMap::new(),
         }
     }
 
@@ -197,6 +210,7 @@ impl<'a> Controller<'a> {
     async fn round(&mut self) -> Result<bool, Lost> {
         let at_least = self.configuration.through().max(self.lease.revision());
         self.configuration.catch_up(self.ledger, at_least).await?;
+        self.join().await?;
         self.note_records();
         let live: Vec<String> = self
             .configuration
@@ -217,6 +231,42 @@ impl<'a> Controller<'a> {
             self.look_at(&assignment, begun).await?;
         }
         Ok(self.configuration.view().rollouts.values().any(|found| moves(&found.rollout)))
+    }
+
+    /// Begins rollouts for agents that came to an assignment by their labels, or because another one does
+    /// not decide for them any more. Gateways tell which assignments these are.
+    async fn join(&mut self) -> Result<(), Lost> {
+        if self.asked.is_some_and(|asked| asked.elapsed() < LOOK) {
+            return Ok(());
+        }
+        self.asked = Some(Instant::now());
+        self.without.retain(|_, since| since.elapsed() < JOIN_AGAIN);
+        let mut joined = joined(self.ledger).await?;
+        joined.retain(|name| !self.without.contains_key(name));
+        if joined.is_empty() {
+            return Ok(());
+        }
+        let rows = Rows::load(self.ledger).await?;
+        for assignment in joined {
+            let now = (self.settings.wall)();
+            let view = self.configuration.view();
+            let zones = &*self.settings.zones;
+            let Some(made) = begin::joining(view, &assignment, &rows, now, zones) else {
+                self.without.insert(assignment, Instant::now());
+                continue;
+            };
+            let decision = Self::decision(
+                "rollout begin",
+                format!(
+                    "agents came to the assignment {assignment}, by their labels or because another one does \
+                     not decide for them any more"
+                ),
+                now,
+            );
+            let edit = begin::edit(&assignment, view, &made);
+            self.write(&assignment, &made.name, &decision, edit).await?;
+        }
+        Ok(())
     }
 
     /// Notes since when each record is known.
@@ -351,34 +401,55 @@ impl<'a> Controller<'a> {
         progress: &Progress,
         now: Seconds,
     ) -> Result<(), Lost> {
-        let key = rollout_key(assignment);
-        let expected = self.configuration.revision(&key);
         let mut after = found.clone();
         after.rollout.change(change.clone(), now);
         after.rollout.remember(&found.name, &progress.counts.installs);
-        let decision = Decision {
+        let why = told::why(&found.rollout, change, &progress.counts);
+        let decision = Self::decision(told::verb(change), why, now);
+        let edit = begin::edit(assignment, self.configuration.view(), &after);
+        let is_written = self.write(assignment, &found.name, &decision, edit).await?;
+        if is_written && matches!(change, Change::Close) {
+            self.pass_over(assignment, progress);
+        }
+        Ok(())
+    }
+
+    /// A decision of the controller.
+    fn decision(what: &str, why: String, now: Seconds) -> Decision {
+        Decision {
             who: "the controller".to_owned(),
             from: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            what: told::verb(change).to_owned(),
-            why: told::why(&found.rollout, change, &progress.counts),
+            what: what.to_owned(),
+            why,
             at: words::timestamp(now),
-        };
-        let edit = Edit {
-            key: key.clone(),
-            before: Some(words::rollout(found)),
-            after: Some(words::rollout(&after)),
-            record: Becomes::Bytes(RolloutRecord::of(&after).encode_to_vec().into()),
-        };
+        }
+    }
+
+    /// Writes the record of a rollout under the lease. False where somebody else changed it, or its
+    /// assignment, since it was looked at.
+    async fn write(
+        &mut self,
+        assignment: &str,
+        rollout: &str,
+        decision: &Decision,
+        edit: Edit,
+    ) -> Result<bool, Lost> {
+        let looked_at = [rollout_key(assignment), format!("{ASSIGNMENT}{assignment}")];
+        let looked_at = looked_at.map(|key| (self.configuration.revision(&key), key));
         let renewal = self.lease.renewal();
         let begun = Instant::now();
         let plan = |configuration: &Configuration| {
             let is_same =
-                configuration.revision(&key) == expected || removed::is(Guard::RevisionOfRollout);
-            if is_same { Ok((vec![edit.clone()], ())) } else { Err(Moved) }
+                looked_at.iter().all(|(revision, key)| configuration.revision(key) == *revision);
+            if is_same || removed::is(Guard::RevisionOfRollout) {
+                Ok((vec![edit.clone()], ()))
+            } else {
+                Err(Moved)
+            }
         };
         let under = (!removed::is(Guard::LeaseOfRollouts)).then_some(&renewal);
         let changed =
-            change_under(self.ledger, &decision, under, &mut self.configuration, plan).await;
+            change_under(self.ledger, decision, under, &mut self.configuration, plan).await;
         match changed {
             Ok(Changed { revision: Some(revision), .. }) => {
                 if under.is_some() {
@@ -388,19 +459,16 @@ impl<'a> Controller<'a> {
                 self.note_records();
                 self.seen.insert(assignment.to_owned(), (revision, Instant::now()));
                 tracing::info!(
-                    rollout = found.name,
+                    rollout,
                     change = decision.what,
                     why = decision.why,
                     "a rollout moves"
                 );
-                if matches!(change, Change::Close) {
-                    self.pass_over(assignment, progress);
-                }
-                Ok(())
+                Ok(true)
             }
             // Its answer was lost: the lease has another revision than this controller knows.
             Ok(Changed { .. }) => Err(Lost::Doubtful),
-            Err(ChangeError::Refused(Moved)) => Ok(()),
+            Err(ChangeError::Refused(Moved)) => Ok(false),
             Err(error) => Err(Lost::Change(error)),
         }
     }
@@ -459,6 +527,24 @@ impl<'a> Controller<'a> {
         let revision = written.map_err(Lost::Written)?;
         self.lease.renewed(revision, begun);
         Ok(())
+    }
+}
+
+/// The assignments that agents of gateways wait to join.
+async fn joined(ledger: &dyn Ledger) -> Result<BTreeSet<String>, ReadError> {
+    let (mut all, mut next) = (BTreeSet::new(), None);
+    loop {
+        let page =
+            ledger.scan(Bucket::Configuration, GATEWAY, next.as_deref(), bounds::PAGE).await?;
+        for record in &page.records {
+            // What cannot be read says nothing; the gateway writes it again in two seconds.
+            let found = records::decode::<GatewayRecord>(&record.key, &record.value);
+            all.extend(found.into_iter().flat_map(|found| found.joined));
+        }
+        next = page.next;
+        if next.is_none() {
+            return Ok(all);
+        }
     }
 }
 

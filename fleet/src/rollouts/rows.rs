@@ -56,10 +56,14 @@ impl Rows {
         &self.rows
     }
 
-    /// The same as a value of its own.
-    #[must_use]
-    pub fn into_all(self) -> BTreeMap<String, Row> {
-        self.rows
+    /// What the ledger shows of all agents now.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub async fn load(ledger: &dyn Ledger) -> Result<BTreeMap<String, Row>, ReadError> {
+        let mut rows = Self::new();
+        rows.catch_up(ledger, Revision::ABSENT).await?;
+        Ok(rows.rows)
     }
 
     /// When a plugin crashed, by agent.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use guest_fleet_core::facets::facets;
 use guest_fleet_core::fold::Row;
-use guest_fleet_core::gate::{Halt, Meter};
+use guest_fleet_core::gate::Meter;
 use guest_fleet_core::progress::{Progress, Stand};
 use guest_fleet_core::rollout::{Change, Counts, Decision, Reason, Rollout};
 use guest_fleet_core::time::Seconds;
@@ -32,6 +32,7 @@ pub(super) fn verb(change: &Change) -> &'static str {
         Change::NextWave => "rollout next wave",
         Change::Finish => "rollout finish",
         Change::Halt(_) => "rollout halt",
+        Change::GoBack => "rollout go back",
         Change::EndRollback => "rollout end rollback",
     }
 }
@@ -50,35 +51,12 @@ pub(super) fn why(rollout: &Rollout, change: &Change, counts: &Counts) -> String
         counts.installs.failed,
     );
     match change {
-        Change::Halt(cause) => format!("{}; {inputs}", halt(cause)),
+        Change::Halt(cause) => format!("{}; {inputs}", words::halt(cause)),
         Change::Grant(grant) => {
             let covered = counts.candidates.iter().filter(|one| grant.covers(one.place)).count();
             format!("the turn of {covered}; {inputs}")
         }
         _ => inputs,
-    }
-}
-
-/// Why the gate halted a rollout, as a sentence.
-#[must_use]
-pub fn halt(cause: &Halt) -> String {
-    let by_test = |what: &str, meter: &Meter| {
-        format!(
-            "{} {what}, and {:.1} would of themselves: the evidence of {:.1} is above {:.1}",
-            meter.failed, meter.expected, meter.evidence, meter.limit
-        )
-    };
-    match cause {
-        Halt::FirstWave { fingerprint } => {
-            format!("an agent of the first wave failed ({fingerprint})")
-        }
-        Halt::TwoInAWave { wave } => format!("two agents of wave {} failed", wave + 1),
-        Halt::SeenBefore { fingerprint } => {
-            format!("an agent failed as one of an earlier wave did ({fingerprint})")
-        }
-        Halt::Installs(meter) => by_test("installations failed", meter),
-        Halt::Faults(meter) => by_test("agents failed beside those that wait", meter),
-        Halt::BeforeAfter(meter) => by_test("agents failed after their order", meter),
     }
 }
 
@@ -89,6 +67,7 @@ fn waiting(reason: Reason) -> &'static str {
         Reason::Person => "a person has to say how it goes on",
         Reason::Granted => "agents whose turn it is have not begun",
         Reason::Drying => "gateways may still act on the former grant",
+        Reason::Closed => "its windows are closed",
         Reason::Budget => "as many agents are in flight as the budget allows",
         Reason::Settling => "some agents are in flight",
         Reason::Unreachable => "no agent of the wave can be reached",

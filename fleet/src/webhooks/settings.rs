@@ -14,23 +14,20 @@
 //! connects to. The URL is in no message, since it may hold a token.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 
 use crate::declarations::fields::{Context, Fields, suggestion};
-use crate::declarations::from_toml;
-use crate::declarations::problem::{Collector, Place, Problem, Problems};
+use crate::declarations::own_files::{self, Kind};
+use crate::declarations::problem::{Place, Problems};
 use crate::declarations::tree::Node;
 use crate::declarations::values::{NAME_FIX, check_name, check_plugin};
 use crate::net::outbound::{AllowedHost, Target};
 
 /// Most webhooks of a file.
 pub const WEBHOOKS: usize = 16;
-/// Largest file, in bytes.
-const FILE_BYTES: u64 = 256 << 10;
 
 const ALLOWED: [&str; 6] = ["name", "url", "secret_file", "events", "plugins", "ca_file"];
 const HINTS: [(&str, &str); 3] = [
@@ -67,27 +64,19 @@ impl Webhook {
     }
 }
 
+const KIND: Kind = Kind {
+    key: "webhook",
+    many: "webhooks",
+    most: WEBHOOKS,
+    fewer: "let one receiver pass events on to others",
+};
+
 /// Reads the file. Blocks.
 ///
 /// # Errors
 /// It cannot be read, or has problems; then nothing of it is used.
 pub fn read(path: &Path, allowed: &[AllowedHost]) -> Result<Vec<Webhook>, Problems> {
-    let file = path.display().to_string();
-    let unreadable = |reason: String, fix: &str| {
-        let (key, fix) = (String::new(), fix.to_owned());
-        Problems(vec![Problem { file: file.clone(), place: None, key, reason, fix }])
-    };
-    let mut text = String::new();
-    let read = std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_BYTES + 1).read_to_string(&mut text));
-    read.map_err(|error| {
-        unreadable(format!("it cannot be read: {error}"), "name the file of webhooks")
-    })?;
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > FILE_BYTES {
-        let reason = format!("it has more than {FILE_BYTES} bytes");
-        return Err(unreadable(reason, "leave out what is no webhook"));
-    }
-    parse(&file, &text, allowed)
+    own_files::read(path, &KIND, named(allowed)).map(without_names)
 }
 
 /// Reads the text of a file.
@@ -95,40 +84,17 @@ pub fn read(path: &Path, allowed: &[AllowedHost]) -> Result<Vec<Webhook>, Proble
 /// # Errors
 /// All problems of it.
 pub fn parse(file: &str, text: &str, allowed: &[AllowedHost]) -> Result<Vec<Webhook>, Problems> {
-    let mut problems = Collector::default();
-    let mut webhooks: Vec<Webhook> = Vec::new();
-    match from_toml::read(text) {
-        Err(error) => problems.add(Problem {
-            file: file.to_owned(),
-            place: error.place,
-            key: String::new(),
-            reason: error.reason,
-            fix: error.fix,
-        }),
-        Ok(node) => {
-            let mut context = Context { file, problems: &mut problems };
-            let hints = [("webhooks", "write `[[webhook]]`")];
-            let fields = Fields::new(&mut context, &node, "", &["webhook"], &hints);
-            let list = fields.as_ref().and_then(|fields| fields.get("webhook"));
-            let nodes = list.and_then(|list| context.list(list, "webhook")).unwrap_or_default();
-            for node in nodes {
-                if webhooks.len() >= WEBHOOKS {
-                    let reason = format!("up to here there are {WEBHOOKS} webhooks");
-                    let fix = "let one receiver pass events on to others";
-                    context.problem(node.place, "webhook", reason, fix);
-                    break;
-                }
-                let Some(webhook) = one(&mut context, node, allowed) else { continue };
-                if webhooks.iter().any(|other| other.name == webhook.name) {
-                    let reason = "another webhook has the same name";
-                    context.problem(node.place, "webhook.name", reason, "give it another name");
-                    continue;
-                }
-                webhooks.push(webhook);
-            }
-        }
-    }
-    problems.finish(webhooks)
+    own_files::parse(file, text, &KIND, named(allowed)).map(without_names)
+}
+
+fn named(
+    allowed: &[AllowedHost],
+) -> impl FnMut(&mut Context<'_>, &Node) -> Option<(String, Webhook)> {
+    |context, node| one(context, node, allowed).map(|webhook| (webhook.name.clone(), webhook))
+}
+
+fn without_names(found: Vec<(String, Webhook)>) -> Vec<Webhook> {
+    found.into_iter().map(|(_, webhook)| webhook).collect()
 }
 
 fn one(context: &mut Context<'_>, node: &Node, allowed: &[AllowedHost]) -> Option<Webhook> {

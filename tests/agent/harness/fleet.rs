@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{Action, ConfigurePlugin};
 use guest_fleet_core::journal::OrderState;
+use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
 use guest_fleet_ledger::records::configuration::{
@@ -108,6 +109,7 @@ impl Fleet {
                 own_labels: OwnLabels::Ignored,
                 priority: 0,
                 attempt,
+                strategy: Strategy::default(),
             };
             let record = AssignmentRecord::of(&assignment);
             records.insert(format!("{ASSIGNMENT}{plugin}"), record.encode_to_vec());

@@ -74,7 +74,8 @@ pub(super) fn declarations(works: &Archive, crashes: &Archive) -> String {
 pub(super) async fn declare(control: &Control, declarations: &str) {
     let file = control.declarations();
     std::fs::write(&file, declarations).unwrap();
-    control.ask(&["apply", "-f", file.to_str().unwrap()]).await.unwrap();
+    let file = file.to_str().unwrap();
+    control.ask(&["apply", "-f", file, "--at-once", "--reason", "a new fleet"]).await.unwrap();
 }
 
 /// What `rollout show` prints.

@@ -1,8 +1,8 @@
 use super::*;
-use crate::rollout::{Cause, Grant, Plan, Rollout, Stage, State};
+use crate::rollout::{Cause, Former, Grant, Plan, Rollout, Stage, State, Strategy};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::UtcOnly;
-use crate::view::{Archive, AssignmentRollout, Hold, Plugins, Release, Window};
+use crate::view::{Archive, AssignmentRollout, Before, Hold, Plugins, Release, Window};
 use crate::window::Weekly;
 
 const NOW: Seconds = Seconds(4 * 24 * 3600 + 12 * 3600);
@@ -19,6 +19,7 @@ fn assignment(plugin: &str, revision: &str, selects: &str) -> Assignment {
         own_labels: OwnLabels::Ignored,
         priority: 0,
         attempt: 0,
+        strategy: Strategy::default(),
     }
 }
 
@@ -260,6 +261,7 @@ fn law_same_inputs_have_the_same_answer_and_every_reason_names_a_record_that_is_
                 | Permission::NoArchive { .. }
                 | Permission::Quarantined(_)
                 | Permission::WaitsForWave { .. }
+                | Permission::Joins { .. }
                 | Permission::Stopped { .. }
                 | Permission::HeldByOwner(_) => {}
             }
@@ -304,7 +306,13 @@ fn in_rollout(state: State, grant: Option<Grant>) -> View {
     let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
     let mut rollout = Rollout::new(from, to, Plan::usual(10, 60));
     (rollout.state, rollout.grant) = (state, grant);
-    let found = AssignmentRollout { name: "spring".to_owned(), plugin: "p".to_owned(), rollout };
+    let found = AssignmentRollout {
+        name: "spring".to_owned(),
+        plugin: "p".to_owned(),
+        number: 1,
+        before: Before::Same,
+        rollout,
+    };
     view.rollouts.insert("a".to_owned(), found);
     view
 }
@@ -314,8 +322,13 @@ fn everybody() -> Option<Grant> {
 }
 
 fn ordered(revision: &str) -> Agent {
-    let ordered = [("p".to_owned(), Target::Revision(revision.to_owned()))].into();
-    Agent { ordered, ..agent() }
+    let ordered = Ordered {
+        target: Target::Revision(revision.to_owned()),
+        assignment: "a".to_owned(),
+        rollout: if revision == "2" { "spring".to_owned() } else { String::new() },
+        replaced: Some(Target::Absent),
+    };
+    Agent { ordered: [("p".to_owned(), ordered)].into(), ..agent() }
 }
 
 /// What an agent should have, whether a change may happen, and whether it waits for its turn.
@@ -363,7 +376,7 @@ fn a_rollout_changes_no_other_plugin_and_none_that_leads_elsewhere_counts() {
 #[test]
 fn a_first_installation_removes_nothing_from_agents_that_wait() {
     let mut view = in_rollout(State::Running(Stage::Reaching), None);
-    view.rollouts.get_mut("a").expect("it is there").rollout.from = Target::Absent;
+    view.rollouts.get_mut("a").expect("it is there").rollout.from = Target::Absent.into();
     let decision = decided(&view, &agent());
     assert_eq!(decision.permission, Permission::WaitsForWave { rollout: "spring".to_owned() });
     // It goes back to nothing from what the rollout gave.
@@ -397,4 +410,128 @@ fn law_without_a_grant_nobody_begins_with_the_new_target() {
         held.holds.insert("all".to_owned(), hold("all"));
         assert!(!decided(&held, &ordered("2")).permission.is_go());
     }
+}
+
+fn from(assignment: &str, revision: &str) -> Ordered {
+    let target = Target::Revision(revision.to_owned());
+    Ordered { assignment: assignment.to_owned(), ..Ordered::found(target) }
+}
+
+fn with(ordered: &[(&str, Ordered)]) -> Agent {
+    let ordered = ordered.iter().map(|(plugin, ordered)| ((*plugin).to_owned(), ordered.clone()));
+    Agent { ordered: ordered.collect(), ..agent() }
+}
+
+#[test]
+fn an_agent_that_comes_to_a_settled_assignment_from_elsewhere_waits_for_a_rollout() {
+    let mut view = view(&[("prod", assignment("p", "2", "env = prod"))]);
+    let joins = Permission::Joins { assignment: "prod".to_owned() };
+    let check = |view: &View, agent: &Agent, revision: Option<&str>, permission: &Permission| {
+        let target = revision.map_or(Target::Absent, |it| Target::Revision(it.to_owned()));
+        let decision = decided(view, agent);
+        assert_eq!((&decision.target, &decision.permission), (&target, permission));
+    };
+    // Another assignment gave it what it has.
+    check(&view, &with(&[("p", from("test", "1"))]), Some("1"), &joins);
+    check(&view, &with(&[("p", from("test", "2"))]), Some("2"), &Permission::Go);
+    // A straggler of the assignment's own former release.
+    check(&view, &with(&[("p", from("prod", "1"))]), Some("2"), &Permission::Go);
+    // A new machine, with something in its image.
+    let found = Ordered::found(Target::Revision("1".to_owned()));
+    check(&view, &agent(), Some("2"), &Permission::Go);
+    check(&view, &with(&[("p", found.clone())]), Some("2"), &Permission::Go);
+    // A machine that an operator labels after it runs other plugins of the fleet.
+    check(&view, &with(&[("q", from("b", "1"))]), None, &joins);
+    check(&view, &with(&[("p", found.clone()), ("q", from("b", "1"))]), Some("1"), &joins);
+    let mut unlabelled = with(&[("q", from("b", "1"))]);
+    unlabelled.labels.token = std::mem::take(&mut unlabelled.labels.operator);
+    check(&view, &unlabelled, Some("2"), &Permission::Go);
+    // What should be absent and is.
+    view.assignments.get_mut("prod").expect("it is there").target = Target::Absent;
+    check(&view, &with(&[("q", from("b", "1"))]), None, &Permission::Go);
+    check(&view, &with(&[("p", from("test", "1"))]), Some("1"), &joins);
+}
+
+/// A rollout of `above` to `2`, whose agents had each its own before. Below it is `low` with `1`.
+fn each(state: State, grant: Option<Grant>, before: Before) -> View {
+    let above = Assignment { priority: 5, ..assignment("p", "2", "env = prod") };
+    let mut view = view(&[("above", above), ("low", assignment("p", "1", "all"))]);
+    let to = Target::Revision("2".to_owned());
+    let mut rollout = Rollout::new(Former::Each, to, Plan::usual(10, 60));
+    (rollout.state, rollout.grant) = (state, grant);
+    let (name, plugin) = ("spring".to_owned(), "p".to_owned());
+    let found = AssignmentRollout { name, plugin, number: 1, before, rollout };
+    view.rollouts.insert("above".to_owned(), found);
+    view
+}
+
+fn given(replaced: &str) -> Agent {
+    let replaced = Some(Target::Revision(replaced.to_owned()));
+    let ordered = Ordered { rollout: "spring".to_owned(), replaced, ..from("above", "2") };
+    with(&[("p", ordered)])
+}
+
+#[test]
+fn a_new_machine_follows_the_assignments_below_until_its_turn_and_others_keep_what_they_have() {
+    let running = State::Running(Stage::Reaching);
+    let waiting = each(running.clone(), None, Before::New);
+    let revision = |decision: &Decision| decision.target.revision().map(str::to_owned);
+    let decision = decided(&waiting, &with(&[("p", from("low", "0"))]));
+    assert_eq!(revision(&decision).as_deref(), Some("0"), "an order would be out of turn");
+    let decision = decided(&waiting, &with(&[("p", from("low", "1"))]));
+    assert_eq!((decision.assignment.as_str(), &decision.permission), ("low", &Permission::Go));
+    assert_eq!(revision(&decision).as_deref(), Some("1"));
+    assert!(decision.turn.as_ref().is_some_and(|turn| turn.waits && turn.is_member));
+    // A new machine, too.
+    assert_eq!(revision(&decided(&waiting, &agent())).as_deref(), Some("1"));
+    // What an assignment gave that is not below stays.
+    let kept = decided(&waiting, &with(&[("p", from("other", "7"))]));
+    assert_eq!(revision(&kept).as_deref(), Some("7"));
+    assert_eq!(kept.permission, Permission::WaitsForWave { rollout: "spring".to_owned() });
+    let granted = each(running, everybody(), Before::New);
+    let decision = decided(&granted, &with(&[("p", from("low", "1"))]));
+    assert_eq!(revision(&decision).as_deref(), Some("2"));
+    assert!(decision.turn.is_some_and(|turn| turn.gives));
+}
+
+#[test]
+fn each_agent_goes_back_to_what_it_had() {
+    let back = each(State::RollingBack, everybody(), Before::New);
+    let decision = decided(&back, &given("7"));
+    let target = |revision: &str| Target::Revision(revision.to_owned());
+    assert_eq!((&decision.target, decision.assignment.as_str()), (&target("7"), "above"));
+    assert!(decision.turn.is_some_and(|turn| turn.gives));
+    // It follows the assignment below again, where that wants the same.
+    let decision = decided(&back, &given("1"));
+    assert_eq!((&decision.target, decision.assignment.as_str()), (&target("1"), "low"));
+    // Those that had the new target before keep it: the rollout is not about them.
+    for state in [State::RollingBack, State::RolledBack, State::Aborted] {
+        let decision =
+            decided(&each(state, everybody(), Before::New), &with(&[("p", from("x", "2"))]));
+        assert_eq!((decision.target, decision.permission), (target("2"), Permission::Go));
+        assert!(decision.turn.is_some_and(|turn| !turn.is_member && !turn.gives));
+    }
+    let unknown = Ordered { rollout: "spring".to_owned(), ..from("above", "2") };
+    let decision = decided(&back, &with(&[("p", unknown)]));
+    assert!(matches!(decision.permission, Permission::Stopped { .. }), "{decision:?}");
+}
+
+#[test]
+fn a_new_machine_gets_what_its_like_had_before_the_change() {
+    let mut view = in_rollout(State::Running(Stage::Reaching), None);
+    let mut before = |selects: &str| {
+        let before = Before::Selected(selector(selects), OwnLabels::Ignored);
+        view.rollouts.get_mut("a").expect("it is there").before = before;
+        decided(&view, &agent())
+    };
+    let decision = before("env = prod");
+    let former = Target::Revision("1".to_owned());
+    assert_eq!((decision.target, decision.permission), (former, Permission::Go));
+    let decision = before("env = test");
+    assert_eq!(decision.permission, Permission::WaitsForWave { rollout: "spring".to_owned() });
+    // The selector alone became wider: what it wants is no news to agents that it selected before.
+    let same = Before::Selected(selector("env = prod"), OwnLabels::Ignored);
+    let decision = decided(&each(State::Halted(Cause::Restored), None, same), &agent());
+    assert_eq!(decision.target, Target::Revision("2".to_owned()));
+    assert!(decision.turn.is_some_and(|turn| !turn.is_member));
 }

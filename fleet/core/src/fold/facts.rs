@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::tally::Timeline;
 use super::word::{AWAY_AFTER, Presence, archived_after, rounded};
 use crate::labels::Labels;
+use crate::target::{Ordered, Target};
 use crate::time::Seconds;
-use crate::view::Target;
 
 /// Most plugins that a row keeps of each of: orders, reports, events, what is wanted. Those with the
 /// first names stay.
@@ -45,8 +45,8 @@ pub struct AgentFacts {
 /// The newest order of a plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderFacts {
-    /// What it asks for.
-    pub target: Target,
+    /// Its target, its assignment and its rollout, and the target before it.
+    pub ordered: Ordered,
     /// The assignment's attempt.
     pub attempt: u32,
     /// What became of it.
@@ -136,6 +136,16 @@ pub fn bounded_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, Str
     let fits = |text: &str| text.len() <= TEXT_BYTES;
     let fitting = labels.iter().filter(|(key, value)| fits(key) && fits(value));
     fitting.take(LABELS).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+// === impl OrderFacts ===
+
+impl OrderFacts {
+    /// Its target.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.ordered.target
+    }
 }
 
 // === impl AgentFacts ===

@@ -101,7 +101,8 @@ impl Declared {
         };
         let assignments = view.assignments.values();
         let rollouts = view.rollouts.values().flat_map(|found| {
-            [&found.rollout.from, &found.rollout.to].map(|target| (&found.plugin, target))
+            let targets = found.rollout.from.target().into_iter().chain([&found.rollout.to]);
+            targets.map(|target| (&found.plugin, target))
         });
         let wanted = assignments.clone().map(|assignment| (&assignment.plugin, &assignment.target));
         Self {
@@ -146,12 +147,15 @@ impl Declared {
 
     fn wanted_of(&self, agent: &Agent, plugin: &str) -> Option<Wanted> {
         let decision = decide(&self.timeless, agent, plugin, Seconds(0), &UtcOnly)?;
+        let joins = matches!(decision.permission, Permission::Joins { .. });
         let barrier = match decision.permission {
             Permission::Conflict { .. } => Barrier::Conflict,
             Permission::Quarantined(_) => Barrier::Quarantined,
             Permission::NoRelease => Barrier::NoRelease,
             Permission::NoArchive { .. } => Barrier::NoArchive,
-            Permission::WaitsForWave { .. } | Permission::Stopped { .. } => Barrier::Wave,
+            Permission::WaitsForWave { .. }
+            | Permission::Joins { .. }
+            | Permission::Stopped { .. } => Barrier::Wave,
             Permission::Go
             | Permission::Held { .. }
             | Permission::HeldByOwner(_)
@@ -165,7 +169,7 @@ impl Declared {
             attempt: decision.attempt,
             patience,
             barrier,
-            waits: decision.turn.is_some_and(|turn| turn.waits),
+            waits: joins || decision.turn.is_some_and(|turn| turn.waits),
         })
     }
 

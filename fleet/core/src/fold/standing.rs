@@ -39,15 +39,15 @@ impl Standing {
     #[must_use]
     pub fn of(wanted: Option<&Wanted>, order: Option<&OrderFacts>) -> Self {
         let Some(wanted) = wanted else { return Self::NotAssigned };
-        let current =
-            order.filter(|order| order.target == wanted.target && order.attempt == wanted.attempt);
+        let current = order
+            .filter(|order| *order.target() == wanted.target && order.attempt == wanted.attempt);
         let Some(order) = current else { return Self::KeptBack(wanted.barrier.clone()) };
         match order.step {
             Step::Done | Step::Adopted if wanted.waits => Self::KeptBack(Barrier::Wave),
             step @ (Step::Sent | Step::Acknowledged | Step::Begun) => {
                 Self::UnderWay { step, silent_after: silent_after(order.since, wanted.patience) }
             }
-            Step::Done if order.target == Target::Absent => Self::Done { probation_until: None },
+            Step::Done if *order.target() == Target::Absent => Self::Done { probation_until: None },
             Step::Done => Self::Done { probation_until: Some(probation_until(order.since)) },
             Step::Adopted => Self::Done { probation_until: None },
             Step::Failed => Self::Failed,

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::desired::{Permission, decide};
 use crate::labels::Labels;
-use crate::rollout::{Grant, Plan, Rollout, Stage, State};
+use crate::rollout::{self, Grant, Plan, Rollout, Stage, State};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::UtcOnly;
 use crate::view::{
-    Archive, Assignment, AssignmentRollout, Hold, Plugins, Release, Target, View, Window,
+    Archive, Assignment, AssignmentRollout, Before, Hold, Plugins, Release, Target, View, Window,
 };
 use crate::window::Weekly;
 
@@ -35,6 +35,7 @@ fn assignment(plugin: &str, target: Target, selects: &str, priority: i32) -> Ass
         own_labels: OwnLabels::Ignored,
         priority,
         attempt: 0,
+        strategy: rollout::Strategy::default(),
     }
 }
 
@@ -81,7 +82,10 @@ fn view(which: usize) -> View {
         let last = u64::MAX / 2;
         rollout.grant = Some(Grant { label: None, first: 0, last, since: Seconds(START) });
         let (name, plugin) = ("spring".to_owned(), "metrics".to_owned());
-        view.rollouts.insert("metrics".to_owned(), AssignmentRollout { name, plugin, rollout });
+        view.rollouts.insert(
+            "metrics".to_owned(),
+            AssignmentRollout { name, plugin, number: 1, before: Before::Same, rollout },
+        );
         if which >= 3 {
             add("log-other", assignment("log", revision("1"), "env = prod", 5));
             add("metrics-2", assignment("metrics", revision("7"), "env = test", 1));
@@ -157,7 +161,8 @@ fn target() -> impl Strategy<Value = Target> {
 fn orders() -> impl Strategy<Value = BTreeMap<String, OrderFacts>> {
     let order =
         (target(), 0..2_u32, step(), seconds()).prop_map(|(target, attempt, step, since)| {
-            OrderFacts { target, attempt, step, made: since, since, reason: String::new() }
+            let ordered = Ordered { assignment: "metrics".to_owned(), ..Ordered::found(target) };
+            OrderFacts { ordered, attempt, step, made: since, since, reason: String::new() }
         });
     prop::collection::btree_map(plugin(), order, 0..3)
 }
@@ -394,9 +399,11 @@ proptest! {
                     Some(Permission::Quarantined(_)) => Word::Quarantined,
                     Some(Permission::NoRelease) => Word::NoRelease,
                     Some(Permission::NoArchive { .. }) => Word::NoArchive,
-                    Some(Permission::WaitsForWave { .. } | Permission::Stopped { .. }) => {
-                        Word::WaitsForWave
-                    }
+                    Some(
+                        Permission::WaitsForWave { .. }
+                        | Permission::Joins { .. }
+                        | Permission::Stopped { .. },
+                    ) => Word::WaitsForWave,
                     Some(Permission::Held { .. }) => Word::Held,
                     Some(Permission::HeldByOwner(_)) => Word::HeldByOwner,
                     Some(Permission::OutsideWindow { .. }) => Word::OutsideWindow,
@@ -413,7 +420,7 @@ fn ordered(step: Step) -> Fold {
     let declared = declared(1);
     let agent = AgentFacts::default().seen_at(Some(Seconds(START)));
     let order = OrderFacts {
-        target: revision("1"),
+        ordered: Ordered::found(revision("1")),
         attempt: 0,
         step,
         made: Seconds(START),
@@ -528,7 +535,7 @@ fn many_agents_have_few_moments_ahead() {
         let agent = AgentFacts::default().seen_at(Some(seen));
         let _effect = fold.apply(&id, Input::Agent(Some(agent)), &declared);
         let order = OrderFacts {
-            target: revision("1"),
+            ordered: Ordered::found(revision("1")),
             attempt: 0,
             step: Step::Acknowledged,
             made: Seconds(START - number % 120),

@@ -26,6 +26,16 @@ pub struct Observed {
 // === impl Observed ===
 
 impl Observed {
+    /// The target that is there. A plugin that came with the machine is not the fleet's, and counts as
+    /// absent.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        match &self.revision {
+            Some(revision) if !self.is_local => Target::Revision(revision.clone()),
+            Some(_) | None => Target::Absent,
+        }
+    }
+
     /// Whether nothing of the plugin is there, nor on its way.
     #[must_use]
     pub fn is_absent(&self) -> bool {

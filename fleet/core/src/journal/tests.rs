@@ -1,5 +1,5 @@
 use super::*;
-use crate::desired::Permission;
+use crate::desired::{Permission, Turn};
 
 const DIGEST: [u8; 32] = [1; 32];
 const OTHER: [u8; 32] = [2; 32];
@@ -369,3 +369,45 @@ fn generations_go_on_above_what_an_agent_reports() {
 /// It takes an order, carries it out later, and tells that later still. Every sequence of a few steps
 /// is tried.
 mod model;
+
+#[test]
+fn an_order_says_what_it_replaced_and_which_rollout_gave_it() {
+    let revision = |text: &str| Target::Revision(text.to_owned());
+    let observed = |text: &str| Observed { revision: Some(text.to_owned()), ..Observed::default() };
+    let order = |to: &str, gives: bool| {
+        let turn = Turn {
+            rollout: "spring".to_owned(),
+            to: revision(to),
+            state: "running",
+            waits: false,
+            is_member: true,
+            gives,
+        };
+        let decision = Decision {
+            target: revision(to),
+            assignment: "a".to_owned(),
+            attempt: 0,
+            permission: Permission::Go,
+            turn: Some(turn),
+        };
+        Order::new(&decision, [1; 32], 1, Seconds(1))
+    };
+    let first = order("1", true).replacing(None, Some(&observed("0")));
+    assert_eq!((first.rollout.as_str(), first.replaced.clone()), ("spring", Some(revision("0"))));
+    assert_eq!(order("1", false).rollout, "");
+    // An order that did not come about left what was there before.
+    let failed = Order { state: OrderState::Failed { reason: "x".to_owned() }, ..first.clone() };
+    for former in [&first, &failed] {
+        let second = order("2", true).replacing(Some(former), Some(&observed("9")));
+        assert_eq!(second.replaced, Some(revision("0")), "{:?}", former.state);
+    }
+    let done = Order { state: OrderState::Done { adopted: false }, ..first.clone() };
+    let second = order("2", true).replacing(Some(&done), None);
+    assert_eq!(second.replaced, Some(revision("1")));
+    // The same once more replaces nothing else.
+    let again = order("2", true).replacing(Some(&second), None);
+    assert_eq!(again.replaced, Some(revision("1")));
+    let local = Observed { is_local: true, ..observed("0") };
+    assert_eq!(order("1", true).replacing(None, Some(&local)).replaced, Some(Target::Absent));
+    assert_eq!(order("1", true).replacing(None, None).replaced, None);
+}

@@ -1,10 +1,13 @@
 use super::*;
 use crate::fold::{AgentFacts, ReportFacts, ReportedFacts};
 use crate::gate::{Block, Faults};
-use crate::rollout::{Cause, Grant, Past, Plan, Size, Stage, Wave};
+use crate::rollout::{Cause, Former, Grant, Past, Plan, Size, Stage, Strategy, Wave};
 use crate::selector::{OwnLabels, Selector};
+use crate::target::Ordered;
 use crate::time::UtcOnly;
-use crate::view::{Archive, Assignment, AssignmentRollout, Hold, Plugins, Release, ReleaseName};
+use crate::view::{
+    Archive, Assignment, AssignmentRollout, Before, Hold, Plugins, Release, ReleaseName,
+};
 
 const BEGAN: u64 = 1_000_000;
 const NOW: Seconds = Seconds(BEGAN + 1000);
@@ -27,16 +30,24 @@ fn view() -> View {
         own_labels: OwnLabels::Ignored,
         priority: 0,
         attempt: 0,
+        strategy: Strategy::default(),
     };
     view.assignments.insert("a".to_owned(), assignment);
     let wave = |size| Wave { size, soak: 60, needs_approval: false };
-    let plan = Plan { waves: vec![wave(Size::Count(1)), wave(Size::Percent(100))], budget: 5 };
+    let plan = Plan {
+        waves: vec![wave(Size::Count(1)), wave(Size::Percent(100))],
+        budget: 5,
+        ..Plan::default()
+    };
     let mut rollout = Rollout::new(revision("1"), revision("2"), plan);
     rollout.state = State::Running(Stage::Reaching);
     rollout.began = vec![Seconds(BEGAN), Seconds(BEGAN + 500)];
     rollout.wave = 1;
     let (name, plugin) = ("spring".to_owned(), "p".to_owned());
-    view.rollouts.insert("a".to_owned(), AssignmentRollout { name, plugin, rollout });
+    view.rollouts.insert(
+        "a".to_owned(),
+        AssignmentRollout { name, plugin, number: 1, before: Before::Same, rollout },
+    );
     view
 }
 
@@ -45,7 +56,12 @@ fn view() -> View {
 fn row(target: &str, step: Step, made: u64) -> Row {
     let agent = AgentFacts { since: Some(NOW), ..AgentFacts::default() }.seen_at(Some(NOW));
     let order = OrderFacts {
-        target: revision(target),
+        ordered: Ordered {
+            target: revision(target),
+            assignment: "a".to_owned(),
+            rollout: if target == "2" { "spring".to_owned() } else { String::new() },
+            replaced: None,
+        },
         attempt: 0,
         step,
         made: Seconds(BEGAN + made),
@@ -344,4 +360,80 @@ fn what_is_tolerated_follows_from_what_the_rollout_remembers() {
     view.rollouts.get_mut("a").expect("it is there").rollout.earlier = vec![past];
     let found = counted_with(&view, &[], &[], &[]);
     assert!((found.counts.installs.tolerated - 62.0 / 1_100.0).abs() < 1e-9);
+}
+
+/// A row whose order is of no rollout, or of this one and in the place of something.
+fn given(target: &str, step: Step, made: u64, replaced: Option<&str>) -> Row {
+    let mut row = row(target, step, made);
+    let order = row.orders.get_mut("p").expect("an order");
+    order.ordered.rollout = if replaced.is_some() { "spring".to_owned() } else { String::new() };
+    order.ordered.replaced = replaced.map(revision);
+    row
+}
+
+#[test]
+fn agents_that_had_the_new_target_before_are_not_counted() {
+    let rows = [
+        ("before", given("2", Step::Done, 1, None)),
+        ("given", row("2", Step::Done, 600)),
+        ("waits", row("1", Step::Done, 0)),
+    ];
+    let mut view = view();
+    let counts = |view: &View| counted_with(view, &rows, &[], &[]).counts;
+    let forward = counts(&view);
+    assert_eq!((forward.targets, forward.given, forward.candidates.len()), (2, 1, 1));
+    // The former target is for all that have the new one.
+    let rollout = &mut view.rollouts.get_mut("a").expect("a rollout").rollout;
+    rollout.state = State::RollingBack;
+    let back = counts(&view);
+    assert_eq!((back.given, back.candidates.len()), (2, 2));
+    // A record of an older program does not say which orders are its own.
+    let rollout = &mut view.rollouts.get_mut("a").expect("a rollout").rollout;
+    (rollout.state, rollout.marks_orders) = (State::Running(Stage::Reaching), false);
+    assert_eq!(counts(&view).given, 2);
+}
+
+#[test]
+fn where_each_had_its_own_before_those_that_were_given_go_back_and_no_others() {
+    let mut view = view();
+    let rollout = &mut view.rollouts.get_mut("a").expect("a rollout").rollout;
+    (rollout.from, rollout.state) = (Former::Each, State::RollingBack);
+    let found = counted_with(
+        &view,
+        &[
+            ("before", given("2", Step::Done, 1, None)),
+            ("given", given("2", Step::Done, 600, Some("7"))),
+            ("under way back", given("7", Step::Begun, 990, Some("2"))),
+            ("went back", given("7", Step::Done, 900, Some("2"))),
+            ("could not", given("8", Step::Failed, 900, Some("2"))),
+            ("never given", given("6", Step::Done, 1, None)),
+        ],
+        &[],
+        &[],
+    );
+    let counts = &found.counts;
+    assert_eq!((counts.targets, counts.given, counts.in_flight), (5, 1, 1));
+    assert_eq!(counts.candidates.len(), 1);
+    let expected = [
+        (Stand::Waits, 1),
+        (Stand::UnderWay, 1),
+        (Stand::Done, 1),
+        (Stand::Back, 1),
+        (Stand::BackFailed, 1),
+    ];
+    assert_eq!(stands(&found), expected);
+}
+
+#[test]
+fn closed_windows_of_the_plan_are_told() {
+    let mut view = view();
+    let rows = [("waits", row("1", Step::Done, 0))];
+    let never = Weekly { days: [false; 7], opens: 0, minutes: 60, zone: "UTC".to_owned() };
+    let always = Weekly { days: [true; 7], minutes: 1440, ..never.clone() };
+    for (windows, is_closed) in
+        [(vec![], false), (vec![never.clone()], true), (vec![never, always], false)]
+    {
+        view.rollouts.get_mut("a").expect("a rollout").rollout.plan.windows = windows;
+        assert_eq!(counted_with(&view, &rows, &[], &[]).counts.is_closed, is_closed);
+    }
 }

@@ -4,8 +4,9 @@
 //! of this plugin usually cost: a bad release would make the gate milder for the next one. Each rollout
 //! carries the last ones with it, so what is known of a plugin outlives their records.
 
-use super::{Rollout, State};
+use super::{Cause, Rollout, State};
 use crate::gate::{self, Installs};
+use crate::target::Target;
 use crate::time::Seconds;
 
 /// Most rollouts that are remembered of one plugin; the newest stay.
@@ -22,6 +23,30 @@ pub struct Past {
     pub succeeded: u64,
     /// Those that failed.
     pub failed: u64,
+}
+
+/// Most releases that are kept of those that halted; the newest stay.
+pub const HALTS: usize = 20;
+
+/// A release that halted a rollout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HaltedRelease {
+    /// The release.
+    pub target: Target,
+    /// Why.
+    pub cause: Cause,
+    /// When.
+    pub at: Seconds,
+}
+
+/// How a release halted last, in any of these rollouts.
+#[must_use]
+pub fn halts<'a>(
+    rollouts: impl IntoIterator<Item = &'a Rollout>,
+    target: &Target,
+) -> Option<&'a HaltedRelease> {
+    let all = rollouts.into_iter().flat_map(|rollout| &rollout.halted);
+    all.filter(|halted| halted.target == *target).max_by_key(|halted| halted.at)
 }
 
 /// What the rollouts of a plugin remember, the newest first.
@@ -42,6 +67,16 @@ pub fn remembered<'a>(rollouts: impl IntoIterator<Item = &'a Rollout>) -> Vec<Pa
 // === impl Rollout ===
 
 impl Rollout {
+    /// Halts, and notes that its release did so.
+    pub(super) fn halt(&mut self, cause: Cause, at: Seconds) {
+        self.halted.retain(|halted| halted.target != self.to);
+        if self.halted.len() >= HALTS {
+            self.halted.remove(0);
+        }
+        self.halted.push(HaltedRelease { target: self.to.clone(), cause: cause.clone(), at });
+        self.state = State::Halted(cause);
+    }
+
     /// Notes what its installations came to, where that says something of later ones.
     pub fn remember(&mut self, name: &str, installs: &Installs) {
         if self.state == State::Done && self.epoch == 0 {

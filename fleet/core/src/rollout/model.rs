@@ -110,7 +110,7 @@ fn count(agents: &[Agent], is_dry: bool, fleet: &Fleet) -> Counts {
 }
 
 fn fleet(waves: Vec<Wave>) -> Fleet {
-    let plan = Plan { waves, budget: u32::try_from(BUDGET).unwrap() };
+    let plan = Plan { waves, budget: u32::try_from(BUDGET).unwrap(), ..Plan::default() };
     let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
     let mut rollout = Rollout::new(from, to, plan);
     rollout.ask(&Verb::Start, Seconds(0)).unwrap();
@@ -133,10 +133,10 @@ impl Fleet {
     fn wishes(&self, record: usize, agent: usize) -> bool {
         let record = self.old.get(record).unwrap_or(&self.rollout);
         let Agent { is_given, is_reachable, .. } = self.agents[agent];
-        let has = if is_given { Has::New } else { Has::Former };
-        let wish = record.wish(place(agent), &Labels::default(), has);
-        let other = if is_given { &record.from } else { &record.to };
-        is_reachable && wish == Wish::Have(other)
+        let has = if is_given { Has::Given(None) } else { Has::Former };
+        let wish = record.wish(place(agent), &Labels::default(), has, true);
+        let other = if is_given { record.from.target() } else { Some(&record.to) };
+        is_reachable && other.is_some_and(|other| wish == Wish::Have(other))
     }
 
     fn replace(&mut self, before: Rollout) {

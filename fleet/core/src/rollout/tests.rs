@@ -1,6 +1,6 @@
 use super::{
-    Candidate, Cause, Change, Counts, DRY, Decision, Grant, Has, Label, PATIENCE, Plan, Reason,
-    Refused, Rollout, Size, Stage, State, Verb, Wave, Wish, step,
+    Candidate, Cause, Change, Counts, DRY, Decision, Grant, Has, Label, OnHalt, PATIENCE, Plan,
+    Reason, Refused, Rollout, Size, Stage, State, Verb, Wave, Wish, step,
 };
 use crate::gate::{Failure, Halt};
 use crate::labels::Labels;
@@ -13,12 +13,17 @@ fn revision(text: &str) -> Target {
     Target::Revision(text.to_owned())
 }
 
+fn former(rollout: &Rollout) -> &Target {
+    rollout.from.target().expect("all had the same")
+}
+
 fn wave(size: Size) -> Wave {
     Wave { size, soak: 60, needs_approval: false }
 }
 
 fn rollout(waves: Vec<Wave>, budget: u32) -> Rollout {
-    let mut rollout = Rollout::new(revision("1"), revision("2"), Plan { waves, budget });
+    let mut rollout =
+        Rollout::new(revision("1"), revision("2"), Plan { waves, budget, ..Plan::default() });
     rollout.ask(&Verb::Start, NOW).unwrap();
     rollout
 }
@@ -118,7 +123,7 @@ fn the_last_wave_ends_the_rollout_and_all_others_join() {
     let late = Seconds(NOW.0 + 60);
     assert_eq!(step(&rollout, &counts(&[]), late), Decision::Change(Change::Finish));
     rollout.change(Change::Finish, late);
-    assert_eq!(rollout.wish(7, &Labels::default(), Has::Former), Wish::Have(&rollout.to));
+    assert_eq!(rollout.wish(7, &Labels::default(), Has::Former, true), Wish::Have(&rollout.to));
     assert_eq!(step(&rollout, &counts(&[]), late), Decision::Wait(Reason::AtRest));
 }
 
@@ -160,11 +165,15 @@ fn a_wave_of_a_label_is_granted_to_that_label_alone() {
     let Decision::Change(change) = decision else { panic!("{decision:?}") };
     rollout.change(change, NOW);
     let mut labels = Labels::default();
-    assert_eq!(rollout.wish(50, &labels, Has::Former), Wish::Have(&rollout.from));
+    assert_eq!(rollout.wish(50, &labels, Has::Former, true), Wish::Have(former(&rollout)));
     labels.own.insert(label.key.clone(), label.value.clone());
-    assert_eq!(rollout.wish(50, &labels, Has::Former), Wish::Have(&rollout.from), "its own word");
+    assert_eq!(
+        rollout.wish(50, &labels, Has::Former, true),
+        Wish::Have(former(&rollout)),
+        "its own word"
+    );
     labels.operator.insert(label.key, label.value);
-    assert_eq!(rollout.wish(50, &labels, Has::Former), Wish::Have(&rollout.to));
+    assert_eq!(rollout.wish(50, &labels, Has::Former, true), Wish::Have(&rollout.to));
 }
 
 #[test]
@@ -177,8 +186,8 @@ fn the_gate_halts_and_no_order_leaves_for_the_new_target() {
     assert_eq!(decision, Decision::Change(Change::Halt(halt.clone())));
     rollout.change(Change::Halt(halt), NOW);
     let labels = Labels::default();
-    assert_eq!(rollout.wish(10, &labels, Has::New), Wish::Stay(&rollout.to));
-    assert_eq!(rollout.wish(10, &labels, Has::Former), Wish::Have(&rollout.from));
+    assert_eq!(rollout.wish(10, &labels, Has::Given(None), true), Wish::Stay(&rollout.to));
+    assert_eq!(rollout.wish(10, &labels, Has::Former, true), Wish::Have(former(&rollout)));
     assert_eq!(step(&rollout, &counts, NOW), Decision::Wait(Reason::Person));
 }
 
@@ -201,13 +210,13 @@ fn the_way_back_is_within_the_same_budget() {
     let Decision::Change(change) = decision else { panic!("{decision:?}") };
     rollout.change(change, NOW);
     let labels = Labels::default();
-    assert_eq!(rollout.wish(20, &labels, Has::New), Wish::Have(&rollout.from));
-    assert_eq!(rollout.wish(30, &labels, Has::New), Wish::Stay(&rollout.to));
+    assert_eq!(rollout.wish(20, &labels, Has::Given(None), true), Wish::Have(former(&rollout)));
+    assert_eq!(rollout.wish(30, &labels, Has::Given(None), true), Wish::Stay(&rollout.to));
     let back = Counts { given: 0, ..counts(&[(90, false)]) };
     rollout.change(Change::Close, NOW);
     assert_eq!(step(&rollout, &back, NOW), Decision::Change(Change::EndRollback));
     rollout.change(Change::EndRollback, NOW);
-    assert_eq!(rollout.wish(90, &labels, Has::New), Wish::Have(&rollout.from));
+    assert_eq!(rollout.wish(90, &labels, Has::Given(None), true), Wish::Have(former(&rollout)));
 }
 
 #[test]
@@ -283,9 +292,73 @@ fn goals_never_exceed_the_targets_and_percents_round_up() {
             wave(Size::Count(u32::MAX)),
         ],
         budget: 1,
+        ..Plan::default()
     };
     assert!((0..5).all(|at| plan.goal(at, 7) <= 7));
-    let plan = Plan { waves: vec![wave(Size::Percent(1))], budget: 1 };
+    let plan = Plan { waves: vec![wave(Size::Percent(1))], budget: 1, ..Plan::default() };
     assert_eq!(plan.goal(0, 7), 1);
     assert_eq!(plan.goal(0, 0), 0);
+}
+
+#[test]
+fn turns_begin_while_a_window_is_open_and_what_is_under_way_goes_on() {
+    let rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    let closed = Counts { is_closed: true, ..counts(&ten()) };
+    assert_eq!(step(&rollout, &closed, NOW), Decision::Wait(Reason::Closed));
+    let settled =
+        Counts { targets: 10, given: 10, given_of_wave: 10, is_closed: true, ..Counts::default() };
+    assert_eq!(step(&rollout, &settled, NOW), Decision::Change(Change::Soak));
+}
+
+#[test]
+fn it_goes_back_by_itself_where_the_plan_says_so_and_the_gate_halted_it() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    rollout.plan.on_halt = OnHalt::GoBack;
+    let failure = Failure { wave: 0, fingerprint: "exit 1".to_owned() };
+    let failed = Counts { failures: vec![failure], ..counts(&ten()) };
+    let Decision::Change(halt) = step(&rollout, &failed, NOW) else { panic!("it does not halt") };
+    rollout.change(halt, NOW);
+    assert_eq!(step(&rollout, &failed, NOW), Decision::Change(Change::GoBack));
+    rollout.change(Change::GoBack, NOW);
+    assert_eq!(rollout.state, State::RollingBack);
+    // A person who halts it looks at it.
+    rollout.state = State::Halted(Cause::Person("slow".to_owned()));
+    assert_eq!(step(&rollout, &failed, NOW), Decision::Wait(Reason::Person));
+}
+
+#[test]
+fn it_ends_when_none_of_its_agents_is_left() {
+    let mut rollout = rollout(vec![wave(Size::Count(1)), wave(Size::Percent(100))], 5);
+    assert_eq!(step(&rollout, &Counts::default(), NOW), Decision::Change(Change::Finish));
+    let all = Counts { targets: 1, given: 1, given_of_wave: 1, ..Counts::default() };
+    assert_eq!(step(&rollout, &all, NOW), Decision::Change(Change::Soak));
+    rollout.change(Change::Soak, NOW);
+    assert_eq!(step(&rollout, &all, Seconds(NOW.0 + 60)), Decision::Change(Change::Finish));
+}
+
+#[test]
+fn a_release_that_halted_stays_known_until_a_rollout_with_it_is_done() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    rollout.ask(&Verb::Halt { reason: "slow".to_owned() }, NOW).expect("it runs");
+    let found = super::halts([&rollout], &revision("2")).expect("it halted");
+    assert_eq!((found.at, &found.cause), (NOW, &Cause::Person("slow".to_owned())));
+    assert_eq!(super::halts([&rollout], &revision("1")), None);
+    rollout.ask(&Verb::Resume { reason: "it was the disk".to_owned() }, NOW).expect("it halted");
+    rollout.change(Change::Finish, NOW);
+    assert_eq!(super::halts([&rollout], &revision("2")), None);
+    for number in 0..50 {
+        rollout.to = revision(&number.to_string());
+        rollout.halt(Cause::Person("slow".to_owned()), NOW);
+    }
+    assert_eq!(rollout.halted.len(), super::HALTS);
+    assert_eq!(rollout.halted[super::HALTS - 1].target, revision("49"));
+}
+
+#[test]
+fn all_at_once_needs_no_pause_for_what_may_still_be_acted_on() {
+    let mut rollout = rollout(Vec::new(), 0);
+    rollout.plan = Plan::at_once();
+    rollout.is_dry = false;
+    let early = Counts { age_of_record: 0, in_flight: 7, ..counts(&ten()) };
+    assert_eq!(granted(step(&rollout, &early, NOW)), (10, 100));
 }

@@ -96,7 +96,10 @@ impl Rollout {
                 });
             }
         };
-        self.state = next;
+        match next {
+            State::Halted(cause) => self.halt(cause, now),
+            next => self.state = next,
+        }
         self.grant = None;
         self.is_dry &= matches!(verb, Verb::Start | Verb::Approve);
         Ok(())

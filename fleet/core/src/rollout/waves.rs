@@ -1,5 +1,10 @@
 //! How a rollout goes: its waves and its budget.
 
+use crate::window::Weekly;
+
+/// Most waves of a rollout.
+pub const WAVES: usize = 100;
+
 /// How a rollout goes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -7,6 +12,20 @@ pub struct Plan {
     pub waves: Vec<Wave>,
     /// The most agents in flight at one time.
     pub budget: u32,
+    /// When agents' turns may begin; at any time where the list is empty.
+    pub windows: Vec<Weekly>,
+    /// Its way after the gate halted it.
+    pub on_halt: OnHalt,
+}
+
+/// The way of a rollout that the gate halted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnHalt {
+    /// It waits for a person.
+    #[default]
+    Stay,
+    /// It gives the agents that have the new target the former one.
+    GoBack,
 }
 
 /// A wave.
@@ -63,7 +82,20 @@ impl Plan {
             last.size = Size::Percent(100);
         }
         // What is in flight says nothing yet, and is touched when the gate halts.
-        Self { waves, budget: (targets / 200).clamp(10, 250) }
+        Self { waves, budget: (targets / 200).clamp(10, 250), ..Self::default() }
+    }
+
+    /// All agents together: one wave, which is not watched.
+    #[must_use]
+    pub fn at_once() -> Self {
+        let wave = Wave { size: Size::Percent(100), soak: 0, needs_approval: false };
+        Self { waves: vec![wave], budget: u32::MAX, ..Self::default() }
+    }
+
+    /// Whether all agents get it together.
+    #[must_use]
+    pub fn is_at_once(&self) -> bool {
+        self.budget == u32::MAX
     }
 
     /// How many of the targets have the new target when a wave ended.

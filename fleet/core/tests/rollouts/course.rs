@@ -11,12 +11,15 @@ use guest_fleet_core::labels::Labels;
 use guest_fleet_core::place::place;
 use guest_fleet_core::progress::{Progress, Watch, progress};
 use guest_fleet_core::rollout::{
-    Candidate, Change, Counts, Decision, Has, Plan, Rollout, Stage, State, Verb, Wish, step,
+    Candidate, Change, Counts, Decision, Has, Plan, Rollout, Stage, State, Strategy, Verb, Wish,
+    step,
 };
 use guest_fleet_core::selector::{OwnLabels, Selector};
-use guest_fleet_core::target::Target;
+use guest_fleet_core::target::{Ordered, Target};
 use guest_fleet_core::time::{Seconds, UtcOnly};
-use guest_fleet_core::view::{Archive, Assignment, AssignmentRollout, Release, ReleaseName, View};
+use guest_fleet_core::view::{
+    Archive, Assignment, AssignmentRollout, Before, Release, ReleaseName, View,
+};
 
 use crate::world::{self, Agent, BEGAN, Fate, PATIENCE, Truth, World, zone_name};
 
@@ -248,9 +251,10 @@ impl Course {
         let covered = first..first + covered.count();
         for at in covered {
             let agent = &self.world.agents[at];
-            let has = if agent.order.is_some() { Has::New } else { Has::Former };
-            let wish = self.rollout.wish(self.counted.places[at], &Labels::default(), has);
-            if has == Has::New || agent.gone.is_some() || wish != Wish::Have(&self.rollout.to) {
+            let has = if agent.order.is_some() { Has::Given(None) } else { Has::Former };
+            let wish = self.rollout.wish(self.counted.places[at], &Labels::default(), has, true);
+            if agent.order.is_some() || agent.gone.is_some() || wish != Wish::Have(&self.rollout.to)
+            {
                 continue;
             }
             self.world.order(at);
@@ -384,10 +388,17 @@ impl Rows {
             own_labels: OwnLabels::Ignored,
             priority: 0,
             attempt: 0,
+            strategy: Strategy::default(),
         };
         view.assignments.insert(ASSIGNMENT.to_owned(), assignment);
         let (name, plugin) = (ROLLOUT.to_owned(), PLUGIN.to_owned());
-        let found = AssignmentRollout { name, plugin, rollout: rollout.clone() };
+        let found = AssignmentRollout {
+            name,
+            plugin,
+            number: 1,
+            before: Before::Same,
+            rollout: rollout.clone(),
+        };
         view.rollouts.insert(ASSIGNMENT.to_owned(), found);
         let at = ids.iter().cloned().zip(0..).collect();
         let mut rows = Self { view, ids, at, rows: BTreeMap::new(), crashes: BTreeMap::new() };
@@ -427,10 +438,18 @@ impl Rows {
     }
 }
 
+fn ordered(target: Target, rollout: &str) -> Ordered {
+    Ordered {
+        assignment: ASSIGNMENT.to_owned(),
+        rollout: rollout.to_owned(),
+        ..Ordered::found(target)
+    }
+}
+
 fn row(agent: &Agent) -> Row {
     let long_ago = Seconds(1);
     let former = OrderFacts {
-        target: revision("1"),
+        ordered: ordered(revision("1"), ""),
         attempt: 0,
         step: Step::Done,
         made: long_ago,
@@ -438,7 +457,7 @@ fn row(agent: &Agent) -> Row {
         reason: String::new(),
     };
     let order = agent.order.as_ref().map_or(former, |order| OrderFacts {
-        target: revision("2"),
+        ordered: ordered(revision("2"), ROLLOUT),
         attempt: 0,
         step: match order.fate {
             Fate::UnderWay | Fate::Silent => Step::Begun,

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use guest_fleet_core::gate::Failure;
 use guest_fleet_core::rollout::{
-    Candidate, Change, Counts, DRY, Decision, PATIENCE, Plan, Rollout, Size, Stage, State, Verb,
-    Wave, step,
+    Candidate, Change, Counts, DRY, Decision, OnHalt, PATIENCE, Plan, Rollout, Size, Stage, State,
+    Verb, Wave, step,
 };
 use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
@@ -20,8 +20,9 @@ use crate::page::is_up_to_date;
 const LATER: u64 = PATIENCE + 1;
 
 /// What an arrow is called that a rollout takes by itself.
-fn label(change: &Change) -> &'static str {
+fn label(change: &Change, before: &State) -> &'static str {
     match change {
+        Change::Finish if *before == State::Running(Stage::Reaching) => "nobody is left",
         Change::Grant(_) => "next agents",
         Change::Close => "not taken up",
         Change::Soak => "all settled",
@@ -29,6 +30,7 @@ fn label(change: &Change) -> &'static str {
         Change::NextWave => "watched, next wave",
         Change::Finish => "watched, last wave",
         Change::Halt(_) => "the gate",
+        Change::GoBack => "auto_back",
         Change::EndRollback => "all went back",
     }
 }
@@ -65,7 +67,7 @@ fn counted() -> Vec<Counts> {
     let away = Candidate { place: 10, is_reachable: false };
     let base = Counts { targets: 4, age_of_record: DRY, ..Counts::default() };
     let failure = Failure { wave: 0, fingerprint: "exit code 3".to_owned() };
-    let mut all = Vec::new();
+    let mut all = vec![Counts { targets: 0, ..base.clone() }];
     for candidates in [vec![near(10), near(20)], vec![away, near(20)], vec![away], Vec::new()] {
         for (given, in_flight) in [(0, 0), (2, 2), (2, 0), (4, 0)] {
             for failures in [Vec::new(), vec![failure.clone()]] {
@@ -87,7 +89,7 @@ fn counted() -> Vec<Counts> {
 
 /// A state, by what can happen in it.
 fn kind(rollout: &Rollout) -> String {
-    let Rollout { state, wave, grant, .. } = rollout;
+    let Rollout { state, wave, grant, plan, .. } = rollout;
     let stage = match state {
         State::Paused(stage) | State::Running(stage) => match stage {
             Stage::Reaching => "reaching",
@@ -101,7 +103,7 @@ fn kind(rollout: &Rollout) -> String {
         | State::Done
         | State::Aborted => "",
     };
-    format!("{} {stage} {wave} {}", state.name(), grant.is_some())
+    format!("{} {stage} {wave} {} {:?}", state.name(), grant.is_some(), plan.on_halt)
 }
 
 /// One arrow: from, what happened, to.
@@ -113,6 +115,10 @@ struct Found {
     allowed: BTreeMap<&'static str, BTreeSet<&'static str>>,
 }
 
+fn of_two() -> Plan {
+    Plan { budget: 2, ..Plan::default() }
+}
+
 fn explore() -> Found {
     let wave = |size, needs_approval| Wave { size, soak: 60, needs_approval };
     let waves = vec![
@@ -121,7 +127,10 @@ fn explore() -> Found {
         wave(Size::Percent(100), false),
     ];
     let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
-    let mut ahead = vec![Rollout::new(from, to, Plan { waves, budget: 2 })];
+    let mut ahead =
+        vec![Rollout::new(from.clone(), to.clone(), Plan { waves: waves.clone(), ..of_two() })];
+    let goes_back = Plan { waves, on_halt: OnHalt::GoBack, ..of_two() };
+    ahead.push(Rollout::new(from, to, goes_back));
     let (mut seen, counted) = (BTreeSet::new(), counted());
     let mut found = Found { arrows: BTreeSet::new(), allowed: BTreeMap::new() };
     let mut now = Seconds(1_000);
@@ -146,7 +155,11 @@ fn explore() -> Found {
             if let Decision::Change(change) = step(&rollout, counts, at) {
                 let mut after = rollout.clone();
                 after.change(change.clone(), at);
-                found.arrows.insert((before, label(&change).to_owned(), after.state.name()));
+                found.arrows.insert((
+                    before,
+                    label(&change, &rollout.state).to_owned(),
+                    after.state.name(),
+                ));
                 ahead.push(after);
             }
         }

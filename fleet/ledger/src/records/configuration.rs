@@ -7,19 +7,26 @@
 //! | `hold/<name>` | [`HoldRecord`] |
 //! | `window/<name>` | [`WindowRecord`] |
 //! | `rollout/<assignment>` | [`RolloutRecord`](super::rollout::RolloutRecord) |
+//! | `defaults/rollout` | [`DefaultsRecord`] |
+//! | `policy/<name>` | [`PolicyRecord`] |
 //!
 //! Parts of a key that come from outside are escaped, so that no name can reach another's key.
 
 use guest_agent_proto::escape::escaped;
+use guest_fleet_core::rollout::{OnHalt, Strategy, StrategyWave, WAVES, Wave};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::{Archive, Assignment, Hold, Plugins, Release, ReleaseName, Window};
+use guest_fleet_core::view::{
+    Archive, Assignment, Hold, Plugins, Policy, Release, ReleaseName, Window,
+};
 use guest_fleet_core::window::Weekly;
 
+use super::rollout::WavePart;
 use super::{RecordError, Versioned, revision, target};
 
 pub use super::generated::{
-    ArchiveRecord, AssignmentRecord, HoldRecord, ReleaseRecord, WindowRecord,
+    ArchiveRecord, AssignmentRecord, DefaultsRecord, HoldRecord, PolicyRecord, ReleaseRecord,
+    StrategyPart, StrategyWavePart, WeeklyPart, WindowRecord,
 };
 
 /// What the keys of releases begin with.
@@ -31,6 +38,11 @@ pub const HOLD: &str = "hold/";
 /// What the keys of windows begin with.
 pub const WINDOW: &str = "window/";
 
+/// What the keys of policies begin with.
+pub const POLICY: &str = "policy/";
+/// Key of what holds where an assignment says nothing.
+pub const DEFAULTS: &str = "defaults/rollout";
+
 /// Key of a release.
 #[must_use]
 pub fn release_key(name: &ReleaseName) -> String {
@@ -41,11 +53,11 @@ fn damaged(key: &str, problem: impl ToString) -> RecordError {
     RecordError::Damaged { key: key.to_owned(), problem: problem.to_string() }
 }
 
-fn own_labels(are_trusted: bool) -> OwnLabels {
+pub(super) fn own_labels(are_trusted: bool) -> OwnLabels {
     if are_trusted { OwnLabels::Trusted } else { OwnLabels::Ignored }
 }
 
-fn selector(key: &str, text: &str) -> Result<Selector, RecordError> {
+pub(super) fn selector(key: &str, text: &str) -> Result<Selector, RecordError> {
     Selector::parse(text).map_err(|error| damaged(key, format_args!("its selector: {error}")))
 }
 
@@ -110,13 +122,14 @@ impl AssignmentRecord {
             trusts_own_labels: assignment.own_labels == OwnLabels::Trusted,
             priority: assignment.priority,
             attempt: assignment.attempt,
+            strategy: StrategyPart::of(&assignment.strategy),
         }
     }
 
     /// The assignment.
     ///
     /// # Errors
-    /// Its selector does not parse.
+    /// Its selector does not parse, or its strategy makes no sense.
     pub fn assignment(self, key: &str) -> Result<Assignment, RecordError> {
         Ok(Assignment {
             selector: selector(key, &self.selector)?,
@@ -125,7 +138,139 @@ impl AssignmentRecord {
             own_labels: own_labels(self.trusts_own_labels),
             priority: self.priority,
             attempt: self.attempt,
+            strategy: StrategyPart::strategy(self.strategy, key)?,
         })
+    }
+}
+
+// === impl DefaultsRecord ===
+
+impl DefaultsRecord {
+    /// The record of a strategy that holds where an assignment says nothing.
+    #[must_use]
+    pub fn of(defaults: &Strategy) -> Self {
+        Self { version: Self::VERSION, rollout: StrategyPart::of(defaults) }
+    }
+
+    /// The strategy.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub fn defaults(self, key: &str) -> Result<Strategy, RecordError> {
+        StrategyPart::strategy(self.rollout, key)
+    }
+}
+
+// === impl PolicyRecord ===
+
+impl PolicyRecord {
+    /// The record of a policy.
+    #[must_use]
+    pub fn of(policy: &Policy) -> Self {
+        Self { version: Self::VERSION, selector: policy.selector.to_string() }
+    }
+
+    /// The policy.
+    ///
+    /// # Errors
+    /// Its selector does not parse.
+    pub fn policy(self, key: &str) -> Result<Policy, RecordError> {
+        Ok(Policy { selector: selector(key, &self.selector)? })
+    }
+}
+
+// === impl StrategyPart ===
+
+impl StrategyPart {
+    /// `None` where the strategy says nothing.
+    fn of(strategy: &Strategy) -> Option<Self> {
+        let part = Self {
+            waves: strategy.waves.iter().map(StrategyWavePart::of).collect(),
+            soak: strategy.soak,
+            budget: strategy.budget,
+            approval: strategy.approval,
+            windows: strategy.windows.iter().map(WeeklyPart::of).collect(),
+            on_halt: match strategy.on_halt {
+                None => 0,
+                Some(OnHalt::Stay) => 1,
+                Some(OnHalt::GoBack) => 2,
+            },
+        };
+        (part != Self::default()).then_some(part)
+    }
+
+    fn strategy(part: Option<Self>, key: &str) -> Result<Strategy, RecordError> {
+        let Some(part) = part else { return Ok(Strategy::default()) };
+        if part.waves.len() > WAVES {
+            return Err(damaged(key, format_args!("it has {} waves", part.waves.len())));
+        }
+        let waves = part.waves.into_iter().map(|wave| wave.wave(key));
+        let windows = part.windows.into_iter().map(|window| window.weekly(key));
+        Ok(Strategy {
+            waves: waves.collect::<Result<_, _>>()?,
+            soak: part.soak,
+            budget: part.budget,
+            approval: part.approval,
+            windows: windows.collect::<Result<_, _>>()?,
+            on_halt: match part.on_halt {
+                0 => None,
+                1 => Some(OnHalt::Stay),
+                2 => Some(OnHalt::GoBack),
+                _ => return Err(damaged(key, "it does something else when it halts")),
+            },
+        })
+    }
+}
+
+// === impl StrategyWavePart ===
+
+impl StrategyWavePart {
+    fn of(wave: &StrategyWave) -> Self {
+        let StrategyWave { size, needs_approval, .. } = wave;
+        let part =
+            WavePart::of(&Wave { size: size.clone(), soak: 0, needs_approval: *needs_approval });
+        Self { wave: Some(part), soak: wave.soak }
+    }
+
+    fn wave(self, key: &str) -> Result<StrategyWave, RecordError> {
+        let Wave { size, needs_approval, .. } = self.wave.unwrap_or_default().wave(key)?;
+        Ok(StrategyWave { size, soak: self.soak, needs_approval })
+    }
+}
+
+// === impl WeeklyPart ===
+
+impl WeeklyPart {
+    /// The part of hours.
+    #[must_use]
+    pub fn of(weekly: &Weekly) -> Self {
+        let days = weekly.days.iter().zip(0..).filter(|(is_one, _)| **is_one);
+        Self {
+            days: days.map(|(_, day)| day).collect(),
+            opens: weekly.opens.into(),
+            minutes: weekly.minutes.into(),
+            zone: weekly.zone.clone(),
+        }
+    }
+
+    /// The hours.
+    ///
+    /// # Errors
+    /// Its days or times do not exist.
+    pub fn weekly(self, key: &str) -> Result<Weekly, RecordError> {
+        let mut days = [false; 7];
+        for day in &self.days {
+            let day = usize::try_from(*day).ok().and_then(|day| days.get_mut(day));
+            *day.ok_or_else(|| damaged(key, "a week has no such day"))? = true;
+        }
+        let minute = |minutes: u32| {
+            u16::try_from(minutes)
+                .ok()
+                .filter(|minutes| *minutes <= 24 * 60)
+                .ok_or_else(|| damaged(key, "a day has no such minute"))
+        };
+        let (opens, minutes) = (minute(self.opens)?, minute(self.minutes)?);
+        Ok(Weekly { days, opens, minutes, zone: self.zone })
     }
 }
 
@@ -169,15 +314,15 @@ impl WindowRecord {
     /// The record of a window.
     #[must_use]
     pub fn of(window: &Window) -> Self {
-        let days = window.weekly.days.iter().zip(0..).filter(|(is_one, _)| **is_one);
+        let WeeklyPart { days, opens, minutes, zone } = WeeklyPart::of(&window.weekly);
         Self {
             version: Self::VERSION,
             selector: window.selector.to_string(),
             plugins: names(&window.plugins),
-            days: days.map(|(_, day)| day).collect(),
-            opens: window.weekly.opens.into(),
-            minutes: window.weekly.minutes.into(),
-            zone: window.weekly.zone.clone(),
+            days,
+            opens,
+            minutes,
+            zone,
             trusts_own_labels: window.own_labels == OwnLabels::Trusted,
         }
     }
@@ -187,27 +332,12 @@ impl WindowRecord {
     /// # Errors
     /// Its selector does not parse, or its days or times do not exist.
     pub fn window(self, key: &str) -> Result<Window, RecordError> {
-        let mut days = [false; 7];
-        for day in &self.days {
-            let day = usize::try_from(*day).ok().and_then(|day| days.get_mut(day));
-            *day.ok_or_else(|| damaged(key, "a week has no such day"))? = true;
-        }
-        let minute = |minutes: u32| {
-            u16::try_from(minutes)
-                .ok()
-                .filter(|minutes| *minutes <= 24 * 60)
-                .ok_or_else(|| damaged(key, "a day has no such minute"))
-        };
+        let Self { days, opens, minutes, zone, .. } = self;
         Ok(Window {
             selector: selector(key, &self.selector)?,
             own_labels: own_labels(self.trusts_own_labels),
             plugins: plugins(&self.plugins),
-            weekly: Weekly {
-                days,
-                opens: minute(self.opens)?,
-                minutes: minute(self.minutes)?,
-                zone: self.zone,
-            },
+            weekly: WeeklyPart { days, opens, minutes, zone }.weekly(key)?,
         })
     }
 }
@@ -224,4 +354,4 @@ macro_rules! versioned {
     };
 }
 
-versioned!(ReleaseRecord, AssignmentRecord, HoldRecord, WindowRecord);
+versioned!(ReleaseRecord, AssignmentRecord, DefaultsRecord, HoldRecord, PolicyRecord, WindowRecord);

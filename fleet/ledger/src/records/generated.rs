@@ -183,7 +183,7 @@ pub struct ArchiveRecord {
     pub url: ::prost::alloc::string::String,
 }
 /// An assignment.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AssignmentRecord {
     /// Version of the schema.
     #[prost(uint32, tag = "1")]
@@ -206,6 +206,78 @@ pub struct AssignmentRecord {
     /// How often an operator wanted it tried again.
     #[prost(uint32, tag = "7")]
     pub attempt: u32,
+    /// How its changes go.
+    #[prost(message, optional, tag = "8")]
+    pub strategy: ::core::option::Option<StrategyPart>,
+}
+/// A rule about changes, of a server's own configuration: none reaches agents at once.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PolicyRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// The selector of the agents, as it was written.
+    #[prost(string, tag = "2")]
+    pub selector: ::prost::alloc::string::String,
+}
+/// How changes go where their assignment says nothing.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DefaultsRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// The strategy.
+    #[prost(message, optional, tag = "2")]
+    pub rollout: ::core::option::Option<StrategyPart>,
+}
+/// How changes of an assignment go.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StrategyPart {
+    /// The waves; the usual ones where the list is empty.
+    #[prost(message, repeated, tag = "1")]
+    pub waves: ::prost::alloc::vec::Vec<StrategyWavePart>,
+    /// How long a wave is watched that says nothing else, in seconds.
+    #[prost(uint64, optional, tag = "2")]
+    pub soak: ::core::option::Option<u64>,
+    /// The most agents in flight.
+    #[prost(uint32, optional, tag = "3")]
+    pub budget: ::core::option::Option<u32>,
+    /// Whether a person has to approve every wave after the first.
+    #[prost(bool, optional, tag = "4")]
+    pub approval: ::core::option::Option<bool>,
+    /// When agents' turns may begin; at any time where the list is empty.
+    #[prost(message, repeated, tag = "5")]
+    pub windows: ::prost::alloc::vec::Vec<WeeklyPart>,
+    /// The way of a rollout that the gate halted: 1 it waits for a person, 2 it goes back; 0 where the
+    /// strategy does not say.
+    #[prost(uint32, tag = "6")]
+    pub on_halt: u32,
+}
+/// A wave of a strategy.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StrategyWavePart {
+    /// Which agents, and whether the next wave has to be approved; its own soak does not count.
+    #[prost(message, optional, tag = "1")]
+    pub wave: ::core::option::Option<WavePart>,
+    /// How long it is watched, in seconds.
+    #[prost(uint64, optional, tag = "2")]
+    pub soak: ::core::option::Option<u64>,
+}
+/// Hours of every week.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WeeklyPart {
+    /// Days on which they begin, 0 for Monday.
+    #[prost(uint32, repeated, tag = "1")]
+    pub days: ::prost::alloc::vec::Vec<u32>,
+    /// Minute of the day at which they begin.
+    #[prost(uint32, tag = "2")]
+    pub opens: u32,
+    /// How long they last, in minutes.
+    #[prost(uint32, tag = "3")]
+    pub minutes: u32,
+    /// Time zone.
+    #[prost(string, tag = "4")]
+    pub zone: ::prost::alloc::string::String,
 }
 /// A hold.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -307,6 +379,9 @@ pub struct GatewayRecord {
     /// The secrets that orders waited for lately.
     #[prost(message, repeated, tag = "9")]
     pub missing_secrets: ::prost::alloc::vec::Vec<MissingSecret>,
+    /// Assignments that agents of it wait to join, by name; at most 100.
+    #[prost(string, repeated, tag = "10")]
+    pub joined: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A secret that a gateway does not have.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -636,6 +711,15 @@ pub struct OrderPart {
     /// When it was given, in seconds since the Unix epoch.
     #[prost(uint64, tag = "6")]
     pub made: u64,
+    /// Name of the assignment it came from.
+    #[prost(string, tag = "7")]
+    pub assignment: ::prost::alloc::string::String,
+    /// Name of the rollout that gave it; empty where none did.
+    #[prost(string, tag = "8")]
+    pub rollout: ::prost::alloc::string::String,
+    /// The revision that the agent had before; empty for none, absent where that is not known.
+    #[prost(string, optional, tag = "9")]
+    pub replaced: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The state of a plugin, as the agent reported it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -772,6 +856,12 @@ pub struct OrderRecord {
     /// it.
     #[prost(bytes = "vec", tag = "12")]
     pub body: ::prost::alloc::vec::Vec<u8>,
+    /// Name of the rollout that gave it; empty where none did.
+    #[prost(string, tag = "13")]
+    pub rollout: ::prost::alloc::string::String,
+    /// The revision that the agent had before; empty for none, absent where that is not known.
+    #[prost(string, optional, tag = "14")]
+    pub replaced: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// How far a rollout is.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1051,6 +1141,53 @@ pub struct RolloutRecord {
     /// Whether nothing that was granted before can be acted on any more.
     #[prost(bool, tag = "19")]
     pub is_dry: bool,
+    /// Agents had different things before, each its own: `from` says nothing.
+    #[prost(bool, tag = "20")]
+    pub from_each: bool,
+    /// How many rollouts the assignment had up to this one.
+    #[prost(uint32, tag = "21")]
+    pub number: u32,
+    /// Which agents the assignment was about before; absent where that is the same as now.
+    #[prost(message, optional, tag = "22")]
+    pub before: ::core::option::Option<BeforePart>,
+    /// Releases that halted rollouts of the assignment, and that none has finished with since.
+    #[prost(message, repeated, tag = "23")]
+    pub halted: ::prost::alloc::vec::Vec<HaltedPart>,
+    /// Whether orders name the rollout that gives them.
+    #[prost(bool, tag = "24")]
+    pub marks_orders: bool,
+    /// When agents' turns may begin; at any time where the list is empty.
+    #[prost(message, repeated, tag = "25")]
+    pub windows: ::prost::alloc::vec::Vec<WeeklyPart>,
+    /// Whether it goes back by itself when the gate halts it.
+    #[prost(bool, tag = "26")]
+    pub goes_back: bool,
+}
+/// Which agents an assignment was about before it changed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BeforePart {
+    /// None: the assignment is new.
+    #[prost(bool, tag = "1")]
+    pub is_new: bool,
+    /// The selector as it was written.
+    #[prost(string, tag = "2")]
+    pub selector: ::prost::alloc::string::String,
+    /// Whether labels that machines claim themselves selected.
+    #[prost(bool, tag = "3")]
+    pub trusts_own_labels: bool,
+}
+/// A release that halted a rollout.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HaltedPart {
+    /// The revision; empty where the plugin should have been absent.
+    #[prost(string, tag = "1")]
+    pub revision: ::prost::alloc::string::String,
+    /// When, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "2")]
+    pub at: u64,
+    /// Why.
+    #[prost(message, optional, tag = "3")]
+    pub cause: ::core::option::Option<CausePart>,
 }
 /// The installations of a rollout, counted by their ends.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

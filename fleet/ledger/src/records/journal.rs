@@ -1,8 +1,8 @@
 //! The order journal of an agent as bytes. Key: the agent's id, in the bucket of journals.
 
 use guest_fleet_core::journal::{Entry, Order, OrderState};
+use guest_fleet_core::target::{Ordered, Target};
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::Target;
 
 use super::{RecordError, revision, target};
 
@@ -56,6 +56,17 @@ impl OrderRecord {
         target(&self.revision)
     }
 
+    /// The order as decisions look at it.
+    #[must_use]
+    pub fn ordered(&self) -> Ordered {
+        Ordered {
+            target: self.target(),
+            assignment: self.assignment.clone(),
+            rollout: self.rollout.clone(),
+            replaced: self.replaced.as_deref().map(target),
+        }
+    }
+
     fn order(&self, key: &str) -> Result<Order, RecordError> {
         let damaged = |problem: &str| RecordError::Damaged {
             key: key.to_owned(),
@@ -72,6 +83,8 @@ impl OrderRecord {
                 .map_err(|_| damaged("the digest of an order has not 32 bytes"))?,
             assignment: self.assignment.clone(),
             attempt: self.attempt,
+            rollout: self.rollout.clone(),
+            replaced: self.replaced.as_deref().map(target),
             repeats: self.repeats,
             made: Seconds(self.made),
             since: Seconds(self.since),
@@ -103,6 +116,8 @@ impl OrderRecord {
         self.digest = order.digest.to_vec();
         self.assignment.clone_from(&order.assignment);
         self.attempt = order.attempt;
+        self.rollout.clone_from(&order.rollout);
+        self.replaced = order.replaced.as_ref().map(revision);
         self.repeats = order.repeats;
         self.made = order.made.0;
         self.since = order.since.0;
@@ -127,6 +142,8 @@ mod tests {
             digest: [0; 32],
             assignment: String::new(),
             attempt: 0,
+            rollout: String::new(),
+            replaced: None,
             repeats: 0,
             made: Seconds(1),
             since: Seconds(1),

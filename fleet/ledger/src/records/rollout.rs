@@ -6,20 +6,22 @@ use std::fmt::Display;
 use guest_fleet_core::fold::bounded;
 use guest_fleet_core::gate::{Halt, Meter};
 use guest_fleet_core::rollout::{
-    Cause, Grant, Label, Past, Plan, REMEMBERED, Rollout, Size, Stage, State, Wave,
+    Cause, Former, Grant, HALTS, HaltedRelease, Label, OnHalt, Past, Plan, REMEMBERED, Rollout,
+    Size, Stage, State, WAVES, Wave,
 };
+use guest_fleet_core::selector::OwnLabels;
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::AssignmentRollout;
+use guest_fleet_core::view::{AssignmentRollout, Before};
 
+use super::configuration::{WeeklyPart, own_labels, selector};
 use super::{RecordError, Versioned, revision, target};
 
-pub use super::generated::{CausePart, GrantPart, LabelPart, PastPart, RolloutRecord, WavePart};
+pub use super::generated::{
+    BeforePart, CausePart, GrantPart, HaltedPart, LabelPart, PastPart, RolloutRecord, WavePart,
+};
 
 /// What the keys of rollouts begin with.
 pub const ROLLOUT: &str = "rollout/";
-
-/// Most waves of a rollout.
-pub const WAVES: usize = 100;
 
 /// The states, without their stages and causes. A state's number is its place, from 1.
 const DRAFT: u32 = 1;
@@ -51,7 +53,8 @@ fn number(of: usize) -> u32 {
 
 // === impl RolloutRecord ===
 
-versioned!(RolloutRecord: 1);
+// A program that knows version 1 would take the former targets of all agents for one, and remove plugins.
+versioned!(RolloutRecord: 2);
 
 impl RolloutRecord {
     /// The record of a rollout.
@@ -78,7 +81,8 @@ impl RolloutRecord {
             version: Self::VERSION,
             name: found.name.clone(),
             plugin: found.plugin.clone(),
-            from: revision(&rollout.from),
+            from: rollout.from.target().map(revision).unwrap_or_default(),
+            from_each: rollout.from == Former::Each,
             to: revision(&rollout.to),
             waves: rollout.plan.waves.iter().map(WavePart::of).collect(),
             budget: rollout.plan.budget,
@@ -94,6 +98,12 @@ impl RolloutRecord {
             is_dry: rollout.is_dry,
             earlier: rollout.earlier.iter().map(PastPart::of).collect(),
             past: rollout.past.as_ref().map(PastPart::of),
+            number: found.number,
+            before: BeforePart::of(&found.before),
+            halted: rollout.halted.iter().map(HaltedPart::of).collect(),
+            marks_orders: rollout.marks_orders,
+            windows: rollout.plan.windows.iter().map(WeeklyPart::of).collect(),
+            goes_back: rollout.plan.on_halt == OnHalt::GoBack,
         }
     }
 
@@ -131,13 +141,19 @@ impl RolloutRecord {
             ABORTED => State::Aborted,
             other => return Err(damaged(key, format_args!("a rollout has no state {other}"))),
         };
+        let windows = self.windows.into_iter().map(|window| window.weekly(key));
+        let windows = windows.collect::<Result<Vec<_>, _>>()?;
+        let on_halt = if self.goes_back { OnHalt::GoBack } else { OnHalt::Stay };
+        let halted = self.halted.into_iter().take(HALTS).map(|halted| halted.halted(key));
         Ok(AssignmentRollout {
             name: self.name,
             plugin: self.plugin,
+            number: self.number,
+            before: self.before.map_or(Ok(Before::Same), |before| before.before(key))?,
             rollout: Rollout {
-                from: target(&self.from),
+                from: if self.from_each { Former::Each } else { target(&self.from).into() },
                 to: target(&self.to),
-                plan: Plan { waves, budget: self.budget },
+                plan: Plan { waves, budget: self.budget, windows, on_halt },
                 state,
                 wave,
                 grant: self.grant.map(GrantPart::grant),
@@ -147,15 +163,56 @@ impl RolloutRecord {
                 began: self.began.into_iter().take(WAVES).map(Seconds).collect(),
                 earlier: self.earlier.into_iter().take(REMEMBERED).map(PastPart::past).collect(),
                 past: self.past.map(PastPart::past),
+                halted: halted.collect::<Result<_, _>>()?,
+                marks_orders: self.marks_orders,
             },
         })
+    }
+}
+
+// === impl BeforePart ===
+
+impl BeforePart {
+    fn of(before: &Before) -> Option<Self> {
+        match before {
+            Before::Same => None,
+            Before::New => Some(Self { is_new: true, ..Self::default() }),
+            Before::Selected(selector, own) => Some(Self {
+                is_new: false,
+                selector: selector.to_string(),
+                trusts_own_labels: *own == OwnLabels::Trusted,
+            }),
+        }
+    }
+
+    fn before(self, key: &str) -> Result<Before, RecordError> {
+        if self.is_new {
+            return Ok(Before::New);
+        }
+        let selector = selector(key, &self.selector)?;
+        Ok(Before::Selected(selector, own_labels(self.trusts_own_labels)))
+    }
+}
+
+// === impl HaltedPart ===
+
+impl HaltedPart {
+    fn of(halted: &HaltedRelease) -> Self {
+        let HaltedRelease { target, cause, at } = halted;
+        Self { revision: revision(target), at: at.0, cause: Some(CausePart::of(cause)) }
+    }
+
+    fn halted(self, key: &str) -> Result<HaltedRelease, RecordError> {
+        let cause = self.cause.ok_or_else(|| damaged(key, "a release halted without a cause"))?;
+        let (target, at) = (target(&self.revision), Seconds(self.at));
+        Ok(HaltedRelease { target, cause: cause.cause(key)?, at })
     }
 }
 
 // === impl WavePart ===
 
 impl WavePart {
-    fn of(wave: &Wave) -> Self {
+    pub(super) fn of(wave: &Wave) -> Self {
         let part = Self { soak: wave.soak, needs_approval: wave.needs_approval, ..Self::default() };
         match &wave.size {
             Size::Count(count) => Self { count: *count, ..part },
@@ -164,7 +221,7 @@ impl WavePart {
         }
     }
 
-    fn wave(self, key: &str) -> Result<Wave, RecordError> {
+    pub(super) fn wave(self, key: &str) -> Result<Wave, RecordError> {
         let size = match (self.label, self.percent) {
             (Some(label), _) => Size::Label(label.label()),
             (None, Some(percent)) => {

@@ -1,6 +1,6 @@
-//! Records that were written stay readable: one of each kind as bytes of schema 1.
+//! Records that were written stay readable: one of each kind as bytes of its schema.
 //!
-//! A line of `schema-1.txt` is never changed. A record that changes its form gets a version and a file of its
+//! A line of `schema-1.txt` and `schema-2.txt` is never changed. A record that changes its form gets a version and a file of its
 //! own; `PRINT_FIXTURES=1 cargo test records::tests -- --nocapture` prints what the present code writes.
 
 use std::collections::BTreeMap;
@@ -8,17 +8,20 @@ use std::collections::BTreeMap;
 use data_encoding::HEXLOWER;
 use guest_fleet_core::gate::{Halt, Meter};
 use guest_fleet_core::rollout::{
-    Cause, Grant, Label, Past, Plan, REMEMBERED, Rollout, Size, Stage, State, Wave,
+    Cause, Grant, HaltedRelease, Label, OnHalt, Past, Plan, REMEMBERED, Rollout, Size, Stage,
+    State, WAVES, Wave,
 };
+use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::AssignmentRollout;
+use guest_fleet_core::view::{AssignmentRollout, Before};
 use prost_types::Timestamp;
 
 use super::agent::{AgentRecord, Boot, Certificate};
 use super::audit::{AuditChange, AuditHead, AuditRecord};
 use super::configuration::{
-    ArchiveRecord, AssignmentRecord, HoldRecord, ReleaseRecord, WindowRecord,
+    ArchiveRecord, AssignmentRecord, DefaultsRecord, HoldRecord, PolicyRecord, ReleaseRecord,
+    StrategyPart, StrategyWavePart, WeeklyPart, WindowRecord,
 };
 use super::index::{
     AgentPart, CellRecord, CheckpointRecord, CursorRecord, DirectoryRecord, EventPart, GatesRecord,
@@ -30,7 +33,9 @@ use super::progress::{
     FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
 };
 use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
-use super::rollout::{CausePart, GrantPart, LabelPart, PastPart, RolloutRecord, WAVES, WavePart};
+use super::rollout::{
+    BeforePart, CausePart, GrantPart, HaltedPart, LabelPart, PastPart, RolloutRecord, WavePart,
+};
 use super::webhook::WebhookRecord;
 use super::{Versioned, decode};
 
@@ -57,8 +62,18 @@ fn check<R: Versioned + PartialEq + std::fmt::Debug>(name: &str, record: &R, fix
     assert_eq!(decode::<R>(name, &bytes).as_ref(), Ok(record), "{name} cannot be read any more");
 }
 
+fn hours() -> WeeklyPart {
+    WeeklyPart { days: vec![0, 4], opens: 60, minutes: 90, zone: text("UTC") }
+}
+
+fn of_all(rollout: Rollout) -> AssignmentRollout {
+    let (name, plugin) = (text("spring"), text("p"));
+    AssignmentRollout { name, plugin, number: 1, before: Before::Same, rollout }
+}
+
 fn fixture(name: &str) -> &'static str {
-    let found = include_str!("tests/schema-1.txt").lines().find_map(|line| {
+    let [one, two] = [include_str!("tests/schema-1.txt"), include_str!("tests/schema-2.txt")];
+    let found = one.lines().chain(two.lines()).find_map(|line| {
         let (key, value) = line.split_once(' ')?;
         (key == name).then_some(value)
     });
@@ -86,8 +101,27 @@ fn every_record_of_schema_1_is_readable() {
         trusts_own_labels: true,
         priority: -3,
         attempt: 2,
+        strategy: None,
     };
     check("assignment", &assignment, fixture("assignment"));
+    let wave = |count, percent| WavePart { count, percent, ..WavePart::default() };
+    let strategy = StrategyPart {
+        waves: vec![
+            StrategyWavePart { wave: Some(wave(5, None)), soak: Some(60) },
+            StrategyWavePart { wave: Some(wave(0, Some(100))), soak: None },
+        ],
+        soak: Some(600),
+        budget: Some(20),
+        approval: Some(true),
+        windows: vec![hours()],
+        on_halt: 2,
+    };
+    let rolled = AssignmentRecord { strategy: Some(strategy.clone()), ..assignment };
+    check("assignment-strategy", &rolled, fixture("assignment-strategy"));
+    let defaults = DefaultsRecord { version: 1, rollout: Some(strategy) };
+    check("defaults", &defaults, fixture("defaults"));
+    let policy = PolicyRecord { version: 1, selector: text("env = prod") };
+    check("policy", &policy, fixture("policy"));
     let hold = HoldRecord {
         version: 1,
         selector: text("all"),
@@ -148,6 +182,8 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
         reason: text("no space"),
         message_id: text("m-1"),
         body: vec![1, 2, 3],
+        rollout: text(""),
+        replaced: None,
     };
     let entry = EntryRecord { generation: 7, order: Some(order) };
     let journal = JournalRecord {
@@ -244,11 +280,32 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         // Came later: what was written before reads so.
         earlier: Vec::new(),
         past: None,
+        from_each: false,
+        number: 0,
+        before: None,
+        halted: Vec::new(),
+        marks_orders: false,
+        windows: Vec::new(),
+        goes_back: false,
     };
     check("rollout", &rollout, fixture("rollout"));
     let past = PastPart { name: text("winter"), began: 1, succeeded: 99, failed: 1 };
     let remembers = RolloutRecord { earlier: vec![past.clone()], past: Some(past), ..rollout };
     check("rollout-remembers", &remembers, fixture("rollout-remembers"));
+    let (selector, trusts_own_labels) = (text("env = prod"), true);
+    let each = RolloutRecord {
+        version: 2,
+        from: text(""),
+        from_each: true,
+        number: 3,
+        before: Some(BeforePart { is_new: false, selector, trusts_own_labels }),
+        halted: vec![HaltedPart { revision: text("1.2"), at: 7, cause: remembers.cause.clone() }],
+        marks_orders: true,
+        windows: vec![hours()],
+        goes_back: true,
+        ..remembers
+    };
+    check("rollout-of-each", &each, fixture("rollout-of-each"));
     let progress = ProgressRecord {
         version: 1,
         rollout: text("spring"),
@@ -295,7 +352,13 @@ fn a_rollout_is_the_same_after_its_record() {
     let label = Label { key: "ring".to_owned(), value: "canary".to_owned() };
     let sizes = [Size::Label(label.clone()), Size::Count(5), Size::Percent(100)];
     let wave = |size| Wave { size, soak: 60, needs_approval: true };
-    let plan = Plan { waves: sizes.map(wave).into(), budget: 7 };
+    let hours = hours().weekly("rollout/a").expect("they are right");
+    let plan = Plan {
+        waves: sizes.map(wave).into(),
+        budget: 7,
+        windows: vec![hours],
+        on_halt: OnHalt::GoBack,
+    };
     let meter = Meter { failed: 3, expected: 0.5, evidence: 7.0, limit: 5.0 };
     let print = || "failed: exit 1".to_owned();
     let halts = [
@@ -329,7 +392,11 @@ fn a_rollout_is_the_same_after_its_record() {
         rollout.past = Some(Past { began: Seconds(2), ..past.clone() });
         rollout.earlier = vec![past];
         let (name, plugin) = (text("spring"), text("p"));
-        let found = AssignmentRollout { name, plugin, rollout };
+        let cause = Cause::Person(text("slow"));
+        rollout.halted = vec![HaltedRelease { target: Target::Absent, cause, at: Seconds(7) }];
+        let selector = Selector::parse("env = prod").expect("it parses");
+        let before = Before::Selected(selector, OwnLabels::Trusted);
+        let found = AssignmentRollout { name, plugin, number: 3, before, rollout };
         assert_eq!(RolloutRecord::of(&found).rollout("rollout/a"), Ok(found));
     }
 }
@@ -338,7 +405,7 @@ fn a_rollout_is_the_same_after_its_record() {
 fn a_rollout_remembers_no_more_than_it_should_whatever_its_record_has() {
     let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
     let rollout = Rollout::new(from, to, Plan::usual(300, 60));
-    let found = AssignmentRollout { name: text("spring"), plugin: text("p"), rollout };
+    let found = of_all(rollout);
     let past =
         PastPart { name: "x".repeat(10_000), began: 1, succeeded: u64::MAX, failed: u64::MAX };
     let record = RolloutRecord { earlier: vec![past; 100], ..RolloutRecord::of(&found) };
@@ -352,7 +419,7 @@ fn a_rollout_remembers_no_more_than_it_should_whatever_its_record_has() {
 fn a_rollout_that_makes_no_sense_is_refused_by_name() {
     let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
     let rollout = Rollout::new(from, to, Plan::usual(10, 60));
-    let found = AssignmentRollout { name: text("spring"), plugin: text("p"), rollout };
+    let found = of_all(rollout);
     let good = RolloutRecord::of(&found);
     let part = |percent| WavePart { percent: Some(percent), ..WavePart::default() };
     let bad = [
@@ -434,6 +501,9 @@ fn every_row_of_schema_1_is_readable() {
             reason: text("no space"),
             // Came later: what was written before reads so.
             made: 0,
+            assignment: text(""),
+            rollout: text(""),
+            replaced: None,
         }),
         reported: Some(ReportedPart {
             revision: Some(text("1.1")),

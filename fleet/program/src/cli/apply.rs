@@ -1,13 +1,18 @@
 //! `apply`: makes the ledger say what files declare.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use guest_fleet_core::fold::Row;
 use guest_fleet_server::configuration::Configuration;
 use guest_fleet_server::configuration::change::{self, ChangeError, Changed, Edit};
-use guest_fleet_server::declarations::difference::{Difference, Undeclared, difference};
+use guest_fleet_server::declarations::difference::{Difference, Undeclared};
 use guest_fleet_server::declarations::problem::Problems;
 use guest_fleet_server::declarations::set::Declarations;
+use guest_fleet_server::rollouts::begin::Manner;
+use guest_fleet_server::rollouts::declared::{CompareError, Comparison};
+use guest_fleet_server::rollouts::rows::Rows;
 
 use super::context::Context;
 use super::document::{ChangeJson, EditJson};
@@ -30,9 +35,16 @@ pub struct Options {
     /// Show what would change, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Change all agents together, and not wave by wave as the assignments' rollouts say; say why with
+    /// --reason.
+    #[arg(long, requires = "reason")]
+    pub at_once: bool,
+    /// Also with releases that halted a rollout; REASON says why that is right.
+    #[arg(long, value_name = "REASON")]
+    pub again: Option<String>,
     /// Why, for the audit record.
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub reason: String,
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
 }
 
 /// Runs the verb.
@@ -49,9 +61,11 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
         .hint("check the path; to delete everything, delete it in several steps"));
     }
     let mode = if options.prune { Undeclared::Delete } else { Undeclared::Keep };
+    let why = why(options)?;
+    let manner = Manner { at_once: options.at_once, again: options.again.is_some() };
     if options.dry_run || (options.prune && !options.yes) {
         let ledger = Configuration::load(context.ledger).await?;
-        let found = match difference(&declared, &ledger, &context.caller.who, mode) {
+        let found = match compared(context, &declared, &ledger, mode, manner).await? {
             Ok(found) => found,
             Err(problems) => return sources::refused(context, problems),
         };
@@ -61,28 +75,77 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
             return if options.dry_run { Ok(Exit::Done) } else { Err(unconfirmed(&found)) };
         }
     }
-    let changed = write(context, &declared, mode, &options.reason).await;
-    match changed {
-        Ok(Changed { entry, answer, .. }) => {
-            print(context, &answer, mode, notes, entry, false)?;
-            Ok(Exit::Done)
+    let mut rows = None;
+    loop {
+        match write(context, &declared, mode, manner, &why, rows.as_ref()).await {
+            Ok(Changed { entry, answer, .. }) => {
+                print(context, &answer, mode, notes, entry, false)?;
+                return Ok(Exit::Done);
+            }
+            Err(ChangeError::Refused(CompareError::NeedsRows)) if rows.is_none() => {
+                rows = Some(Rows::load(context.ledger).await?);
+            }
+            Err(ChangeError::Refused(CompareError::Problems(problems))) => {
+                return sources::refused(context, problems);
+            }
+            Err(error) => return Err(error.into()),
         }
-        Err(ChangeError::Refused(problems)) => sources::refused(context, problems),
-        Err(error) => Err(error.into()),
+    }
+}
+
+/// The reason for the audit record.
+fn why(options: &Options) -> Result<String, Failure> {
+    let given = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (reason, again) = (given(&options.reason), given(&options.again));
+    if options.again.is_some() && again.trim().is_empty() {
+        return Err(
+            Failure::usage("--again: it says nothing").hint("say why the release may go on")
+        );
+    }
+    if options.at_once && reason.trim().is_empty() {
+        return Err(Failure::usage("--at-once: --reason says nothing")
+            .hint("say why all agents change together"));
+    }
+    let parts = [reason, again].into_iter().filter(|part| !part.is_empty());
+    Ok(parts.collect::<Vec<_>>().join("; again: "))
+}
+
+/// The difference between files and the ledger, with the rollouts that a change begins.
+pub(super) async fn compared(
+    context: &Context<'_>,
+    declared: &Declarations,
+    ledger: &Configuration,
+    undeclared: Undeclared,
+    manner: Manner,
+) -> Result<Result<Difference, Problems>, Failure> {
+    let (who, now, zones) = (&*context.caller.who, context.seconds(), context.zones);
+    let comparison = Comparison { declared, who, undeclared, manner, now, zones };
+    let mut found = comparison.with(ledger, None);
+    if matches!(found, Err(CompareError::NeedsRows)) {
+        found = comparison.with(ledger, Some(&Rows::load(context.ledger).await?));
+    }
+    match found {
+        Ok(found) => Ok(Ok(found)),
+        Err(CompareError::Problems(problems)) => Ok(Err(problems)),
+        Err(error @ CompareError::NeedsRows) => Err(Failure::failed(error)),
     }
 }
 
 async fn write(
     context: &Context<'_>,
     declared: &Declarations,
-    mode: Undeclared,
-    reason: &str,
-) -> Result<Changed<Difference>, ChangeError<Problems>> {
-    let decision = context.decision("apply", reason);
+    undeclared: Undeclared,
+    manner: Manner,
+    why: &str,
+    rows: Option<&BTreeMap<String, Row>>,
+) -> Result<Changed<Difference>, ChangeError<CompareError>> {
+    let decision = context.decision("apply", why);
+    let (who, now, zones) = (&*decision.who, context.seconds(), context.zones);
+    let comparison = Comparison { declared, who, undeclared, manner, now, zones };
     change::change(context.ledger, &decision, |ledger| {
-        let found = difference(declared, ledger, &decision.who, mode)?;
+        let found = comparison.with(ledger, rows)?;
         let mut edits: Vec<Edit> = found.edits.clone();
-        if mode == Undeclared::Delete {
+        if undeclared == Undeclared::Delete {
             edits.extend(found.undeclared.iter().cloned());
         }
         Ok((edits, found))

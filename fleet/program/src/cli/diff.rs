@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use guest_fleet_server::configuration::Configuration;
-use guest_fleet_server::declarations::difference::{Undeclared, difference};
+use guest_fleet_server::declarations::difference::Undeclared;
+use guest_fleet_server::rollouts::begin::Manner;
 
 use super::context::Context;
 use super::document::{ChangeJson, EditJson};
 use super::failure::{Exit, Failure};
-use super::sources;
+use super::{apply, sources};
 
 /// The options of `diff`.
 #[derive(Clone, Debug, Args)]
@@ -26,7 +27,8 @@ pub struct Options {
 pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let (declared, notes) = sources::read(context, &options.file)?;
     let ledger = Configuration::load(context.ledger).await?;
-    let found = match difference(&declared, &ledger, &context.caller.who, Undeclared::Keep) {
+    let (keep, manner) = (Undeclared::Keep, Manner::default());
+    let found = match apply::compared(context, &declared, &ledger, keep, manner).await? {
         Ok(found) => found,
         Err(problems) => return sources::refused(context, problems),
     };

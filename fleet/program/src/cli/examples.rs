@@ -3,7 +3,8 @@
 pub(super) const APPLY: &str = "Examples:\n\
     \x20 guest-fleet apply -f fleet/\n\
     \x20 guest-fleet apply -f fleet/ --dry-run\n\
-    \x20 guest-fleet apply -f fleet/ --prune --yes --reason TICKET-12";
+    \x20 guest-fleet apply -f fleet/ --prune --yes --reason TICKET-12\n\
+    \x20 guest-fleet apply -f fleet/ --at-once --reason TICKET-13";
 
 pub(super) const DIFF: &str = "Examples:\n\
     \x20 guest-fleet diff -f fleet/";

@@ -1,7 +1,7 @@
 //! `explain`: what an agent should have of a plugin, why, and where that stands.
 
 use clap::Args;
-use guest_fleet_core::desired::{Agent, decide};
+use guest_fleet_core::desired::{Agent, Decision, decide, permission};
 use guest_fleet_core::view::{Target, View};
 use guest_fleet_server::configuration::words;
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use super::facts::{Facts, archived};
 use super::failure::{Exit, Failure};
 use super::lists::load;
 use super::secrets::{self, MissingSecretJson};
-use super::standing::{Standing, State, standing};
+use super::standing::{Standing, State, kept_back, standing};
 use super::text::{one_line, time};
 
 /// The options of `explain`.
@@ -151,6 +151,12 @@ pub(crate) fn explanation(
     let archived = archived(&facts.record, now);
     let Standing { state, mut sentence, mut next } =
         standing(view, plugin, archived, decision.as_ref(), entry, now);
+    if let Some(kept) =
+        decision.as_ref().and_then(|it| beside_its_turn(view, &agent, plugin, it, context))
+    {
+        sentence = format!("{sentence}; also {}", kept.sentence);
+        next = kept.next.or(next);
+    }
     let missing_secrets = secrets::needed(view, plugin, decision.as_ref(), missing);
     if let (State::Waits, Some(first)) = (state, missing_secrets.first()) {
         sentence = format!("waits for the secret `{}`, which a gateway misses", first.name);
@@ -191,6 +197,19 @@ pub(crate) fn explanation(
         sentence,
         state,
     }
+}
+
+/// The obstacle beside its wave that keeps an agent back.
+fn beside_its_turn(
+    view: &View,
+    agent: &Agent,
+    plugin: &str,
+    decision: &Decision,
+    context: &Context<'_>,
+) -> Option<Standing> {
+    let turn = decision.turn.as_ref().filter(|turn| turn.waits)?;
+    let may = permission(view, agent, plugin, &turn.to, context.seconds(), context.zones);
+    (!may.is_go()).then(|| kept_back(&Decision { permission: may, ..decision.clone() }))
 }
 
 fn selecting(

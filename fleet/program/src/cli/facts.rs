@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use guest_fleet_core::desired::{self, OwnersHold};
 use guest_fleet_core::journal::Entry;
-use guest_fleet_core::target::Target;
+use guest_fleet_core::target::Ordered;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::journal::JournalRecord;
@@ -77,14 +77,15 @@ impl Facts {
         }
     }
 
-    fn ordered(&self) -> BTreeMap<String, Target> {
+    fn ordered(&self) -> BTreeMap<String, Ordered> {
         let reported = self.report.iter().flat_map(|report| &report.plugins);
         let reported = reported
             .filter(|found| !found.revision.is_empty() && !found.is_local)
             .map(|found| (found.name.clone(), found.revision.clone()));
-        let orders = self.journal.iter().filter_map(|(plugin, entry)| {
-            Some((plugin.clone(), entry.order.as_ref()?.target.clone()))
-        });
+        let orders = self
+            .journal
+            .iter()
+            .filter_map(|(plugin, entry)| Some((plugin.clone(), entry.order.as_ref()?.ordered())));
         desired::ordered(reported, orders)
     }
 

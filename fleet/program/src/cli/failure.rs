@@ -10,6 +10,7 @@ use guest_fleet_ledger::records::RecordError;
 use guest_fleet_server::configuration::audit::AuditError;
 use guest_fleet_server::configuration::change::ChangeError;
 use guest_fleet_server::declarations::problem::Problems;
+use guest_fleet_server::rollouts::declared::CompareError;
 
 pub use guest_agent_cli_kit::exit::Exit;
 
@@ -102,6 +103,15 @@ impl From<Problems> for Failure {
         let mut failure = Self::failed(&problems);
         failure.causes = problems.0.iter().map(ToString::to_string).collect();
         failure
+    }
+}
+
+impl From<CompareError> for Failure {
+    fn from(error: CompareError) -> Self {
+        match error {
+            CompareError::Problems(problems) => problems.into(),
+            CompareError::NeedsRows => Self::failed(&error),
+        }
     }
 }
 

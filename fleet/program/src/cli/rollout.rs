@@ -5,7 +5,6 @@ mod error;
 mod preview;
 mod show;
 mod steer;
-mod waves;
 
 use clap::{Args, Subcommand};
 

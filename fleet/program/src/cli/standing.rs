@@ -229,7 +229,8 @@ fn ordered(
     Standing { state, sentence, next }
 }
 
-fn kept_back(decision: &Decision) -> Standing {
+/// Where an agent stands that is kept back.
+pub(super) fn kept_back(decision: &Decision) -> Standing {
     let (state, next) = match &decision.permission {
         Permission::Go => (State::Waits, None),
         Permission::Conflict { .. } => (
@@ -249,6 +250,10 @@ fn kept_back(decision: &Decision) -> Standing {
                 .then(|| format!("declare a new revision with an archive for {architecture}")),
         ),
         Permission::WaitsForWave { rollout } => return waits_for_wave(rollout),
+        Permission::Joins { .. } => (
+            State::WaitsForWave,
+            Some("it begins within seconds: `guest-fleet rollout list`".to_owned()),
+        ),
         Permission::Stopped { rollout, .. } => {
             (State::WaitsForWave, Some(format!("see why: `guest-fleet rollout show {rollout}`")))
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use guest_fleet_core::duration;
 use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::token::TokenRecord;
 use guest_fleet_server::configuration::change::{self, Becomes, Edit};
@@ -18,8 +19,8 @@ use serde::Serialize;
 use super::context::{Context, Output};
 use super::document::{ChangeJson, Time};
 use super::failure::{Exit, Failure};
+use super::label;
 use super::text::{or_hyphen, table, time};
-use super::{duration, label};
 
 /// What to do with tokens.
 #[derive(Clone, Debug, Subcommand)]

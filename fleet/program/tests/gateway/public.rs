@@ -262,7 +262,8 @@ async fn declare(directory: &Path, wanted: &str) {
         fs::write(declared.join(format!("monitor-{revision}.toml")), release).unwrap();
     }
     fs::write(declared.join("assignments.toml"), DECLARED.replace("WANTED", wanted)).unwrap();
-    ask(directory, &["apply", "-f", declared.to_str().unwrap()]).await;
+    let declared = declared.to_str().unwrap();
+    ask(directory, &["apply", "-f", declared, "--at-once", "--reason", "habits, not waves"]).await;
 }
 
 /// Waits until every machine has the revision; one that always forgets is only told of it.

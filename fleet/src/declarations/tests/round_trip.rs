@@ -6,6 +6,7 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Co
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Manifest, Plugin,
 };
+use guest_fleet_core::rollout::{self, Label, OnHalt, Size, StrategyWave};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{
@@ -13,8 +14,8 @@ use guest_fleet_core::view::{
 };
 use guest_fleet_core::window::Weekly;
 use guest_fleet_ledger::records::configuration::{
-    ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord, ReleaseRecord, WINDOW, WindowRecord,
-    release_key,
+    ASSIGNMENT, AssignmentRecord, DEFAULTS, DefaultsRecord, HOLD, HoldRecord, ReleaseRecord,
+    WINDOW, WindowRecord, release_key,
 };
 use guest_fleet_ledger::{Bucket, MemoryLedger};
 use proptest::collection::{btree_map, btree_set, vec};
@@ -194,14 +195,54 @@ fn hold() -> impl Strategy<Value = Hold> {
     )
 }
 
-fn window() -> impl Strategy<Value = Window> {
+fn weekly() -> impl Strategy<Value = Weekly> {
     let days = any::<[bool; 7]>().prop_filter("it opens", |days| days.contains(&true));
-    let hours = (0_u16..1440, 1_u16..1440).prop_map(|(opens, minutes)| (opens, minutes));
     let zone = prop_oneof!["UTC", "Europe/Zurich"];
-    (selector(), plugins(), days, hours, zone).prop_map(
-        |((selector, own_labels), plugins, days, (opens, minutes), zone)| {
-            let weekly = Weekly { days, opens, minutes, zone };
-            Window { selector, own_labels, plugins, weekly }
+    (days, 0_u16..1440, 1_u16..1440, zone).prop_map(|(days, opens, minutes, zone)| Weekly {
+        days,
+        opens,
+        minutes,
+        zone,
+    })
+}
+
+fn window() -> impl Strategy<Value = Window> {
+    (selector(), plugins(), weekly()).prop_map(|((selector, own_labels), plugins, weekly)| Window {
+        selector,
+        own_labels,
+        plugins,
+        weekly,
+    })
+}
+
+fn strategy() -> impl Strategy<Value = rollout::Strategy> {
+    let label = ("[a-z]{1,9}", "[a-z0-9]{1,9}").prop_map(|(key, value)| Label { key, value });
+    let size = prop_oneof![
+        (1_u32..100).prop_map(Size::Count),
+        (1_u8..=100).prop_map(Size::Percent),
+        label.prop_map(Size::Label),
+    ];
+    let soak = || prop::option::of(0_u64..100_000);
+    let wave = (size, soak(), any::<bool>())
+        .prop_map(|(size, soak, needs_approval)| StrategyWave { size, soak, needs_approval });
+    let waves = prop_oneof![
+        Just(Vec::new()),
+        prop::collection::vec(wave, 0..4).prop_map(|mut waves| {
+            waves.push("100%".parse().expect("a wave"));
+            waves
+        })
+    ];
+    let on_halt = prop_oneof![Just(None), Just(Some(OnHalt::Stay)), Just(Some(OnHalt::GoBack))];
+    let budget = prop::option::of(1_u32..10_000);
+    let windows = prop::collection::vec(weekly(), 0..3);
+    (waves, soak(), budget, any::<Option<bool>>(), windows, on_halt).prop_map(
+        |(waves, soak, budget, approval, windows, on_halt)| rollout::Strategy {
+            waves,
+            soak,
+            budget,
+            approval,
+            windows,
+            on_halt,
         },
     )
 }
@@ -237,7 +278,8 @@ proptest! {
     #[test]
     fn law_what_is_exported_declares_the_same(
         releases in vec(release(), 1..3),
-        assignments in btree_map(name(), (selector(), any::<i32>(), any::<bool>()), 0..3),
+        assignments in btree_map(name(), (selector(), any::<i32>(), any::<bool>(), strategy()), 0..3),
+        defaults in strategy(),
         holds in btree_map(name(), hold(), 0..3),
         windows in btree_map(name(), window(), 0..3),
     ) {
@@ -248,11 +290,19 @@ proptest! {
             put(release_key(name), ReleaseRecord::of(name, release).encode_to_vec());
         }
         let any = releases.keys().next().expect("a release");
-        for (name, ((selector, own_labels), priority, absent)) in assignments {
+        for (name, ((selector, own_labels), priority, absent, strategy)) in assignments {
             let target =
                 if absent { Target::Absent } else { Target::Revision(any.revision.clone()) };
             let plugin = any.plugin.clone();
-            let assignment = Assignment { plugin, target, selector, own_labels, priority, attempt: 4 };
+            let assignment = Assignment {
+                plugin,
+                target,
+                selector,
+                own_labels,
+                priority,
+                attempt: 4,
+                strategy,
+            };
             put(format!("{ASSIGNMENT}{name}"), AssignmentRecord::of(&assignment).encode_to_vec());
         }
         for (name, hold) in holds {
@@ -260,6 +310,9 @@ proptest! {
         }
         for (name, window) in windows {
             put(format!("{WINDOW}{name}"), WindowRecord::of(&window).encode_to_vec());
+        }
+        if defaults != rollout::Strategy::default() {
+            put(DEFAULTS.to_owned(), DefaultsRecord::of(&defaults).encode_to_vec());
         }
         let before = loaded(&ledger);
         let text = export::text(&before).expect("it can be written");

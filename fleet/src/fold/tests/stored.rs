@@ -8,7 +8,7 @@ use guest_fleet_core::fold::{
 };
 use guest_fleet_core::labels::Labels;
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::{ReleaseName, Target};
+use guest_fleet_core::view::{Ordered, ReleaseName, Target};
 use guest_fleet_ledger::bounds;
 use guest_fleet_ledger::records::index::CheckpointRecord;
 use prost::Message;
@@ -70,7 +70,13 @@ fn whole(text: &str, plugins: usize) -> Row {
         let step = STEPS[at % STEPS.len()];
         let (attempt, reason) = (2, text.to_owned());
         let (made, since) = (Seconds(8), Seconds(9));
-        let order = OrderFacts { target: target.clone(), attempt, step, made, since, reason };
+        let ordered = Ordered {
+            target: target.clone(),
+            assignment: text.to_owned(),
+            rollout: text.to_owned(),
+            replaced: Some(target.clone()),
+        };
+        let order = OrderFacts { ordered, attempt, step, made, since, reason };
         row.orders.insert(name.clone(), order);
         let event = LastEvent { position: 7, number: 8, kind: 3, at: Seconds(9), missed: 10 };
         row.events.insert(name.clone(), event);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_fleet_core::journal::{Entry, Order, OrderState, Told};
-use guest_fleet_core::target::Target;
+use guest_fleet_core::target::Ordered;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::journal::{JournalRecord, OrderRecord};
 use guest_fleet_ledger::records::{self, RecordError, Versioned};
@@ -142,10 +142,11 @@ impl Journal {
         }
     }
 
-    /// The target of the newest order, by plugin.
-    pub(super) fn ordered(&self) -> impl Iterator<Item = (String, Target)> {
+    /// The newest order, by plugin.
+    pub(super) fn ordered(&self) -> impl Iterator<Item = (String, Ordered)> {
         let plugins = self.record.plugins.iter();
-        plugins.filter_map(|(plugin, entry)| Some((plugin.clone(), entry.order.as_ref()?.target())))
+        plugins
+            .filter_map(|(plugin, entry)| Some((plugin.clone(), entry.order.as_ref()?.ordered())))
     }
 
     /// Whether the events of a plugin have a place of their own in the log.

@@ -1,7 +1,7 @@
 //! What is next for a plugin, recorded in the journal, and what is to be sent of it.
 
 use guest_fleet_core::desired::Decision;
-use guest_fleet_core::journal::{Next, Order, OrderState};
+use guest_fleet_core::journal::{Next, Observed, Order, OrderState};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::journal::OrderRecord;
 
@@ -19,7 +19,7 @@ pub(super) struct Sending {
 /// Records what is next for a plugin; returns what is to be sent.
 pub(super) fn carry_out(
     journal: &mut Draft,
-    plugin: &str,
+    (plugin, observed): (&str, Option<&Observed>),
     decision: &Decision,
     body: &Body,
     next: Next,
@@ -28,7 +28,9 @@ pub(super) fn carry_out(
 ) -> Option<Sending> {
     match next {
         Next::Order { generation } => {
+            let former = journal.entry(plugin).order;
             let order = Order::new(decision, body.digest, generation, now);
+            let order = order.replacing(former.as_ref(), observed);
             give(journal, plugin, order, body)
         }
         Next::Repeat => {

@@ -152,6 +152,8 @@ mod tests {
             digest: [0; 32],
             assignment: "a".to_owned(),
             attempt: 0,
+            rollout: String::new(),
+            replaced: None,
             repeats: 0,
             made: Seconds(100),
             since: Seconds(107),

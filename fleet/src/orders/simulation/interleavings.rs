@@ -11,6 +11,7 @@ use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
+use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::{Seconds, UtcOnly};
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
@@ -230,6 +231,7 @@ async fn assign(ledger: &MemoryLedger) {
         own_labels: OwnLabels::Ignored,
         priority: 0,
         attempt: 0,
+        strategy: Strategy::default(),
     };
     let value = AssignmentRecord::of(&assignment).encode_to_vec();
     put(ledger, "assignment/of-p", Some(value)).await;

@@ -9,7 +9,7 @@ use guest_agent_proto::agent_communication::{
 use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::desired::{Agent, decide};
 use guest_fleet_core::time::{Seconds, UtcOnly};
-use guest_fleet_core::view::{Target, View};
+use guest_fleet_core::view::{Ordered, Target, View};
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::{Bucket, MemoryLedger};
 use guest_fleet_sessions::messages;
@@ -279,7 +279,9 @@ impl Laws {
         what: &str,
     ) {
         let mut facts = agent_of(agent);
-        facts.ordered.extend(ordered.map(|ordered| (plugin.to_owned(), ordered.clone())));
+        facts
+            .ordered
+            .extend(ordered.map(|target| (plugin.to_owned(), Ordered::found(target.clone()))));
         let oldest = Instant::now().checked_sub(AGE_MAX).unwrap_or(self.begun);
         let is_wanted = lock(&self.seen).history.iter().rev().any(|configured| {
             configured.until.is_none_or(|until| until >= oldest)

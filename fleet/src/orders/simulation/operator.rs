@@ -6,6 +6,7 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     ConfigurePlugin, Manifest, Plugin,
 };
+use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{
     ANY_ARCHITECTURE, Archive, Assignment, Hold, Plugins, Release, ReleaseName, Target, View,
@@ -89,6 +90,7 @@ async fn change(world: &World, view: &mut View) {
         own_labels: OwnLabels::Ignored,
         priority: 0,
         attempt: 0,
+        strategy: Strategy::default(),
     };
     let value = AssignmentRecord::of(&assignment).encode_to_vec();
     view.assignments.insert(name.clone(), assignment);

@@ -1,18 +1,20 @@
 //! One controller after the other, and one agent that has an order.
 
 use guest_fleet_core::journal::{Entry, Order, OrderState};
-use guest_fleet_core::rollout::{Plan, Rollout, Size, Verb, Wave};
+use guest_fleet_core::rollout::{Former, Plan, Rollout, Size, Strategy, Verb, Wave};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::UtcOnly;
-use guest_fleet_core::view::{Archive, Assignment, Release, ReleaseName, Target};
+use guest_fleet_core::view::{Archive, Assignment, Before, Release, ReleaseName, Target};
 use guest_fleet_ledger::MemoryLedger;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::configuration::{
     ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key,
 };
 use guest_fleet_ledger::records::report::ReportRecord;
+use guest_fleet_ledger::records::rollout::RolloutRecord;
 
 use super::*;
+use crate::configuration::audit;
 
 const WALL: u64 = 1_700_000_000;
 
@@ -42,15 +44,26 @@ impl World {
             own_labels: OwnLabels::Ignored,
             priority: 0,
             attempt: 0,
+            strategy: Strategy::default(),
         };
         let key = format!("{ASSIGNMENT}a");
         let record = AssignmentRecord::of(&assignment).encode_to_vec();
         world.put(Bucket::Configuration, &key, record).await;
         let wave = Wave { size: Size::Percent(100), soak: 20, needs_approval: false };
-        let mut rollout = Rollout::new(from, to.clone(), Plan { waves: vec![wave], budget: 1 });
+        let mut rollout = Rollout::new(
+            from,
+            to.clone(),
+            Plan { waves: vec![wave], budget: 1, ..Plan::default() },
+        );
         rollout.ask(&Verb::Start, world.wall()).unwrap();
         let (name, plugin) = ("spring".to_owned(), "p".to_owned());
-        let record = RolloutRecord::of(&AssignmentRollout { name, plugin, rollout });
+        let record = RolloutRecord::of(&AssignmentRollout {
+            name,
+            plugin,
+            number: 1,
+            before: Before::Same,
+            rollout,
+        });
         world.put(Bucket::Configuration, &rollout_key("a"), record.encode_to_vec()).await;
         let seen = std::time::UNIX_EPOCH + Duration::from_secs(WALL);
         let agent = AgentRecord {
@@ -71,6 +84,8 @@ impl World {
             digest: [0; 32],
             assignment: "a".to_owned(),
             attempt: 0,
+            rollout: "spring".to_owned(),
+            replaced: None,
             repeats: 0,
             made: world.wall(),
             since: world.wall(),
@@ -86,6 +101,13 @@ impl World {
     async fn put(&self, bucket: Bucket, key: &str, value: Vec<u8>) {
         let write =
             Write { key: key.to_owned(), expected: Revision::ABSENT, value: Some(value.into()) };
+        self.ledger.write(bucket, vec![write]).await.unwrap();
+    }
+
+    async fn replace(&self, bucket: Bucket, key: &str, value: Vec<u8>) {
+        let found = self.ledger.get(bucket, key).await.unwrap().expect("it is there");
+        let write =
+            Write { key: key.to_owned(), expected: found.revision, value: Some(value.into()) };
         self.ledger.write(bucket, vec![write]).await.unwrap();
     }
 
@@ -105,9 +127,13 @@ impl World {
         drop(tokio::time::timeout(lasts, running).await);
     }
 
-    async fn state(&self) -> State {
+    async fn found(&self) -> AssignmentRollout {
         let configuration = Configuration::load(&*self.ledger).await.unwrap();
-        configuration.view().rollouts["a"].rollout.state.clone()
+        configuration.view().rollouts["a"].clone()
+    }
+
+    async fn state(&self) -> State {
+        self.found().await.rollout.state
     }
 }
 
@@ -130,4 +156,50 @@ async fn nobody_fails_because_the_control_plane_was_away() {
         world.controls(Duration::from_secs(60)).await;
     }
     assert!(matches!(world.state().await, State::Halted(_)), "{:?}", world.state().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_that_a_gateway_says_wait_to_join_are_rolled_out() {
+    let world = World::new().await;
+    // What the rollout led to is done, and the agent has its release from another assignment.
+    let mut found = world.found().await;
+    found.rollout.state = State::Done;
+    world
+        .replace(
+            Bucket::Configuration,
+            &rollout_key("a"),
+            RolloutRecord::of(&found).encode_to_vec(),
+        )
+        .await;
+    let order = Order {
+        generation: 1,
+        target: Target::Revision("1".to_owned()),
+        digest: [0; 32],
+        assignment: "b".to_owned(),
+        attempt: 0,
+        rollout: String::new(),
+        replaced: None,
+        repeats: 0,
+        made: world.wall(),
+        since: world.wall(),
+        state: OrderState::Done { adopted: false },
+    };
+    let mut journal = JournalRecord { version: 1, ..JournalRecord::default() };
+    let entry = Entry { generation: 1, order: Some(order) };
+    journal.plugins.entry("p".to_owned()).or_default().set(&entry);
+    world.replace(Bucket::Journal, "agent-1", journal.encode_to_vec()).await;
+    world.controls(Duration::from_secs(30)).await;
+    assert_eq!(world.found().await.name, "spring", "no gateway says so");
+
+    let joined = vec!["a".to_owned(), "unknown".to_owned()];
+    let gateway = GatewayRecord { version: 1, joined, ..GatewayRecord::default() };
+    world.put(Bucket::Configuration, "gateway/1", gateway.encode_to_vec()).await;
+    world.controls(Duration::from_secs(30)).await;
+    let begun = world.found().await;
+    assert_eq!((begun.name.as_str(), begun.number), ("a-2", 2));
+    assert_eq!(begun.rollout.from, Former::Each);
+    assert!(begun.rollout.grant.is_some(), "its turn comes: {:?}", begun.rollout);
+    let audit = audit::newest(&*world.ledger, 10).await.unwrap();
+    let entry = audit.iter().find(|entry| entry.what == "rollout begin").expect("it is recorded");
+    assert!(entry.why.contains("the assignment a"), "{}", entry.why);
 }

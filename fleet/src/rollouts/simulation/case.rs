@@ -1,6 +1,6 @@
 //! What a run is about: the release, the plan and the agents, from a seed.
 
-use guest_fleet_core::rollout::{Plan, Size, Wave};
+use guest_fleet_core::rollout::{OnHalt, Plan, Size, Wave};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -69,8 +69,14 @@ impl Case {
         };
         let wave =
             |size| Wave { size, soak: 2 + u64::from(below(4)), needs_approval: below(6) == 0 };
-        let plan = Plan { waves: waves.into_iter().map(wave).collect(), budget: 2 + below(2) };
+        let plan = Plan {
+            waves: waves.into_iter().map(wave).collect(),
+            budget: 2 + below(2),
+            ..Plan::default()
+        };
         let one_leaves = below(6) == 0;
+        let (comes_back_late, noise) = (below(2) == 0, 25 + u64::from(below(40)));
+        let on_halt = if below(3) == 0 { OnHalt::GoBack } else { OnHalt::Stay };
         Self {
             release,
             bad_each: 1 + below(3) as usize,
@@ -78,10 +84,10 @@ impl Case {
             ours: seed % OURS == 3,
             folds: seed % FOLDS == 5,
             processes: 2 + below(2) as usize,
-            plan,
+            plan: Plan { on_halt, ..plan },
             one_leaves,
-            comes_back_late: below(2) == 0,
-            noise: 25 + u64::from(below(40)),
+            comes_back_late,
+            noise,
         }
     }
 

@@ -1,8 +1,15 @@
 //! Which records of a rollout may follow each other.
 
 use guest_fleet_core::gate::Installs;
-use guest_fleet_core::rollout::{Cause, Change, Grant, Past, Rollout, State, Verb};
+use guest_fleet_core::rollout::{Cause, Change, Grant, OnHalt, Past, Rollout, State, Verb};
 use guest_fleet_core::time::Seconds;
+
+/// Who moved the rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mover {
+    Controller,
+    Person,
+}
 
 /// One arrow of `core::rollout`.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,37 +22,36 @@ pub(super) enum Move {
 
 /// The arrow that leads from one record to the next, if there is one. Whether it was right to take it
 /// is for other laws.
-pub(super) fn between(before: &Rollout, after: &Rollout) -> Option<Move> {
+pub(super) fn between(before: &Rollout, after: &Rollout, mover: Mover) -> Option<Move> {
     // When it happened is in the record, in one of these places.
     let soaking = match &after.state {
         State::Running(guest_fleet_core::rollout::Stage::Soaking { since }) => Some(*since),
         _ => None,
     };
     let granted = after.grant.as_ref().map(|grant: &Grant| grant.since);
-    let times = [soaking, granted, after.began.last().copied(), Some(after.resumed)];
+    let halted = after.halted.last().map(|halted| halted.at);
+    let times = [soaking, granted, halted, after.began.last().copied(), Some(after.resumed)];
     let times: Vec<Seconds> = times.into_iter().flatten().collect();
-    changes(before, after)
-        .into_iter()
-        .find_map(|change| {
+    if mover == Mover::Person {
+        return verbs(after).into_iter().find_map(|verb| {
             let leads = |now: &Seconds| {
                 let mut next = before.clone();
-                next.change(change.clone(), *now);
-                // What its installations came to was counted; the truth at the end is held against it.
-                let Past { name, succeeded, failed, .. } = after.past.clone().unwrap_or_default();
-                next.remember(&name, &Installs { succeeded, failed, tolerated: 0.0 });
-                next == *after
+                next.ask(&verb, *now).is_ok() && next == *after
             };
-            times.iter().any(leads).then_some(Move::Changed(change))
-        })
-        .or_else(|| {
-            verbs(after).into_iter().find_map(|verb| {
-                let leads = |now: &Seconds| {
-                    let mut next = before.clone();
-                    next.ask(&verb, *now).is_ok() && next == *after
-                };
-                times.iter().any(leads).then_some(Move::Asked(verb))
-            })
-        })
+            times.iter().any(leads).then_some(Move::Asked(verb))
+        });
+    }
+    changes(before, after).into_iter().find_map(|change| {
+        let leads = |now: &Seconds| {
+            let mut next = before.clone();
+            next.change(change.clone(), *now);
+            // What its installations came to was counted; the truth at the end is held against it.
+            let Past { name, succeeded, failed, .. } = after.past.clone().unwrap_or_default();
+            next.remember(&name, &Installs { succeeded, failed, tolerated: 0.0 });
+            next == *after
+        };
+        times.iter().any(leads).then_some(Move::Changed(change))
+    })
 }
 
 /// The changes of a controller that the state before allows.
@@ -62,17 +68,23 @@ fn changes(before: &Rollout, after: &Rollout) -> Vec<Change> {
         _ => None,
     };
     match &before.state {
-        State::Running(Reaching) => grants().chain([Change::Soak]).chain(halt).collect(),
+        State::Running(Reaching) => {
+            grants().chain([Change::Soak, Change::Finish]).chain(halt).collect()
+        }
         State::Running(Soaking { .. }) => {
             let is_last = before.wave + 1 >= before.plan.waves.len();
             let next = if is_last {
                 vec![Change::Finish]
             } else {
-                vec![Change::AskApproval, Change::NextWave]
+                // Where nobody is left, it ends before the last wave.
+                vec![Change::AskApproval, Change::NextWave, Change::Finish]
             };
             next.into_iter().chain(halt).collect()
         }
         State::Running(Approval) | State::Paused(_) => halt.into_iter().collect(),
+        State::Halted(Cause::Gate(_)) if before.plan.on_halt == OnHalt::GoBack => {
+            vec![Change::GoBack]
+        }
         State::RollingBack => grants().chain([Change::EndRollback]).collect(),
         State::Draft | State::Halted(_) | State::RolledBack | State::Done | State::Aborted => {
             Vec::new()

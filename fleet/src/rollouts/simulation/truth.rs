@@ -22,7 +22,7 @@ use prost::Message;
 use tokio_util::sync::CancellationToken;
 
 use super::case::{ASSIGNMENT_NAME, Case, FORMER, NEW, PLUGIN, Release};
-use super::moves::{self, Move};
+use super::moves::{self, Move, Mover};
 use crate::configuration::Configuration;
 use crate::fold::patience::patience;
 use crate::orders::simulation::cut::CutLedger;
@@ -222,8 +222,9 @@ impl Truth {
         }
         let Some(former) = former else { return };
         let by_controller = entry.who == "the controller";
-        match moves::between(&former.rollout, &after.rollout) {
-            Some(Move::Changed(change)) if by_controller => {
+        let mover = if by_controller { Mover::Controller } else { Mover::Person };
+        match moves::between(&former.rollout, &after.rollout, mover) {
+            Some(Move::Changed(change)) => {
                 if entry.what != told::verb(&change) || !entry.why.contains(" targets, ") {
                     laws.breaks(format!("{change:?} is recorded as {entry:?}"));
                 }
@@ -237,13 +238,13 @@ impl Truth {
                     seen.ended = Some(self.end(world, seen));
                 }
             }
-            Some(Move::Asked(verb)) if !by_controller => {
+            Some(Move::Asked(verb)) => {
                 let is_resume = matches!(verb, Verb::Resume { .. });
                 if is_resume && former.rollout.epoch < after.rollout.epoch && entry.why.is_empty() {
                     laws.breaks("it was resumed after a halt without a reason".to_owned());
                 }
             }
-            _ => {
+            None => {
                 let (before, after) = (&former.rollout, &after.rollout);
                 laws.breaks(format!("no arrow leads from {before:?} to {after:?} ({entry:?})"));
             }
@@ -290,8 +291,9 @@ impl Truth {
             return;
         }
         let now = world.wall();
-        let is_of_rollout =
-            |order: &Order| order.target == rollout.to || (is_back && order.target == rollout.from);
+        let is_of_rollout = |order: &Order| {
+            order.target == rollout.to || (is_back && Some(&order.target) == rollout.from.target())
+        };
         let in_flight = seen.orders.values().filter(|order| {
             let patience = patience(view, PLUGIN, &order.target);
             let is_silent = now >= silent_after(order.since, patience);

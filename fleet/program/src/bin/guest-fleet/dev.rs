@@ -26,7 +26,7 @@ use clap::Args;
 use guest_fleet::cli::failure::{Exit, Failure};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use fleet::{ASSIGNMENT, PLUGIN, RING_WAVES};
+use fleet::{ASSIGNMENT, PLUGIN};
 use machines::MACHINES;
 use programs::Programs;
 use step::{Step, say, shown};
@@ -106,8 +106,9 @@ async fn work(world: &mut World, is_once: bool) -> anyhow::Result<()> {
     if is_once {
         return walk::walk(world).await;
     }
-    world.declare("2").await?;
-    world.declare("3").await?;
+    world.release("2")?;
+    world.release("3")?;
+    world.apply(&[]).await?;
     tell(world);
     world.stay().await
 }
@@ -122,14 +123,14 @@ fn tell(world: &World) {
         "everything is in {dir}; in another terminal:\n  \
            export GUEST_FLEET_LEDGER={dir}/ledger.db\n  \
            {fleet} agents\n  \
-           {fleet} rollout create good --assignment {ASSIGNMENT} --to 2 {RING_WAVES} --soak 5s\n  \
-           {fleet} rollout watch good\n  \
-           {fleet} rollout create bad --assignment {ASSIGNMENT} --to 3 {RING_WAVES} --soak 5s    # it halts by itself\n  \
-           {fleet} rollout halt bad --reason TEXT    # before it does so\n  \
-           {fleet} rollout show bad\n  \
-           {fleet} rollout rollback bad\n  \
+           sed -i 's/^revision = .*/revision = \"2\"/' {dir}/declared/assignment.toml\n  \
+           {fleet} apply -f {dir}/declared    # begins a rollout\n  \
+           {fleet} rollout watch {ASSIGNMENT}\n  \
+           sed -i 's/^revision = .*/revision = \"3\"/' {dir}/declared/assignment.toml\n  \
+           {fleet} apply -f {dir}/declared    # it halts by itself\n  \
+           {fleet} rollout show {ASSIGNMENT}\n  \
+           {fleet} rollout rollback {ASSIGNMENT}\n  \
            {fleet} explain {first} {PLUGIN}\n  \
-           {fleet} apply -f {dir}/declared    # while no rollout goes on\n  \
            {agent} --socket {dir}/{first}/run/agent.sock status\n\
          Ctrl-C ends it."
     ));

@@ -7,6 +7,7 @@ mod files;
 mod folding;
 mod limits;
 mod observe;
+mod policies;
 mod webhooks;
 
 use std::io::Write;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use guest_agent_serve_kit::listen::Listen;
 use guest_fleet_core::journal::REPEAT_AFTER;
@@ -103,18 +105,25 @@ pub(crate) struct Options {
     #[command(flatten)]
     webhooks: webhooks::Options,
     #[command(flatten)]
+    policies: policies::Options,
+    #[command(flatten)]
     pub(crate) log: crate::log::Options,
 }
 
 /// Serves until SIGTERM or SIGINT, or until the ledger fails.
 pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> {
     let webhooks = options.webhooks.read()?;
+    let policies = options.policies.read()?;
     let secrets = match &options.secrets {
         Some(directory) => Secrets::open(directory).await?,
         None => Secrets::default(),
     };
     let observed = Observed::new(opened.shared(), opened.engine());
     let ledger = observed.ledger.clone();
+    if let Some(policies) = &policies {
+        let published = policies::publish(&*ledger, policies).await;
+        published.context("the policies were not written into the ledger")?;
+    }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ending = CancellationToken::new();

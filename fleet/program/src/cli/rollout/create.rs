@@ -4,28 +4,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use guest_fleet_core::desired::decide;
-use guest_fleet_core::fold::{Presence, Row};
-use guest_fleet_core::rollout::{Plan, Rollout, State, Verb as Asked, remembered};
+use guest_fleet_core::duration;
+use guest_fleet_core::fold::Row;
+use guest_fleet_core::rollout::{State, Strategy, StrategyWave, reach_all};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::{Assignment, AssignmentRollout, ReleaseName, Target, View};
 use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord};
-use guest_fleet_ledger::records::rollout::{RolloutRecord, WAVES, rollout_key};
 use guest_fleet_server::configuration::change::{self, Becomes, Edit};
 use guest_fleet_server::configuration::{Configuration, words};
+use guest_fleet_server::declarations::strategy::BUDGET_MAX;
 use guest_fleet_server::declarations::values::{NAME_FIX, check_name};
+use guest_fleet_server::rollouts::begin::{self, Changing, Manner, Wish, selected};
 use guest_fleet_server::rollouts::rows::Rows;
 use prost::Message;
 
 use super::super::context::Context;
 use super::super::document::ChangeJson;
-use super::super::duration;
 use super::super::failure::{Exit, Failure};
 use super::error::RolloutError;
-use super::waves::WaveOption;
-
-/// The largest budget.
-const BUDGET_MAX: u32 = 10_000;
 
 /// The options of `rollout create` and `rollout preview`.
 #[derive(Clone, Debug, Args)]
@@ -39,15 +35,19 @@ pub struct CreateOptions {
     #[arg(long, value_name = "REVISION")]
     pub to: String,
     /// A wave: 5, 10% or ring=canary, with `,soak=30m` and `,approve`; may be given several times, and the last
-    /// is 100%. Without it, waves of 1, 2, 4 and so on, at most a quarter each.
+    /// is 100%. Without it, the assignment's own waves.
     #[arg(long = "wave", value_name = "WAVE")]
-    pub waves: Vec<WaveOption>,
-    /// How long a wave is watched before the next, where it says nothing else.
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
-    pub soak: Duration,
+    pub waves: Vec<StrategyWave>,
+    /// How long a wave is watched before the next, where it says nothing else. Without it, as the assignment
+    /// says.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub soak: Option<Duration>,
     /// The most agents that may be under way at one time.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(BUDGET_MAX)))]
     pub budget: Option<u32>,
+    /// Also with a release that halted a rollout of the plugin; say why with --reason.
+    #[arg(long, requires = "reason")]
+    pub again: bool,
     /// Do not begin yet.
     #[arg(long)]
     pub draft: bool,
@@ -67,24 +67,14 @@ pub(super) async fn run(
     options: &CreateOptions,
     context: &mut Context<'_>,
 ) -> Result<Exit, Failure> {
-    let rows = read(context).await?;
+    let rows = Rows::load(context.ledger).await?;
     let now = context.seconds();
     let zones = context.zones;
     let decision = context.decision("rollout create", &options.reason);
     let changed = change::change(context.ledger, &decision, |ledger: &Configuration| {
         let view = ledger.view();
-        let mut made = plan(options, view, &rows, now, zones)?;
-        if !options.draft {
-            made.rollout.rollout.ask(&Asked::Start, now)?;
-        }
-        let key = rollout_key(&options.assignment);
-        let former = view.rollouts.get(&options.assignment);
-        let mut edits = vec![Edit {
-            key,
-            before: former.map(words::rollout),
-            after: Some(words::rollout(&made.rollout)),
-            record: Becomes::Bytes(RolloutRecord::of(&made.rollout).encode_to_vec().into()),
-        }];
+        let made = plan(options, view, &rows, now, zones)?;
+        let mut edits = vec![begin::edit(&options.assignment, view, &made.rollout)];
         if made.before != made.after {
             edits.push(Edit {
                 key: format!("{ASSIGNMENT}{}", options.assignment),
@@ -104,13 +94,6 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-/// What the ledger shows of all agents.
-pub(super) async fn read(context: &Context<'_>) -> Result<BTreeMap<String, Row>, Failure> {
-    let mut rows = Rows::new();
-    rows.catch_up(context.ledger, guest_fleet_ledger::Revision::ABSENT).await?;
-    Ok(rows.into_all())
-}
-
 /// A rollout that can be written.
 pub(super) struct Made {
     pub(super) rollout: AssignmentRollout,
@@ -120,7 +103,7 @@ pub(super) struct Made {
     pub(super) after: Assignment,
 }
 
-/// Checks the options against what is declared, and makes the rollout, which is a draft.
+/// Checks the options against what is declared, and makes the rollout.
 pub(super) fn plan(
     options: &CreateOptions,
     view: &View,
@@ -138,8 +121,13 @@ pub(super) fn plan(
     if !view.releases.contains_key(&to) {
         return Err(RolloutError::NoRelease(plugin, options.to.clone()));
     }
-    let former = view.rollouts.get(&options.assignment);
-    not_under_way(options, view, &plugin)?;
+    if !options.replace
+        && let Some(found) = view.rollouts.get(&options.assignment)
+        && found.rollout.state.is_live()
+    {
+        let (name, state) = (found.name.clone(), found.rollout.state.name());
+        return Err(RolloutError::UnderWay { name, plugin, state });
+    }
     let is_taken = view
         .rollouts
         .iter()
@@ -149,86 +137,44 @@ pub(super) fn plan(
         return Err(wrong("NAME", reason, "give it another name"));
     }
     let to = Target::Revision(options.to.clone());
-    // A rollout that stopped before its end left its agents with what it began from.
-    let from = match former {
-        Some(former)
-            if former.rollout.to == before.target && former.rollout.state != State::Done =>
-        {
-            former.rollout.from.clone()
-        }
-        _ => before.target.clone(),
-    };
-    if from == to {
+    // One that stopped before its end may be made again.
+    let stopped = view.rollouts.get(&options.assignment).map(|found| &found.rollout.state);
+    let is_stopped = stopped.is_some_and(|state| *state != State::Done);
+    if before.target == to && !is_stopped {
         let reason = format!("the assignment {} wants {} already", options.assignment, options.to);
         return Err(wrong("--to", reason, "name another revision"));
     }
-    let targets = selected(view, &options.assignment, rows, now, zones).len();
+    let after = Assignment { target: to.clone(), ..before.clone() };
+    let mut changed = view.clone();
+    changed.assignments.insert(options.assignment.clone(), after.clone());
+    let manner = Manner { again: options.again, ..Manner::default() };
+    let changing = Changing { before: view, after: &changed, rows, now, zones, manner };
+    let targets = selected(&changed, &options.assignment, rows, now).len();
     let targets = u32::try_from(targets).unwrap_or(u32::MAX);
-    let plan = waves(options, targets)?;
-    let mut rollout = Rollout::new(from, to.clone(), plan);
-    // A gateway may still act on what the former one granted.
-    rollout.is_dry = former.is_none_or(|former| former.rollout.state == State::Done);
-    let of_plugin = view.rollouts.values().filter(|found| found.plugin == plugin);
-    rollout.earlier = remembered(of_plugin.map(|found| &found.rollout));
-    Ok(Made {
-        rollout: AssignmentRollout { name: options.name.clone(), plugin, rollout },
-        before: before.clone(),
-        after: Assignment { target: to, ..before.clone() },
-    })
-}
-
-/// Refuses a second rollout of a plugin, unless it is to replace that of the same assignment.
-fn not_under_way(options: &CreateOptions, view: &View, plugin: &str) -> Result<(), RolloutError> {
-    let live = view.rollouts.iter().find(|(assignment, found)| {
-        let is_replaced = options.replace && **assignment == options.assignment;
-        found.plugin == plugin && found.rollout.state.is_live() && !is_replaced
-    });
-    match live {
-        None => Ok(()),
-        Some((assignment, found)) => Err(RolloutError::UnderWay {
-            name: found.name.clone(),
-            plugin: plugin.to_owned(),
-            state: found.rollout.state.name(),
-            is_same: *assignment == options.assignment,
-        }),
-    }
-}
-
-/// The agents that an assignment decides for, without those that are archived.
-pub(super) fn selected<'a>(
-    view: &View,
-    assignment: &str,
-    rows: &'a BTreeMap<String, Row>,
-    now: Seconds,
-    zones: &dyn Zones,
-) -> Vec<(&'a String, &'a Row)> {
-    let Some(found) = view.assignments.get(assignment) else { return Vec::new() };
-    let is_selected = |(id, row): &(&String, &Row)| {
-        let counts = row.presence(now).is_some_and(|presence| presence != Presence::Archived);
-        let decision = || decide(view, &row.decided_on(id), &found.plugin, now, zones);
-        counts && decision().is_some_and(|decision| decision.assignment == assignment)
+    let strategy = strategy(options, &after)?;
+    let wish = Wish {
+        name: Some(options.name.clone()),
+        plan: Some(strategy.plan(&view.defaults, targets)),
+        is_draft: options.draft,
     };
-    rows.iter().filter(is_selected).collect()
+    let Some(rollout) = changing.rollout(&options.assignment, wish)? else {
+        let reason = format!("the assignment {} wants {} already", options.assignment, options.to);
+        return Err(wrong("--to", reason, "name another revision"));
+    };
+    Ok(Made { rollout, before: before.clone(), after })
 }
 
-fn waves(options: &CreateOptions, targets: u32) -> Result<Plan, RolloutError> {
-    let mut plan = Plan::usual(targets.max(1), options.soak.as_secs());
-    if !options.waves.is_empty() {
-        let wrong = |reason: String, fix: &str| RolloutError::Value {
-            what: "--wave",
-            reason,
-            fix: fix.to_owned(),
-        };
-        if options.waves.len() > WAVES {
-            let reason = format!("{} waves are too many", options.waves.len());
-            return Err(wrong(reason, &format!("give at most {WAVES}")));
-        }
-        if !options.waves.last().is_some_and(WaveOption::is_all) {
-            let reason = "the last wave does not reach all agents".to_owned();
-            return Err(wrong(reason, "end with `--wave 100%`"));
-        }
-        plan.waves = options.waves.iter().map(|wave| wave.wave(options.soak)).collect();
+/// The assignment's strategy, with what the options say instead.
+fn strategy(options: &CreateOptions, after: &Assignment) -> Result<Strategy, RolloutError> {
+    let own = &after.strategy;
+    if let Err((reason, fix)) = reach_all(&options.waves) {
+        return Err(RolloutError::Value { what: "--wave", reason, fix });
     }
-    plan.budget = options.budget.unwrap_or(plan.budget);
-    Ok(plan)
+    let waves = if options.waves.is_empty() { &own.waves } else { &options.waves };
+    Ok(Strategy {
+        waves: waves.clone(),
+        soak: options.soak.map(|soak| soak.as_secs()).or(own.soak),
+        budget: options.budget.or(own.budget),
+        ..own.clone()
+    })
 }

@@ -26,7 +26,7 @@ pub enum RolloutError {
     /// The release was never declared.
     #[error("there is no release {0} {1}")]
     NoRelease(String, String),
-    /// Another rollout of the plugin has not ended.
+    /// Another rollout of the assignment has not ended.
     #[error("the rollout {name} of {plugin} is {state}")]
     UnderWay {
         /// Its name.
@@ -35,9 +35,10 @@ pub enum RolloutError {
         plugin: String,
         /// Its state.
         state: &'static str,
-        /// Whether it is of the same assignment.
-        is_same: bool,
     },
+    /// The release halted before.
+    #[error(transparent)]
+    Begin(#[from] guest_fleet_server::rollouts::begin::Refused),
     /// The state does not allow it, or a reason is needed.
     #[error(transparent)]
     Refused(#[from] guest_fleet_core::rollout::Refused),
@@ -57,13 +58,13 @@ impl From<RolloutError> for Failure {
             }
             RolloutError::NoRelease(..) => Self::failed(&error)
                 .hint("declare it as a `[[release]]`; `guest-fleet releases` lists them"),
-            RolloutError::UnderWay { name, is_same: true, .. } => Self::failed(&error).hint(format_args!(
+            RolloutError::UnderWay { name, .. } => Self::failed(&error).hint(format_args!(
                 "wait for its end, end it with `guest-fleet rollout abort {name}`, or add --replace: agents \
                  that have its release keep it until their turn comes"
             )),
-            RolloutError::UnderWay { name, is_same: false, .. } => Self::failed(&error).hint(format_args!(
-                "wait for its end, or end it with `guest-fleet rollout abort {name}` or `rollback {name}`"
-            )),
+            RolloutError::Begin(_) => Self::failed(&error).hint(
+                "take another revision; where the release was not the cause, add --again and the --reason",
+            ),
             RolloutError::Refused(_) => Self::failed(&error),
         }
     }

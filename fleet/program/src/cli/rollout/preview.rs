@@ -7,8 +7,11 @@ use guest_fleet_core::desired::{Permission, permission};
 use guest_fleet_core::fold::{Presence, Row};
 use guest_fleet_core::place::place;
 use guest_fleet_core::rollout::{Size, Wave};
+use guest_fleet_core::target::Target;
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::View;
+use guest_fleet_server::rollouts::begin::selected;
+use guest_fleet_server::rollouts::rows::Rows;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -16,8 +19,7 @@ use super::super::context::Context;
 use super::super::failure::{Exit, Failure};
 use super::super::lists::load;
 use super::super::text::table;
-use super::create::{CreateOptions, Made, plan, read, selected};
-use super::waves;
+use super::create::{CreateOptions, Made, plan};
 
 /// Most agents that are named of each kind.
 const NAMED: usize = 10;
@@ -90,7 +92,7 @@ pub(super) async fn run(
     context: &mut Context<'_>,
 ) -> Result<Exit, Failure> {
     let configuration = load(context).await?;
-    let rows = read(context).await?;
+    let rows = Rows::load(context.ledger).await?;
     let (view, now) = (configuration.view(), context.seconds());
     let made = plan(options, view, &rows, now, context.zones)?;
     let preview = preview(options, &made, view, &rows, now, context.zones);
@@ -109,7 +111,7 @@ fn preview(
 ) -> PreviewJson {
     let rollout = &made.rollout.rollout;
     let plugin = &made.rollout.plugin;
-    let agents = selected(view, &options.assignment, rows, now, zones).into_iter();
+    let agents = selected(view, &options.assignment, rows, now).into_iter();
     let mut selected: Vec<Selected<'_>> = agents
         .map(|(id, row)| {
             let may = permission(view, &row.decided_on(id), plugin, &rollout.to, now, zones);
@@ -143,7 +145,7 @@ fn preview(
         agents,
         assignment: options.assignment.clone(),
         budget: rollout.plan.budget,
-        from: rollout.from.revision().map(str::to_owned),
+        from: rollout.from.target().and_then(Target::revision).map(str::to_owned),
         kept_back: kept_back
             .into_iter()
             .map(|(reason, ids)| KeptBackJson {
@@ -185,7 +187,7 @@ fn wave_json(wave: &Wave, reached: &[&Selected<'_>]) -> WaveJson {
         agents: reached.len(),
         first: reached.iter().take(NAMED).map(|agent| agent.id.to_owned()).collect(),
         needs_approval: wave.needs_approval,
-        size: waves::words(&wave.size),
+        size: wave.size.to_string(),
         soak_seconds: wave.soak,
         zones,
     }
@@ -210,6 +212,7 @@ fn reason(may: &Permission) -> Option<String> {
         Permission::WaitsForWave { rollout } | Permission::Stopped { rollout, .. } => {
             format!("in the rollout {rollout}")
         }
+        Permission::Joins { assignment } => format!("joining the assignment {assignment}"),
     })
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use guest_fleet_core::progress::Stand;
-use guest_fleet_core::rollout::{Cause, Past, Stage, State};
+use guest_fleet_core::rollout::{Former, Past, Stage, State};
+use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
 use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
@@ -13,7 +14,6 @@ use guest_fleet_ledger::records::rollout::rollout_key;
 use guest_fleet_ledger::records::{self, Numbered};
 use guest_fleet_ledger::{Bucket, Ledger};
 use guest_fleet_server::configuration::{Configuration, audit, words};
-use guest_fleet_server::rollouts::told;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -25,7 +25,6 @@ use super::super::failure::{Exit, Failure};
 use super::super::lists::load;
 use super::super::text::{one_line, table};
 use super::steer::find;
-use super::waves;
 
 /// The options of `rollout watch`.
 #[derive(Clone, Debug, Args)]
@@ -67,8 +66,11 @@ pub struct RolloutJson {
     pub budget: u32,
     /// Why it halted; null where it did not.
     pub cause: Option<String>,
-    /// The former revision; null where the plugin was absent.
+    /// The former revision; null where the plugin was absent, and where agents had each its own.
     pub from: Option<String>,
+    /// Whether agents had each its own before: they came to the assignment by a new selector, by their labels,
+    /// or because the assignment is new.
+    pub from_each: bool,
     /// What installations of earlier rollouts of the plugin came to.
     pub history: HistoryJson,
     /// Its name.
@@ -317,14 +319,11 @@ async fn read(
         assignment: assignment.to_owned(),
         budget: rollout.plan.budget,
         cause: match &rollout.state {
-            State::Halted(Cause::Gate(halt)) => Some(told::halt(halt)),
-            State::Halted(Cause::Person(reason)) => Some(format!("a person halted it: {reason}")),
-            State::Halted(Cause::Restored) => Some(
-                "the ledger was restored from a copy, and agents may differ from it".to_owned(),
-            ),
+            State::Halted(cause) => Some(words::cause(cause)),
             _ => None,
         },
-        from: rollout.from.revision().map(str::to_owned),
+        from: rollout.from.target().and_then(Target::revision).map(str::to_owned),
+        from_each: rollout.from == Former::Each,
         history: HistoryJson::of(&rollout.earlier),
         name: found.name.clone(),
         plugin: found.plugin.clone(),
@@ -334,7 +333,7 @@ async fn read(
         tolerated: rollout.tolerated(),
         verbs: rollout.state.verbs().iter().map(|verb| (*verb).to_owned()).collect(),
         wave: rollout.wave + 1,
-        waves: rollout.plan.waves.iter().map(|wave| waves::words(&wave.size)).collect(),
+        waves: rollout.plan.waves.iter().map(|wave| wave.size.to_string()).collect(),
     })
 }
 
@@ -342,12 +341,17 @@ fn revision(revision: Option<&String>) -> &str {
     revision.map_or("nothing", String::as_str)
 }
 
+/// The target of agents before, for people.
+fn from(rollout: &RolloutJson) -> &str {
+    if rollout.from_each { "(each its own)" } else { revision(rollout.from.as_ref()) }
+}
+
 fn row(rollout: &RolloutJson) -> Vec<String> {
     let given = rollout.progress.as_ref();
     vec![
         rollout.name.clone(),
         rollout.plugin.clone(),
-        revision(rollout.from.as_ref()).to_owned(),
+        from(rollout).to_owned(),
         revision(rollout.to.as_ref()).to_owned(),
         rollout.state.clone(),
         format!("{} of {}", rollout.wave, rollout.waves.len()),
@@ -360,7 +364,7 @@ fn lines(rollout: &RolloutJson) -> Vec<String> {
         "{}: {} {} to {}, {}",
         rollout.name,
         rollout.plugin,
-        revision(rollout.from.as_ref()),
+        from(rollout),
         revision(rollout.to.as_ref()),
         rollout.state
     )];
@@ -368,11 +372,15 @@ fn lines(rollout: &RolloutJson) -> Vec<String> {
         lines.push(format!("  because   {cause}"));
     }
     lines.push(format!(
-        "  wave      {} of {} ({}), at most {} under way",
+        "  wave      {} of {} ({}), {}",
         rollout.wave,
         rollout.waves.len(),
         rollout.waves.join(", "),
-        rollout.budget
+        if rollout.budget == u32::MAX {
+            "all at once".to_owned()
+        } else {
+            format!("at most {} under way", rollout.budget)
+        }
     ));
     let HistoryJson { failed, rollouts, succeeded } = rollout.history;
     if rollouts > 0 {

@@ -1,8 +1,10 @@
 //! `gateways` and what they miss, `agent archive` and `agent unarchive`.
 
-use guest_fleet_ledger::Bucket;
+use guest_fleet_core::rollout::State;
 use guest_fleet_ledger::records::gateway::{GatewayRecord, MissingSecret};
 use guest_fleet_ledger::records::index::LeaseRecord;
+use guest_fleet_ledger::records::rollout::RolloutRecord;
+use guest_fleet_ledger::{Bucket, records};
 use insta::assert_snapshot;
 use prost::Message;
 use prost_types::Timestamp;
@@ -93,6 +95,14 @@ fn who_asks_why_nothing_is_ordered_is_told_which_secret_a_living_gateway_misses(
     );
     let applied = ran_with(&ledger, &["apply", "-f", "-"], &declared);
     assert_eq!((applied.exit, applied.err.as_str()), (Exit::Done, ""));
+    // Its rollout is done: nothing but the secret keeps the agent from it.
+    let (key, found) = ("rollout/db", ledger.peek(Bucket::Configuration, "rollout/db"));
+    let found = found.expect("it begins a rollout");
+    let record: RolloutRecord = records::decode(key, &found).expect("it is one");
+    let mut rollout = record.rollout(key).expect("it makes sense");
+    rollout.rollout.state = State::Done;
+    let record = RolloutRecord::of(&rollout).encode_to_vec();
+    ledger.put(Bucket::Configuration, key, record);
     let miss = |beat, host: &str, names: &[&str]| {
         let missing = names.iter().map(|name| MissingSecret {
             name: (*name).to_owned(),

@@ -27,6 +27,7 @@ fn every_reason_has_its_words() {
         Permission::OutsideWindow { window: text("w"), next: soon },
         Permission::OutsideWindow { window: text("w"), next: None },
         Permission::WaitsForWave { rollout: text("spring") },
+        Permission::Joins { assignment: text("web") },
         Permission::Stopped { rollout: text("spring"), state: "halted" },
     ];
     let mut all = String::new();

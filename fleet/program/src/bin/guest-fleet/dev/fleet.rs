@@ -16,11 +16,11 @@ pub(super) const PLUGIN: &str = "sample";
 /// The assignment.
 pub(super) const ASSIGNMENT: &str = "web";
 
-/// The waves of a rollout, one for each ring.
-pub(super) const RING_WAVES: &str = "--wave ring=canary --wave ring=early --wave 100%";
-
-/// How long a wave is watched here: the bad release crashes a moment after its installation.
-const SOAK: &str = "3s";
+/// How its changes go: a wave for each ring. Each is watched for a short time, because the bad release crashes a
+/// moment after its installation.
+const STRATEGY: &str = "[assignment.rollout]\n\
+    waves = [\"ring=canary\", \"ring=early\", \"100%\"]\n\
+    soak = \"3s\"\n";
 
 /// A rollout.
 #[derive(Debug, Deserialize)]
@@ -164,17 +164,17 @@ impl World {
         found.map(|archive| archive.sha256).ok_or_else(|| anyhow::anyhow!("nothing was pushed"))
     }
 
-    /// Says in the file of the assignment which revision it wants.
+    /// Says in the file of the assignment which revision it wants, and how changes of that go.
     pub(super) fn assign(&self, revision: &str) -> anyhow::Result<()> {
         let declared = format!(
             "[[assignment]]\nname = \"{ASSIGNMENT}\"\nplugin = \"{PLUGIN}\"\nrevision = \"{revision}\"\n\
-             select = \"ring exists\"\n"
+             select = \"ring exists\"\n\n{STRATEGY}"
         );
         Ok(std::fs::write(self.dir().join("declared/assignment.toml"), declared)?)
     }
 
-    /// Declares a release of the archive. The third one crashes where the kernel is old.
-    pub(super) async fn declare(&self, revision: &str) -> anyhow::Result<()> {
+    /// Writes a release of the archive. The third one crashes where the kernel is old.
+    pub(super) fn release(&self, revision: &str) -> anyhow::Result<()> {
         let digest = std::fs::read_to_string(self.dir().join("digest"))?;
         let bad = format!(", \"--crash-on-kernel\", \"{BAD_KERNEL}\"");
         let bad = if revision == "3" { bad.as_str() } else { "" };
@@ -183,9 +183,14 @@ impl World {
              arguments = [\"sample-plugin\"{bad}]\narchives.any = {{ sha256 = \"{digest}\" }}\n"
         );
         let file = self.dir().join(format!("declared/release-{revision}.toml"));
-        std::fs::write(file, declared)?;
-        let _changed: IgnoredAny =
-            World::ask(self, &["apply", "-f", &self.path("declared")]).await?;
+        Ok(std::fs::write(file, declared)?)
+    }
+
+    /// Applies the files.
+    pub(super) async fn apply(&self, options: &[&str]) -> anyhow::Result<()> {
+        let declared = self.path("declared");
+        let arguments = [&["apply", "-f", &declared], options].concat();
+        let _changed: IgnoredAny = World::ask(self, &arguments).await?;
         Ok(())
     }
 
@@ -196,24 +201,22 @@ impl World {
         Ok(reported.map(|agent| agent.id).collect())
     }
 
-    /// Begins a rollout to a revision, ring by ring.
-    pub(super) async fn roll_out(&self, name: &str, revision: &str) -> anyhow::Result<()> {
-        let mut arguments =
-            vec!["rollout", "create", name, "--assignment", ASSIGNMENT, "--to", revision];
-        arguments.extend(RING_WAVES.split(' ').chain(["--soak", SOAK]));
-        let _changed: IgnoredAny = World::ask(self, &arguments).await?;
-        self.assign(revision)
+    /// Changes the file of the assignment, which begins a rollout to the revision, ring by ring.
+    pub(super) async fn roll_out(&self, revision: &str) -> anyhow::Result<()> {
+        self.release(revision)?;
+        self.assign(revision)?;
+        self.apply(&[]).await
     }
 
-    /// Has a rollout go back.
-    pub(super) async fn roll_back(&self, name: &str) -> anyhow::Result<()> {
-        let _changed: IgnoredAny = World::ask(self, &["rollout", "rollback", name]).await?;
+    /// Has the rollout go back.
+    pub(super) async fn roll_back(&self) -> anyhow::Result<()> {
+        let _changed: IgnoredAny = World::ask(self, &["rollout", "rollback", ASSIGNMENT]).await?;
         Ok(())
     }
 
-    /// How far a rollout is.
-    pub(super) async fn rollout(&self, name: &str) -> anyhow::Result<Rollout> {
-        World::ask(self, &["rollout", "show", name]).await
+    /// How far the rollout of the assignment is.
+    pub(super) async fn rollout(&self) -> anyhow::Result<Rollout> {
+        World::ask(self, &["rollout", "show", ASSIGNMENT]).await
     }
 
     /// The newest order of each agent, by id.

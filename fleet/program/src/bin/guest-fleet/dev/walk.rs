@@ -36,8 +36,9 @@ pub(super) async fn begin(world: &mut World) -> anyhow::Result<()> {
     let step = Step::begin("release 1");
     let digest = world.upload(&addresses.artifacts).await?;
     std::fs::write(world.dir().join("digest"), &digest)?;
+    world.release("1")?;
     world.assign("1")?;
-    world.declare("1").await?;
+    world.apply(&["--at-once", "--reason", "nobody uses these machines yet"]).await?;
     all_run(world, &step, "1").await?;
     world
         .until(&step, "all orders done", async |world| {
@@ -49,21 +50,20 @@ pub(super) async fn begin(world: &mut World) -> anyhow::Result<()> {
             })
         })
         .await?;
-    step.done("declared for the label ring; all ten agents run it");
+    step.done("declared for the label ring, and given to all at once; all ten agents run it");
     Ok(())
 }
 
 /// Takes the fleet to the second release, and to the third and back.
 pub(super) async fn walk(world: &mut World) -> anyhow::Result<()> {
     let step = Step::begin("release 2");
-    world.declare("2").await?;
-    world.roll_out("good", "2").await?;
+    world.roll_out("2").await?;
     for wave in 0..RINGS.len() {
-        reached(world, "good", "2", wave).await?;
+        reached(world, "2", wave).await?;
     }
     world
         .until(&step, "a rollout that is done", async |world| {
-            let rollout = world.rollout("good").await?;
+            let rollout = world.rollout().await?;
             Ok(if rollout.state == "done" { Look::Seen(()) } else { Look::NotYet(rollout.words()) })
         })
         .await?;
@@ -72,10 +72,9 @@ pub(super) async fn walk(world: &mut World) -> anyhow::Result<()> {
 
     let generations = world.orders().await?;
     let step = Step::begin("release 3");
-    world.declare("3").await?;
-    world.roll_out("bad", "3").await?;
+    world.roll_out("3").await?;
     for wave in 0..HALTS {
-        reached(world, "bad", "3", wave).await?;
+        reached(world, "3", wave).await?;
     }
     halted(world, &step).await?;
     let untouched = || RINGS[HALTS + 1..].iter().flat_map(|ring| of_ring(ring));
@@ -88,10 +87,10 @@ pub(super) async fn walk(world: &mut World) -> anyhow::Result<()> {
     Step::also(format_args!("not touched  {}: no order left for them", ids(untouched())));
 
     let step = Step::begin("rollback");
-    world.roll_back("bad").await?;
+    world.roll_back().await?;
     world
         .until(&step, "a rollout that went back", async |world| {
-            let rollout = world.rollout("bad").await?;
+            let rollout = world.rollout().await?;
             let is_back = rollout.state == "rolled back";
             Ok(if is_back { Look::Seen(()) } else { Look::NotYet(rollout.words()) })
         })
@@ -127,7 +126,7 @@ fn reached_by_bad(is_meant: impl Fn(&Machine) -> bool) -> impl Iterator<Item = &
 }
 
 /// Waits until the agents of a wave have the release, and nobody of a later wave was ordered it.
-async fn reached(world: &mut World, name: &str, to: &str, wave: usize) -> anyhow::Result<()> {
+async fn reached(world: &mut World, to: &str, wave: usize) -> anyhow::Result<()> {
     let step = Step::begin(format!("wave {}", wave + 1));
     // Waves have a number from 1.
     let is_over = |rollout: &Rollout| {
@@ -137,7 +136,7 @@ async fn reached(world: &mut World, name: &str, to: &str, wave: usize) -> anyhow
     let expected = format!("the agents of wave {} settled with release {to}", wave + 1);
     world
         .until(&step, &expected, async |world| {
-            let rollout = world.rollout(name).await?;
+            let rollout = world.rollout().await?;
             if rollout.state == "halted" {
                 return Err(step.unseen(&expected, rollout.words()));
             }
@@ -146,7 +145,7 @@ async fn reached(world: &mut World, name: &str, to: &str, wave: usize) -> anyhow
         .await?;
     let orders = world.orders().await?;
     // Read after the orders: a wave that has not begun by now had not when they were read.
-    let begun = world.rollout(name).await?.wave;
+    let begun = world.rollout().await?.wave;
     let has = |machine: &Machine| {
         orders.get(machine.id).is_some_and(|order| order.revision.as_deref() == Some(to))
     };
@@ -163,7 +162,7 @@ async fn halted(world: &mut World, step: &Step) -> anyhow::Result<()> {
     let bad: Vec<_> = reached_by_bad(Machine::is_bad).collect();
     let halted = world
         .until(step, "a rollout that halted, and what its failures have in common", async |world| {
-            let rollout = world.rollout("bad").await?;
+            let rollout = world.rollout().await?;
             let Some(progress) = &rollout.progress else {
                 return Ok(Look::NotYet(rollout.words()));
             };

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use guest_fleet::cli::duration;
+use guest_fleet_core::duration;
 use guest_fleet_ledger::Ledger;
 use guest_fleet_server::gateways::presence;
 use guest_fleet_server::orders::Orders;

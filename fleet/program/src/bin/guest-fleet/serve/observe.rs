@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use clap::Args;
 use guest_agent_serve_kit::listen::Listen;
-use guest_fleet::cli::duration;
+use guest_fleet_core::duration;
 use guest_fleet_ledger::SharedLedger;
 use guest_fleet_server::enroll::ends::Ends;
 use guest_fleet_server::net::outbound::grpc::GrpcServer;

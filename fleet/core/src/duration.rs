@@ -1,4 +1,4 @@
-//! Durations on the command line: a whole number and its unit.
+//! Durations as people write them: a whole number and its unit.
 
 use std::time::Duration;
 
@@ -21,6 +21,15 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(bad)
 }
 
+/// Seconds as [`parse`] reads them.
+#[must_use]
+pub fn words(seconds: u64) -> String {
+    let units = [(24 * 3600, 'd'), (3600, 'h'), (60, 'm')];
+    let unit = units.into_iter().find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length));
+    let (length, unit) = unit.unwrap_or((1, 's'));
+    format!("{}{unit}", seconds / length)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,7 +40,9 @@ mod tests {
             [("0s", 0), ("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)]
         {
             assert_eq!(parse(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(parse(&words(seconds)), Ok(Duration::from_secs(seconds)), "{text}");
         }
+        assert_eq!([0, 90, 1800, 7200].map(words), ["0s", "90s", "30m", "2h"]);
         for bad in [
             "",
             "s",

@@ -1,0 +1,112 @@
+//! The difference between files and the ledger, with the rollouts that a change begins.
+
+use std::collections::BTreeMap;
+
+use guest_fleet_core::fold::Row;
+use guest_fleet_core::time::{Seconds, Zones};
+use guest_fleet_ledger::records::configuration::ASSIGNMENT;
+
+use super::begin::{Changing, Manner, Refused};
+use crate::configuration::Configuration;
+use crate::declarations::difference::{Difference, Undeclared, difference};
+use crate::declarations::problem::{Collector, Problem, Problems};
+use crate::declarations::set::Declarations;
+
+/// A comparison of files with a ledger.
+#[derive(Clone, Copy)]
+pub struct Comparison<'a> {
+    /// The declarations of the files.
+    pub declared: &'a Declarations,
+    /// Who stands in holds that are new or changed.
+    pub who: &'a str,
+    /// The fate of records that no file declares.
+    pub undeclared: Undeclared,
+    /// How changes go.
+    pub manner: Manner,
+    /// The time.
+    pub now: Seconds,
+    /// The time zones.
+    pub zones: &'a dyn Zones,
+}
+
+/// Why a comparison has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// The declarations have problems.
+    #[error(transparent)]
+    Problems(#[from] Problems),
+    /// Assignments change, so it has to be known which agents there are.
+    #[error("the agents have to be read")]
+    NeedsRows,
+}
+
+// === impl Comparison ===
+
+impl Comparison<'_> {
+    /// Compares. `rows` are those of all agents; a change that begins no rollout needs none.
+    ///
+    /// # Errors
+    /// See [`CompareError`].
+    pub fn with(
+        &self,
+        ledger: &Configuration,
+        rows: Option<&BTreeMap<String, Row>>,
+    ) -> Result<Difference, CompareError> {
+        let mut found = difference(self.declared, ledger, self.who, self.undeclared)?;
+        let deleted = found.undeclared.iter().filter(|_| self.undeclared == Undeclared::Delete);
+        if !found.edits.iter().chain(deleted).any(|edit| edit.key.starts_with(ASSIGNMENT)) {
+            return Ok(found);
+        }
+        let Some(rows) = rows else { return Err(CompareError::NeedsRows) };
+        let after = self.declared.over(ledger.view(), self.undeclared);
+        let Self { now, zones, manner, .. } = *self;
+        let changing = Changing { before: ledger.view(), after: &after, rows, now, zones, manner };
+        match changing.edits() {
+            Ok(edits) => {
+                found.edits.extend(edits);
+                Ok(found)
+            }
+            Err(refused) => {
+                let mut problems = Collector::default();
+                for (assignment, refused) in &refused {
+                    problems.add(self.problem(assignment, refused));
+                }
+                Ok(problems.finish(found)?)
+            }
+        }
+    }
+
+    fn problem(&self, assignment: &str, refused: &Refused) -> Problem {
+        let declared = self.declared.assignments.get(assignment);
+        let fix = match refused {
+            Refused::UnderWay { name, ways_out, .. } => {
+                let ways = ways_out.iter().map(|verb| format!("`guest-fleet rollout {verb} {name}`"));
+                let ways = ways.collect::<Vec<_>>().join(" or ");
+                match ways.as_str() {
+                    "" => "wait for its end".to_owned(),
+                    ways => format!("wait for its end, or end it: {ways}"),
+                }
+            }
+            Refused::Policy { .. } => {
+                "leave --at-once out; the policy is the server's own (`guest-fleet serve --policies`)"
+                    .to_owned()
+            }
+            Refused::Halted { .. } => {
+                "declare another revision; where the release was not the cause, add --again with the reason"
+                    .to_owned()
+            }
+        };
+        let reason = refused.to_string();
+        match declared {
+            Some(declared) => declared.problem("assignment.revision", reason, fix),
+            // It is not in the files, and decides for agents because of them.
+            None => Problem {
+                file: "the ledger".to_owned(),
+                place: None,
+                key: format!("assignment {assignment}"),
+                reason,
+                fix,
+            },
+        }
+    }
+}
