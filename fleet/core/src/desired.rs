@@ -274,8 +274,8 @@ impl Deciding<'_> {
             Wish::Have(target) => {
                 let is_back = rollout.state == State::RollingBack && turn.gives;
                 let decision = decided(target, self.permission(target), Some(turn));
-                let below = self.wants_below(assignment.priority, target);
-                return Some(match below.filter(|_| is_back) {
+                let below = is_back.then(|| self.wants_below(assignment.priority, target));
+                return Some(match below.flatten() {
                     Some((assignment, attempt)) => Decision { assignment, attempt, ..decision },
                     None => decision,
                 });

@@ -162,8 +162,8 @@ pub struct Candidate {
     pub is_reachable: bool,
 }
 
-/// What is counted of the agents that the assignment selects. Archived agents are not among them, and
-/// neither are those that had the new target before.
+/// The counts over the agents that the assignment selects, without archived ones and without agents that had
+/// the new target before the rollout.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// All of them.
@@ -513,16 +513,16 @@ impl Rollout {
         use Has::{Former as IsFormer, Given, New, Nothing, Other};
 
         let is_granted = self.grants(place, labels);
+        if self.state == State::RollingBack
+            && is_granted
+            && let Some(back) = self.back(has)
+        {
+            return Wish::Have(back);
+        }
         let is_forward = matches!(self.state, State::Running(_) | State::Paused(_));
         match (&self.state, &self.from, has) {
             (State::Running(_), _, IsFormer | Other(_) | Nothing) if is_granted => {
                 Wish::Have(&self.to)
-            }
-            (State::RollingBack, Former::All(from), Given(_) | New | Other(_)) if is_granted => {
-                Wish::Have(from)
-            }
-            (State::RollingBack, Former::Each, Given(Some(replaced))) if is_granted => {
-                Wish::Have(replaced)
             }
             (State::Done, ..) | (_, Former::Each, New) => Wish::Have(&self.to),
             (_, _, Given(_) | New) if is_forward => Wish::Have(&self.to),

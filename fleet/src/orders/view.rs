@@ -39,7 +39,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Longest that one renewal may take.
 const DEADLINE: Duration = Duration::from_secs(4);
 
-/// Most assignments that a heartbeat names of those that agents wait to join.
+/// Most assignments in the `joined` list of a heartbeat.
 const JOINED: usize = 100;
 
 /// The view of a gateway. Renewed by [`Views::run`], read by the sessions.

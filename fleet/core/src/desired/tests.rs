@@ -446,7 +446,7 @@ fn an_agent_that_comes_to_a_settled_assignment_from_elsewhere_waits_for_a_rollou
     let mut unlabelled = with(&[("q", from("b", "1"))]);
     unlabelled.labels.token = std::mem::take(&mut unlabelled.labels.operator);
     check(&view, &unlabelled, Some("2"), &Permission::Go);
-    // What should be absent and is.
+    // An absent plugin that the assignment wants absent.
     view.assignments.get_mut("prod").expect("it is there").target = Target::Absent;
     check(&view, &with(&[("q", from("b", "1"))]), None, &Permission::Go);
     check(&view, &with(&[("p", from("test", "1"))]), Some("1"), &joins);
@@ -484,7 +484,7 @@ fn a_new_machine_follows_the_assignments_below_until_its_turn_and_others_keep_wh
     assert!(decision.turn.as_ref().is_some_and(|turn| turn.waits && turn.is_member));
     // A new machine, too.
     assert_eq!(revision(&decided(&waiting, &agent())).as_deref(), Some("1"));
-    // What an assignment gave that is not below stays.
+    // A revision of an assignment that is not below stays.
     let kept = decided(&waiting, &with(&[("p", from("other", "7"))]));
     assert_eq!(revision(&kept).as_deref(), Some("7"));
     assert_eq!(kept.permission, Permission::WaitsForWave { rollout: "spring".to_owned() });

@@ -25,7 +25,7 @@ pub struct Past {
     pub failed: u64,
 }
 
-/// Most releases that are kept of those that halted; the newest stay.
+/// Most halted releases that a record keeps; the newest stay.
 pub const HALTS: usize = 20;
 
 /// A release that halted a rollout.
