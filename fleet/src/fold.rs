@@ -20,6 +20,7 @@ mod leaves;
 mod load;
 mod owner;
 pub mod patience;
+mod process;
 pub mod reader;
 mod settings;
 mod stored;

@@ -1,7 +1,7 @@
 //! A lease: who may write a part of the ledger, such as a shard's part of the index.
 //!
 //! A contender takes a lease over when its revision did not change for [`Lease::TTL`] on the contender's
-//! own monotonic clock, by compare-and-swap. Everything that an owner writes replaces the lease in the same
+//! own monotonic clock, or at once when it sees that the owner's process is gone, by compare-and-swap. Everything that an owner writes replaces the lease in the same
 //! batch, so an owner that was paused, or that another took for dead, writes nothing any more.
 
 use std::time::Duration;
@@ -13,6 +13,7 @@ use prost::Message;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::process;
 use super::settings::Jitter;
 use crate::chain::Chain;
 
@@ -32,7 +33,7 @@ pub(crate) struct Lease {
 // === impl Lease ===
 
 impl Lease {
-    /// How long a lease that does not change is respected.
+    /// How long a lease that does not change is respected, where the process of its owner may be alive.
     pub(crate) const TTL: Duration = Duration::from_secs(10);
 
     /// Waits for the lease, which is a record of the place that it guards, and takes it; `None` when
@@ -61,7 +62,9 @@ impl Lease {
                                 _ => Instant::now(),
                             };
                             watched = Some((revision, since));
-                            let taken = if is_free || since.elapsed() >= Self::TTL {
+                            let is_gone = || record.process.as_ref().is_some_and(process::is_gone);
+                            let is_over = since.elapsed() >= Self::TTL;
+                            let taken = if is_free || is_over || is_gone() {
                                 Self::swap(ledger, (bucket, key), owner, record.as_of, revision)
                                     .await
                             } else {
@@ -101,6 +104,7 @@ impl Lease {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             pid: std::process::id(),
             as_of,
+            process: process::own(),
         };
         let key = key.to_owned();
         let mut lease = Self { bucket, key, record, revision: expected, written: Instant::now() };

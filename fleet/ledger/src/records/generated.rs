@@ -422,6 +422,25 @@ pub struct LeaseRecord {
     /// 0 before it was whole for the first time.
     #[prost(uint64, tag = "5")]
     pub as_of: u64,
+    /// The process, as others on its machine can look for it; absent where it could not tell.
+    #[prost(message, optional, tag = "6")]
+    pub process: ::core::option::Option<ProcessPart>,
+}
+/// A process of a boot.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessPart {
+    /// Id of the boot of its kernel.
+    #[prost(string, tag = "1")]
+    pub boot_id: ::prost::alloc::string::String,
+    /// The inode of its namespace of process ids.
+    #[prost(uint64, tag = "2")]
+    pub namespace: u64,
+    /// Its id there.
+    #[prost(uint32, tag = "3")]
+    pub pid: u32,
+    /// When it started, in ticks since the boot.
+    #[prost(uint64, tag = "4")]
+    pub started: u64,
 }
 /// How far a shard was folded, and its counts.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -17,8 +17,8 @@ use crate::numbered;
 
 pub use super::generated::{
     AgentPart, CellRecord, CheckpointRecord, CursorRecord, DirectoryRecord, EventPart, GatesRecord,
-    HoldEnd, LeafEntry, LeafRecord, LeaseRecord, MoveRecord, OrderPart, PluginPart, ReportPart,
-    ReportedPart, RowRecord, ShapeRecord, WantedPart, WindowHours,
+    HoldEnd, LeafEntry, LeafRecord, LeaseRecord, MoveRecord, OrderPart, PluginPart, ProcessPart,
+    ReportPart, ReportedPart, RowRecord, ShapeRecord, WantedPart, WindowHours,
 };
 
 /// The key of the shape.

@@ -25,8 +25,8 @@ use super::configuration::{
 };
 use super::index::{
     AgentPart, CellRecord, CheckpointRecord, CursorRecord, DirectoryRecord, EventPart, GatesRecord,
-    HoldEnd, LeafEntry, LeafRecord, LeaseRecord, MoveRecord, OrderPart, PluginPart, ReportPart,
-    ReportedPart, RowRecord, ShapeRecord, WantedPart, WindowHours,
+    HoldEnd, LeafEntry, LeafRecord, LeaseRecord, MoveRecord, OrderPart, PluginPart, ProcessPart,
+    ReportPart, ReportedPart, RowRecord, ShapeRecord, WantedPart, WindowHours,
 };
 use super::journal::{EntryRecord, JournalRecord, OrderRecord};
 use super::progress::{
@@ -487,8 +487,13 @@ fn every_record_of_the_index_of_schema_1_is_readable() {
     let leaves = vec![LeafEntry { number: 2, first: text("a-1") }];
     let directory = DirectoryRecord { version: 1, next: 3, leaves };
     check("index-directory", &directory, fixture("index-directory"));
+        process: None,
 }
 
+    let boot_id = text("7b8c1f0e-8c1d-4c0e-9d55-6a1a0b1c2d3e");
+    let process = Some(ProcessPart { boot_id, namespace: 4_026_531_836, pid: 7, started: 90 });
+    let lease = LeaseRecord { process, ..lease };
+    check("index-lease-of-a-process", &lease, fixture("index-lease-of-a-process"));
 #[test]
 fn every_row_of_schema_1_is_readable() {
     let plugin = PluginPart {
