@@ -19,6 +19,7 @@ pub mod begin;
 mod controller;
 pub mod declared;
 mod holder;
+mod known;
 pub mod restored;
 pub mod rows;
 pub mod told;

@@ -103,7 +103,7 @@ pub const KEPT: usize = 20;
 /// How far a rollout is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// What the rollout's next step depends on. The age of the record is the caller's to add.
+    /// What the rollout's next step depends on. The age of closed grants is the caller's to add.
     pub counts: Counts,
     /// How many agents stand where.
     pub stands: BTreeMap<Stand, u32>,
@@ -220,7 +220,8 @@ impl One<'_> {
         let fate = self.fate();
         let is_back = rollout.state == State::RollingBack;
         let is_of_rollout = is_given || (is_back && self.goes_back());
-        counts.in_flight += u32::from(is_of_rollout && fate == Some(Fate::UnderWay));
+        let is_in_flight = is_of_rollout && fate == Some(Fate::UnderWay);
+        counts.in_flight += u32::from(is_in_flight);
         let is_next = match self.has {
             Has::Given(_) | Has::New | Has::Other(_) if is_back => rollout.back(self.has).is_some(),
             Has::Given(_) | Has::New => false,
@@ -231,6 +232,10 @@ impl One<'_> {
             Permission::NoArchive { architecture } => architecture.is_empty(),
             _ => true,
         };
+        // Whether it can have what comes next says nothing of others where that is not what was granted.
+        let could_have = can_have || matches!(self.has, Has::Other(_));
+        let may_take = could_have && rollout.may_still_give(self.place, labels, self.has);
+        counts.may_take += u32::from(may_take && !is_in_flight);
         if is_next && can_have && (is_back || is_of_wave) {
             let is_reachable = self.is_near && self.may.is_go();
             counts.candidates.push(Candidate { place: self.place, is_reachable });

@@ -14,12 +14,14 @@
 //! those that are, whether they can be reached or not. An agent that comes back, or whose hold ends,
 //! waits until a grant comes to its place.
 //!
-//! A grant that was closed may still be acted on for [`DRY`] seconds, by gateways that do not know.
-//! Nothing new is granted before. A grant that all took up leaves nothing to act on, so a wave that was
-//! settled is followed by the next without that pause.
+//! A grant that was closed may still be acted on for [`DRY`] seconds, by gateways that do not know. The
+//! rollout remembers it as [`Closed`], and agents that it covers and that do not have what it gave take of
+//! the budget like those in flight. So the next grant, forth or back, opens at once where the budget has
+//! room beside them, and waits until the closed one has dried where it has none.
 //!
 //! [`step`] is pure and total: from what is recorded and what is counted follows what changes.
 
+mod closed;
 mod history;
 mod strategy;
 mod verbs;
@@ -36,14 +38,15 @@ use crate::labels::Labels;
 use crate::target::{Ordered, Target};
 use crate::time::Seconds;
 
+pub use closed::{Closed, Gives};
 pub use history::{HALTS, HaltedRelease, Past, REMEMBERED, halts, remembered};
 pub use strategy::{Strategy, StrategyWave};
 pub use verbs::{Refused, Verb};
 pub use waves::{Label, OnHalt, Plan, Size, WAVES, Wave};
 pub use written::reach_all;
 
-/// How long after a grant was closed an agent may still be given the new target, in seconds: twice
-/// the age up to which gateways act on a view.
+/// How long after a grant was closed an agent may still be given what it gave, in seconds: twice the age
+/// up to which gateways act on a view.
 pub const DRY: u64 = 10;
 
 /// How long a grant stays open for agents that do not take it up, in seconds.
@@ -64,8 +67,11 @@ pub struct Rollout {
     pub wave: usize,
     /// Whose turn it is.
     pub grant: Option<Grant>,
-    /// Whether nothing that was granted before can be acted on any more, though its record is new.
-    pub is_dry: bool,
+    /// Grants that were closed and that gateways may still act on.
+    pub closed: Closed,
+    /// How often rollouts of the assignment closed a grant: what is closed now is not what was closed before,
+    /// however alike the two are.
+    pub closings: u32,
     /// Raised when a person resumes it after a halt.
     pub epoch: u32,
     /// When that was: what failed before is not held against it again.
@@ -177,9 +183,11 @@ pub struct Counts {
     /// Those that were not given it, by place; only those of the wave's label, where it has one. While
     /// the rollout goes back: those that have it.
     pub candidates: Vec<Candidate>,
-    /// How long after the last change of the rollout's record the counts were begun, in seconds on
-    /// one monotonic clock.
-    pub age_of_record: u64,
+    /// Those that closed grants cover, that do not have what these gave and are not in flight.
+    pub may_take: u32,
+    /// For how long it was known which grants are closed when the counts were begun, in seconds on monotonic
+    /// clocks.
+    pub age_of_closed: u64,
     /// Failures in waves, for a small fleet.
     pub failures: Vec<gate::Failure>,
     /// Whether the windows of the plan are closed, so that no agent's turn begins.
@@ -233,7 +241,7 @@ pub enum Reason {
     Person,
     /// Agents whose turn it is have not taken it.
     Granted,
-    /// Gateways may still act on what was granted before.
+    /// Gateways may still act on closed grants, and the budget has no room beside them.
     Drying,
     /// Its windows are closed.
     Closed,
@@ -326,7 +334,7 @@ fn reaching(rollout: &Rollout, counts: &Counts, now: Seconds) -> Decision {
 }
 
 /// Moves the grant over the candidates, within the budget and at most `left` of them. `None` when
-/// nobody else can be reached and nothing is in flight.
+/// nobody else can be reached, nothing is in flight and no closed grant can be acted on.
 fn reach(rollout: &Rollout, counts: &Counts, left: u32, now: Seconds) -> Option<Decision> {
     let open = rollout.grant.as_ref();
     // The candidates are sorted by place.
@@ -344,12 +352,11 @@ fn reach(rollout: &Rollout, counts: &Counts, left: u32, now: Seconds) -> Option<
             Decision::Wait(Reason::Granted)
         });
     }
-    // Where all may be in flight, nothing that may still be acted on is too much.
-    let has_to_dry = !rollout.is_dry && !rollout.plan.is_at_once();
-    if open.is_none() && has_to_dry && counts.age_of_record < DRY {
+    let Some(may_take) = rollout.may_take(counts) else {
         return Some(Decision::Wait(Reason::Drying));
-    }
-    let room = rollout.plan.budget.saturating_sub(counts.in_flight);
+    };
+    let left = left.saturating_sub(may_take);
+    let room = rollout.plan.budget.saturating_sub(counts.in_flight).saturating_sub(may_take);
     let most = usize::try_from(room.min(left)).unwrap_or(usize::MAX);
     if let Some((first, last)) = range(&counts.candidates, most) {
         let label = match rollout.state {
@@ -359,10 +366,12 @@ fn reach(rollout: &Rollout, counts: &Counts, left: u32, now: Seconds) -> Option<
         return Some(Decision::Change(Change::Grant(Grant { label, first, last, since: now })));
     }
     let someone = left > 0 && counts.candidates.iter().any(|candidate| candidate.is_reachable);
-    if counts.in_flight == 0 {
+    if counts.in_flight == 0 && may_take == 0 {
         None
-    } else if room == 0 && someone {
+    } else if someone && counts.in_flight >= rollout.plan.budget {
         Some(Decision::Wait(Reason::Budget))
+    } else if may_take > 0 {
+        Some(Decision::Wait(Reason::Drying))
     } else {
         Some(Decision::Wait(Reason::Settling))
     }
@@ -395,8 +404,8 @@ fn soaking(rollout: &Rollout, counts: &Counts, since: Seconds, now: Seconds) -> 
 // === impl Rollout ===
 
 impl Rollout {
-    /// A rollout that was not started. Nothing was granted before it: where it takes the place of one that
-    /// may have an open grant, `is_dry` has to be cleared.
+    /// A rollout that was not started. Nothing was granted before it: where it takes the place of another one,
+    /// that has to be said of `closed`, and `closings` go on.
     #[must_use]
     pub fn new(from: impl Into<Former>, to: Target, plan: Plan) -> Self {
         Self {
@@ -406,7 +415,8 @@ impl Rollout {
             state: State::Draft,
             wave: 0,
             grant: None,
-            is_dry: true,
+            closed: Closed::Dry,
+            closings: 0,
             epoch: 0,
             resumed: Seconds(0),
             began: Vec::new(),
@@ -419,19 +429,7 @@ impl Rollout {
 
     /// Carries a change out.
     pub fn change(&mut self, change: Change, now: Seconds) {
-        // Only a grant that all took up may be followed by another one without a pause.
-        self.grant = None;
-        // A wave settles only when all took up its last grant, or when that has dried.
-        self.is_dry = match &change {
-            Change::Soak => true,
-            Change::AskApproval | Change::NextWave => self.is_dry,
-            Change::Grant(_)
-            | Change::Close
-            | Change::Finish
-            | Change::Halt(_)
-            | Change::GoBack
-            | Change::EndRollback => false,
-        };
+        self.close();
         match change {
             Change::Grant(grant) => self.grant = Some(grant),
             Change::Close => {}
@@ -500,10 +498,7 @@ impl Rollout {
     /// Whether it is an agent's turn, as far as its place and its labels say.
     #[must_use]
     pub fn grants(&self, place: u64, labels: &Labels) -> bool {
-        self.grant.as_ref().is_some_and(|grant| {
-            let has = |label: &Label| labels.get(&label.key) == Some(&label.value);
-            grant.covers(place) && grant.label.as_ref().is_none_or(has)
-        })
+        self.grant.as_ref().is_some_and(|grant| grant.is_for(place, labels))
     }
 
     /// Its wish for an agent at this place. `is_new` is whether an agent without an order is a new machine
@@ -578,5 +573,12 @@ impl Grant {
     #[must_use]
     pub fn covers(&self, place: u64) -> bool {
         (self.first..=self.last).contains(&place)
+    }
+
+    /// Whether it is the turn of an agent with this place and these labels.
+    #[must_use]
+    pub fn is_for(&self, place: u64, labels: &Labels) -> bool {
+        let has = |label: &Label| labels.get(&label.key) == Some(&label.value);
+        self.covers(place) && self.label.as_ref().is_none_or(has)
     }
 }

@@ -13,7 +13,7 @@ use guest_fleet_core::desired::{Agent, Permission, assigned, decide, permission}
 use guest_fleet_core::fold::{Presence, Row};
 use guest_fleet_core::place::place;
 use guest_fleet_core::rollout::{
-    Former, HaltedRelease, Has, Plan, Rollout, Stage, State, halts, remembered,
+    Closed, Former, HaltedRelease, Has, Plan, Rollout, Stage, State, halts, remembered,
 };
 use guest_fleet_core::selector::OwnLabels;
 use guest_fleet_core::time::{Seconds, Zones};
@@ -372,7 +372,10 @@ impl Changing<'_> {
             }
         });
         let mut rollout = Rollout::new(from, after.target.clone(), plan);
-        rollout.is_dry = former.is_none_or(|former| self.is_dry(assignment, former));
+        if let Some(former) = former {
+            rollout.closed = self.closed(assignment, former);
+            rollout.closings = former.rollout.closings.saturating_add(1);
+        }
         let of_plugin = self.before.rollouts.values().filter(|it| it.plugin == after.plugin);
         rollout.earlier = remembered(of_plugin.map(|found| &found.rollout));
         rollout.halted = former.map(|former| former.rollout.halted.clone()).unwrap_or_default();
@@ -387,20 +390,26 @@ impl Changing<'_> {
         AssignmentRollout { name, plugin: after.plugin.clone(), number, before, rollout }
     }
 
-    /// Whether no gateway may still act on what a rollout granted: it is done, its last grant has dried, or
-    /// all agents took that up.
-    fn is_dry(&self, assignment: &str, former: &AssignmentRollout) -> bool {
+    /// Which grants gateways may still act on when a rollout is replaced: none where it is done, its grants have
+    /// dried, or all agents took them up. The places of others are not those of the new rollout.
+    fn closed(&self, assignment: &str, former: &AssignmentRollout) -> Closed {
         let AssignmentRollout { name, rollout, .. } = former;
-        let Some(grant) = &rollout.grant else {
-            return rollout.is_dry || rollout.state == State::Done;
-        };
+        let Rollout { state, grant, closed, .. } = rollout;
+        if *state == State::Done || (grant.is_none() && *closed == Closed::Dry) {
+            return Closed::Dry;
+        }
         let may_act = |(id, row): &(&String, &Row)| {
             let agent = row.decided_on(id);
             let has = rollout.has(name, agent.ordered.get(&former.plugin));
-            grant.covers(place(name, id)) && !matches!(has, Has::Given(_) | Has::New)
+            let place = place(name, id);
+            let is_granted = grant.as_ref().is_some_and(|grant| grant.covers(place))
+                && !matches!(has, Has::Given(_) | Has::New);
+            is_granted || rollout.may_still_give(place, &agent.labels, has)
         };
-        let is_forward = rollout.state.is_forward();
-        is_forward && !selected(self.before, assignment, self.rows, self.now).iter().any(may_act)
+        let all_took_it = matches!(state, State::Running(_))
+            && *closed != Closed::Any
+            && !selected(self.before, assignment, self.rows, self.now).iter().any(may_act);
+        if all_took_it { Closed::Dry } else { Closed::Any }
     }
 
     /// A name that no other rollout has, and its number.

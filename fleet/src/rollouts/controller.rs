@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_fleet_core::progress::{Progress, Watch, progress};
-use guest_fleet_core::rollout::{Change, Decision as Step, Rollout, State, step};
+use guest_fleet_core::rollout::{Change, Decision as Step, Reason, Rollout, State, step};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::AssignmentRollout;
 use guest_fleet_ledger::records::configuration::ASSIGNMENT;
@@ -22,6 +22,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::known::Known;
 use super::rows::Rows;
 use super::{begin, told};
 use crate::chain::Chain;
@@ -46,7 +47,7 @@ const BEAT: Duration = Duration::from_millis(500);
 /// How often it is looked whether one began, where nothing reports a change.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Shortest time between two records of how far a rollout is.
+/// Shortest time between two records of how far a rollout is, unless it waits for closed grants.
 const TELL: Duration = Duration::from_secs(2);
 
 /// For how long an agent that did not take up its grant counts as out of reach.
@@ -108,8 +109,8 @@ struct Controller<'a> {
     configuration: Configuration,
     rows: Option<Rows>,
     barrier: Revision,
-    /// By assignment: the revision of its rollout, and when it was seen first.
-    seen: BTreeMap<String, (Revision, Instant)>,
+    /// By assignment: the closed grants of its rollout.
+    known: BTreeMap<String, Known>,
     /// By assignment: until when agents count as out of reach.
     passed_over: BTreeMap<String, BTreeMap<String, Instant>>,
     /// By assignment: when the controller last wrote how far its rollout is, and the revision of that.
@@ -172,7 +173,7 @@ impl<'a> Controller<'a> {
             configuration: Configuration::default(),
             rows: None,
             barrier: Revision::ABSENT,
-            seen: BTreeMap::new(),
+            known: BTreeMap::new(),
             passed_over: BTreeMap::new(),
             told: BTreeMap::new(),
             served: BTreeMap::new(),
@@ -211,7 +212,7 @@ impl<'a> Controller<'a> {
         let at_least = self.configuration.through().max(self.lease.revision());
         self.configuration.catch_up(self.ledger, at_least).await?;
         self.join().await?;
-        self.note_records();
+        self.note_closed();
         let live: Vec<String> = self
             .configuration
             .view()
@@ -224,6 +225,9 @@ impl<'a> Controller<'a> {
             self.rows = None;
             self.passed_over.clear();
             return Ok(false);
+        }
+        for assignment in &live {
+            self.take_over(assignment).await?;
         }
         let begun = Instant::now();
         self.count().await?;
@@ -269,20 +273,32 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Notes since when each record is known.
-    fn note_records(&mut self) {
-        let now = Instant::now();
+    /// Notes since when it is known which grants of each rollout are closed.
+    fn note_closed(&mut self) {
         let rollouts = &self.configuration.view().rollouts;
-        self.seen.retain(|name, _| rollouts.contains_key(name));
+        self.known.retain(|name, known| rollouts.get(name).is_some_and(|it| known.is_of(it)));
         self.told.retain(|name, _| rollouts.contains_key(name));
         self.served.retain(|name, _| rollouts.contains_key(name));
-        for name in rollouts.keys() {
-            let revision = self.configuration.revision(&rollout_key(name));
-            let seen = self.seen.entry(name.clone()).or_insert((revision, now));
-            if seen.0 != revision {
-                *seen = (revision, now);
-            }
+        for (name, found) in rollouts {
+            self.known.entry(name.clone()).or_insert_with(|| Known::now(found));
         }
+    }
+
+    /// Goes on from what the controller before this one told of a rollout.
+    async fn take_over(&mut self, assignment: &str) -> Result<(), Lost> {
+        let found = self.configuration.view().rollouts.get(assignment);
+        let (Some(found), None) = (found, self.served.get(assignment)) else { return Ok(()) };
+        let key = progress_key(assignment);
+        let told = self.ledger.get(Bucket::Index, &key).await?;
+        // What cannot be read is written anew: agents have their whole time again, and closed grants dry.
+        let told = told.and_then(|it| records::decode::<ProgressRecord>(&key, &it.value).ok());
+        let Some(told) = told.filter(|told| told.rollout == found.name) else { return Ok(()) };
+        let served = Served { since: Seconds(told.served_since), until: Seconds(told.at) };
+        self.served.insert(assignment.to_owned(), served);
+        if let Some(known) = self.known.get_mut(assignment) {
+            known.goes_on_from(&told);
+        }
+        Ok(())
     }
 
     /// Brings the rows up to date, at least to this moment.
@@ -323,13 +339,12 @@ impl<'a> Controller<'a> {
         let Some(found) = self.configuration.view().rollouts.get(assignment).cloned() else {
             return Ok(());
         };
-        let served_since = self.served_since(assignment, &found.name, now).await?;
+        let served_since = self.served_since(assignment, now);
         let Some(mut progress) = self.progress(assignment, &found, served_since, now) else {
             return Ok(());
         };
-        let age =
-            self.seen.get(assignment).map(|(_, since)| begun.saturating_duration_since(*since));
-        progress.counts.age_of_record = age.unwrap_or_default().as_secs();
+        let age = self.known.get(assignment).map(|known| known.age(begun));
+        progress.counts.age_of_closed = age.unwrap_or_default().as_secs();
         let decision = step(&found.rollout, &progress.counts, now);
         if let Step::Change(change) = &decision {
             self.change(assignment, &found, change, &progress, now).await?;
@@ -337,31 +352,13 @@ impl<'a> Controller<'a> {
         self.tell(assignment, &found, &progress, &decision, (served_since, now)).await
     }
 
-    /// Since when the agents of a rollout could tell what became of their orders. A controller that takes
-    /// over goes on from what the one before it told.
-    async fn served_since(
-        &mut self,
-        assignment: &str,
-        rollout: &str,
-        now: Seconds,
-    ) -> Result<Seconds, Lost> {
-        let known = match self.served.get(assignment) {
-            Some(served) => Some(*served),
-            None => self.told_before(assignment, rollout).await?,
-        };
+    /// Since when the agents of a rollout could tell what became of their orders.
+    fn served_since(&mut self, assignment: &str, now: Seconds) -> Seconds {
+        let known = self.served.get(assignment);
         let goes_on = known.filter(|served| now.since(served.until) < GAP);
         let since = goes_on.map_or(now, |served| served.since);
         self.served.insert(assignment.to_owned(), Served { since, until: now });
-        Ok(since)
-    }
-
-    async fn told_before(&self, assignment: &str, rollout: &str) -> Result<Option<Served>, Lost> {
-        let key = progress_key(assignment);
-        let found = self.ledger.get(Bucket::Index, &key).await?;
-        // What cannot be read is written anew, and agents have their whole time again.
-        let record = found.and_then(|it| records::decode::<ProgressRecord>(&key, &it.value).ok());
-        let record = record.filter(|record| record.rollout == rollout);
-        Ok(record.map(|it| Served { since: Seconds(it.served_since), until: Seconds(it.at) }))
+        since
     }
 
     fn progress(
@@ -402,6 +399,7 @@ impl<'a> Controller<'a> {
         now: Seconds,
     ) -> Result<(), Lost> {
         let mut after = found.clone();
+        after.rollout.forget_dried(&progress.counts);
         after.rollout.change(change.clone(), now);
         after.rollout.remember(&found.name, &progress.counts.installs);
         let why = told::why(&found.rollout, change, &progress.counts);
@@ -456,8 +454,7 @@ impl<'a> Controller<'a> {
                     self.lease.renewed(revision, begun);
                 }
                 // The change read the records that others wrote meanwhile.
-                self.note_records();
-                self.seen.insert(assignment.to_owned(), (revision, Instant::now()));
+                self.note_closed();
                 tracing::info!(
                     rollout,
                     change = decision.what,
@@ -484,7 +481,8 @@ impl<'a> Controller<'a> {
         passed.extend(progress.granted.iter().map(|agent| (agent.clone(), until)));
     }
 
-    /// Tells how far a rollout is. Best effort: nothing is decided by it.
+    /// Tells how far a rollout is. Best effort: the controller that comes next decides nothing by it but how
+    /// long it waits.
     async fn tell(
         &mut self,
         assignment: &str,
@@ -494,11 +492,16 @@ impl<'a> Controller<'a> {
         times: (Seconds, Seconds),
     ) -> Result<(), Lost> {
         let told = self.told.get(assignment).copied();
-        let is_due = told.is_none_or(|(at, _)| at.elapsed() >= TELL);
+        // A process that is restarted again and again tells how long it waited, too.
+        let is_drying = *decision == Step::Wait(Reason::Drying);
+        let is_due = is_drying || told.is_none_or(|(at, _)| at.elapsed() >= TELL);
         let Some(rows) = self.rows.as_ref().filter(|_| is_due || is_shown(decision)) else {
             return Ok(());
         };
-        let record = told::record(&found.name, progress, decision, rows.all(), times);
+        let mut record = told::record(&found.name, progress, decision, rows.all(), times);
+        if let Some(known) = self.known.get(assignment) {
+            known.tell(&mut record);
+        }
         let key = progress_key(assignment);
         let expected = match told {
             Some((_, revision)) => revision,

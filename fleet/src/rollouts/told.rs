@@ -130,6 +130,7 @@ pub(super) fn record(
             .iter()
             .map(|it| KeptPart { agent: it.agent.clone(), why: words::permission(&it.why) })
             .collect(),
+        ..ProgressRecord::default()
     }
 }
 

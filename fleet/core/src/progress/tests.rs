@@ -1,7 +1,9 @@
 use super::*;
 use crate::fold::{AgentFacts, ReportFacts, ReportedFacts};
 use crate::gate::{Block, Faults};
-use crate::rollout::{Cause, Former, Grant, Past, Plan, Size, Stage, Strategy, Wave};
+use crate::rollout::{
+    Cause, Closed, Former, Gives, Grant, Label, Past, Plan, Size, Stage, Strategy, Wave,
+};
 use crate::selector::{OwnLabels, Selector};
 use crate::target::Ordered;
 use crate::time::UtcOnly;
@@ -151,6 +153,40 @@ fn agents_are_counted_by_what_they_were_ordered() {
         (Stand::Silent, 1),
     ];
     assert_eq!(stands(&found), expected);
+}
+
+#[test]
+fn agents_that_a_closed_grant_may_still_give_something_are_counted_unless_they_are_in_flight() {
+    let mut view = view();
+    let mut other = row("1", Step::Done, 0);
+    other.report.as_mut().expect("a report").architecture = "arm64".to_owned();
+    let mut back = row("1", Step::Sent, 990);
+    back.orders.get_mut("p").expect("an order").ordered.rollout = "spring".to_owned();
+    let rows = [
+        ("waits", row("1", Step::Done, 0)),
+        ("sent", row("2", Step::Sent, 990)),
+        ("done", row("2", Step::Done, 600)),
+        ("no archive", other),
+        ("sent back", back),
+    ];
+    let mut check = |closed: Closed, state: State, expected: (u32, u32)| {
+        let rollout = &mut view.rollouts.get_mut("a").expect("a rollout").rollout;
+        (rollout.closed, rollout.state) = (closed, state);
+        let counts = counted_with(&view, &rows, &[], &[]).counts;
+        assert_eq!((counts.may_take, counts.in_flight), expected);
+    };
+    let all = Grant { label: None, first: 0, last: u64::MAX, since: NOW };
+    let label = Some(Label { key: "ring".to_owned(), value: "canary".to_owned() });
+    let of_label = Grant { label, ..all.clone() };
+    let nobody = Grant { last: 0, ..all.clone() };
+    let halted = || State::Halted(Cause::Restored);
+    check(Closed::Dry, halted(), (0, 1));
+    check(Closed::Grant(of_label, Gives::New), halted(), (0, 1));
+    check(Closed::Grant(nobody, Gives::Either), halted(), (0, 1));
+    check(Closed::Grant(all.clone(), Gives::New), halted(), (2, 1));
+    check(Closed::Grant(all.clone(), Gives::New), State::RollingBack, (1, 2));
+    check(Closed::Grant(all.clone(), Gives::Former), State::RollingBack, (1, 2));
+    check(Closed::Grant(all, Gives::Either), State::RollingBack, (2, 2));
 }
 
 #[test]

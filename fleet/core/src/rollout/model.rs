@@ -6,11 +6,11 @@
 
 use std::hash::{Hash, Hasher};
 
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::{
-    Candidate, Counts, DRY, Decision, Has, PATIENCE, Plan, Rollout, Size, Stage, State, Verb, Wave,
-    Wish, step,
+    Candidate, Closed, Counts, DRY, Decision, Has, PATIENCE, Plan, Rollout, Size, Stage, State,
+    Verb, Wave, Wish, step,
 };
 use crate::gate::Failure;
 use crate::labels::Labels;
@@ -19,7 +19,8 @@ use crate::time::Seconds;
 
 const BUDGET: usize = 2;
 
-/// Records that gateways may be behind; more of them would add nothing but states.
+/// Older records with a grant on which gateways may still act; others order nothing, and more of these would
+/// add nothing but states.
 const OLD: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +37,7 @@ struct Fleet {
     rollout: Rollout,
     /// Records on which a gateway may still act.
     old: Vec<Rollout>,
-    /// What the controller counted, and whether no gateway acted on an older record any more.
+    /// What the controller counted, and whether no gateway acted on a closed grant any more.
     counted: Option<(Vec<Agent>, bool)>,
     failed: usize,
     now: Seconds,
@@ -66,13 +67,23 @@ impl Eq for Fleet {}
 
 impl Hash for Fleet {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        for record in self.old.iter().chain([&self.rollout]) {
-            let grant = record.grant.as_ref().map(|grant| (grant.first, grant.last));
-            (record.state.name(), record.wave, record.epoch, grant, record.is_dry).hash(state);
-        }
+        self.old.iter().for_each(|record| gives(record).hash(state));
+        let Rollout { wave, epoch, .. } = self.rollout;
+        let closed = match &self.rollout.closed {
+            Closed::Dry => None,
+            Closed::Grant(grant, gives) => Some((grant.first, grant.last, Some(*gives))),
+            Closed::Any => Some((0, u64::MAX, None)),
+        };
+        (self.rollout.state.name(), wave, epoch, gives(&self.rollout), closed).hash(state);
         (&self.agents, &self.counted, self.failed, self.now.0).hash(state);
         (self.changes, self.failures, self.asks).hash(state);
     }
+}
+
+/// What agents are given by a record: whether it is on the way back, and whose turn it is.
+fn gives(record: &Rollout) -> (bool, Option<(u64, u64)>) {
+    let grant = record.grant.as_ref().map(|grant| (grant.first, grant.last));
+    (record.state == State::RollingBack, grant)
 }
 
 fn verbs() -> [Verb; 4] {
@@ -92,6 +103,11 @@ fn count(agents: &[Agent], is_dry: bool, fleet: &Fleet) -> Counts {
     let number = |is: fn(&&Agent) -> bool| u32::try_from(agents.iter().filter(is).count()).unwrap();
     let is_back = fleet.rollout.state == State::RollingBack;
     let candidates = agents.iter().enumerate().filter(|(_, agent)| agent.is_given == is_back);
+    let may_take = |(at, agent): &(usize, &Agent)| {
+        let may = |has| fleet.rollout.may_still_give(place(*at), &Labels::default(), has);
+        !agent.is_in_flight && may(agent.has())
+    };
+    let may_take = agents.iter().enumerate().filter(may_take).count();
     Counts {
         targets: number(|_| true),
         given: number(|agent| agent.is_given),
@@ -100,7 +116,8 @@ fn count(agents: &[Agent], is_dry: bool, fleet: &Fleet) -> Counts {
         candidates: candidates
             .map(|(at, agent)| Candidate { place: place(at), is_reachable: agent.is_reachable })
             .collect(),
-        age_of_record: if is_dry { DRY } else { 0 },
+        may_take: u32::try_from(may_take).unwrap(),
+        age_of_closed: if is_dry { DRY } else { 0 },
         failures: vec![
             Failure { wave: 1, fingerprint: "exit 1".to_owned() };
             if fleet.rollout.epoch == 0 { fleet.failed } else { 0 }
@@ -129,23 +146,33 @@ fn fleet(waves: Vec<Wave>) -> Fleet {
     }
 }
 
+impl Agent {
+    fn has(self) -> Has<'static> {
+        if self.is_given { Has::Given(None) } else { Has::Former }
+    }
+}
+
 impl Fleet {
     fn wishes(&self, record: usize, agent: usize) -> bool {
         let record = self.old.get(record).unwrap_or(&self.rollout);
         let Agent { is_given, is_reachable, .. } = self.agents[agent];
-        let has = if is_given { Has::Given(None) } else { Has::Former };
+        let has = self.agents[agent].has();
         let wish = record.wish(place(agent), &Labels::default(), has, true);
         let other = if is_given { record.from.target() } else { Some(&record.to) };
         is_reachable && other.is_some_and(|other| wish == Wish::Have(other))
     }
 
     fn replace(&mut self, before: Rollout) {
-        if before != self.rollout {
+        // Counts that were begun before the grant was closed know nothing of how long that is ago.
+        if before.closings != self.rollout.closings
+            && let Some((_, is_dry)) = &mut self.counted
+        {
+            *is_dry = false;
+        }
+        if before.grant.is_some() && before != self.rollout {
             self.old.push(before);
-            // Counts that were begun before the record changed know nothing of how old it is.
-            if let Some((_, is_dry)) = &mut self.counted {
-                *is_dry = false;
-            }
+            self.old.sort_by_key(gives);
+            self.old.dedup_by_key(|record| gives(record));
         }
     }
 
@@ -157,6 +184,7 @@ impl Fleet {
                 let counts = count(&agents, is_dry, self);
                 if let Decision::Change(change) = step(&self.rollout, &counts, self.now) {
                     let before = self.rollout.clone();
+                    self.rollout.forget_dried(&counts);
                     self.rollout.change(change, self.now);
                     self.replace(before);
                 }
@@ -203,14 +231,18 @@ impl Fleet {
             fleet.act(Act::Count);
             fleet.act(Act::Wait);
             fleet.act(Act::Decide);
+            let all = |is_given| fleet.agents.iter().all(|agent| agent.is_given == is_given);
+            let has_settled = match &fleet.rollout.state {
+                State::Done => all(true),
+                State::RolledBack => all(false),
+                State::Halted(_) | State::Paused(_) => true,
+                _ => false,
+            };
+            if has_settled {
+                return true;
+            }
         }
-        let all = |is_given| fleet.agents.iter().all(|agent| agent.is_given == is_given);
-        match &fleet.rollout.state {
-            State::Done => all(true),
-            State::RolledBack => all(false),
-            State::Halted(_) | State::Paused(_) => true,
-            _ => false,
-        }
+        false
     }
 }
 
@@ -298,7 +330,8 @@ impl Model for Small {
 
 #[test]
 fn every_course_of_a_rollout_keeps_its_budget_and_ends() {
-    let checker = Small.checker().threads(2).spawn_bfs().join();
+    let failed = HasDiscoveries::AnyFailures;
+    let checker = Small.checker().threads(2).finish_when(failed).spawn_bfs().join();
     checker.assert_properties();
     assert!(checker.unique_state_count() > 100_000, "{}", checker.unique_state_count());
 }

@@ -1,6 +1,6 @@
 use super::{
-    Candidate, Cause, Change, Counts, DRY, Decision, Grant, Has, Label, OnHalt, PATIENCE, Plan,
-    Reason, Refused, Rollout, Size, Stage, State, Verb, Wave, Wish, step,
+    Candidate, Cause, Change, Closed, Counts, DRY, Decision, Gives, Grant, Has, Label, OnHalt,
+    PATIENCE, Plan, Reason, Refused, Rollout, Size, Stage, State, Verb, Wave, Wish, step,
 };
 use crate::gate::{Failure, Halt};
 use crate::labels::Labels;
@@ -33,7 +33,7 @@ fn candidates(told: &[(u64, bool)]) -> Vec<Candidate> {
 }
 
 fn counts(told: &[(u64, bool)]) -> Counts {
-    Counts { targets: 10, candidates: candidates(told), age_of_record: DRY, ..Counts::default() }
+    Counts { targets: 10, candidates: candidates(told), age_of_closed: DRY, ..Counts::default() }
 }
 
 fn granted(decision: Decision) -> (u64, u64) {
@@ -68,26 +68,50 @@ fn agents_that_cannot_be_reached_take_of_the_budget_when_they_lie_between() {
 }
 
 #[test]
-fn a_grant_that_is_not_taken_up_is_closed_and_nothing_is_granted_before_it_is_dry() {
+fn a_grant_that_is_not_taken_up_is_closed_and_takes_of_the_budget_until_it_is_dry() {
     let mut rollout = rollout(vec![wave(Size::Percent(100))], 3);
-    rollout.change(Change::Grant(Grant { label: None, first: 10, last: 30, since: NOW }), NOW);
-    let told = counts(&[(20, false), (40, true)]);
+    let grant = Grant { label: None, first: 10, last: 30, since: NOW };
+    rollout.change(Change::Grant(grant.clone()), NOW);
+    let told = counts(&[(20, false), (30, false), (40, true), (50, true)]);
     let soon = Seconds(NOW.0 + PATIENCE - 1);
     assert_eq!(step(&rollout, &told, soon), Decision::Wait(Reason::Granted));
     let late = Seconds(NOW.0 + PATIENCE);
     assert_eq!(step(&rollout, &told, late), Decision::Change(Change::Close));
     rollout.change(Change::Close, late);
-    assert!(!rollout.is_dry);
-    let early = Counts { age_of_record: DRY - 1, ..told.clone() };
-    assert_eq!(step(&rollout, &early, late), Decision::Wait(Reason::Drying));
-    assert_eq!(granted(step(&rollout, &told, late)), (40, 40));
+    assert_eq!((&rollout.closed, rollout.closings), (&Closed::Grant(grant, Gives::New), 1));
+    // Its two agents may take it up still.
+    let early = Counts { may_take: 2, age_of_closed: DRY - 1, ..told.clone() };
+    assert_eq!(granted(step(&rollout, &early, late)), (40, 40));
+    let full = Counts { in_flight: 1, ..early.clone() };
+    assert_eq!(step(&rollout, &full, late), Decision::Wait(Reason::Drying));
+    let fuller = Counts { in_flight: 3, ..early };
+    assert_eq!(step(&rollout, &fuller, late), Decision::Wait(Reason::Budget));
+    let dry = Counts { may_take: 2, ..told };
+    assert_eq!(granted(step(&rollout, &dry, late)), (40, 50));
+}
+
+#[test]
+fn those_that_may_still_take_it_are_within_the_goal_of_the_wave() {
+    let mut rollout = rollout(vec![wave(Size::Count(3)), wave(Size::Percent(100))], 5);
+    rollout.closed =
+        Closed::Grant(Grant { label: None, first: 10, last: 20, since: NOW }, Gives::New);
+    let told = Counts { given: 1, given_of_wave: 1, age_of_closed: 0, ..counts(&ten()) };
+    let one = Counts { may_take: 1, ..told.clone() };
+    assert_eq!(granted(step(&rollout, &one, NOW)), (10, 10));
+    let two = Counts { may_take: 2, ..told.clone() };
+    assert_eq!(step(&rollout, &two, NOW), Decision::Wait(Reason::Drying));
+    // A wave of which agents may still be given it has not settled.
+    let all = Counts { given: 3, given_of_wave: 3, may_take: 1, ..told };
+    assert_eq!(step(&rollout, &all, NOW), Decision::Wait(Reason::Drying));
+    let dry = Counts { age_of_closed: DRY, ..all };
+    assert_eq!(step(&rollout, &dry, NOW), Decision::Change(Change::Soak));
 }
 
 #[test]
 fn a_grant_that_all_took_up_is_followed_at_once() {
     let mut rollout = rollout(vec![wave(Size::Percent(100))], 3);
     rollout.change(Change::Grant(Grant { label: None, first: 10, last: 30, since: NOW }), NOW);
-    let told = Counts { age_of_record: 0, in_flight: 1, ..counts(&[(40, true), (50, true)]) };
+    let told = Counts { age_of_closed: 0, in_flight: 1, ..counts(&[(40, true), (50, true)]) };
     assert_eq!(granted(step(&rollout, &told, NOW)), (40, 50));
 }
 
@@ -103,7 +127,7 @@ fn a_wave_ends_when_all_that_can_be_reached_settled_and_was_watched() {
     let late = Seconds(NOW.0 + 60);
     assert_eq!(step(&rollout, &settled, late), Decision::Change(Change::NextWave));
     rollout.change(Change::NextWave, late);
-    let at_once = Counts { age_of_record: 0, ..settled };
+    let at_once = Counts { age_of_closed: 0, ..settled };
     assert_eq!(granted(step(&rollout, &at_once, late)), (30, 70));
 }
 
@@ -141,20 +165,99 @@ fn a_wave_that_needs_approval_waits_for_a_person() {
 }
 
 #[test]
-fn what_was_granted_before_dries_after_a_halt_and_a_pause_and_not_after_a_wave() {
-    let mut rollout = rollout(vec![wave(Size::Count(1)), wave(Size::Percent(100))], 5);
-    let new = Counts { age_of_record: 0, ..counts(&ten()) };
-    assert_eq!(granted(step(&rollout, &new, NOW)), (10, 10), "nothing was granted before");
-    rollout.change(Change::Soak, NOW);
-    rollout.change(Change::NextWave, NOW);
-    assert!(rollout.is_dry);
-    let mut paused = rollout.clone();
-    paused.ask(&Verb::Pause, NOW).unwrap();
-    paused.ask(&Verb::Resume { reason: String::new() }, NOW).unwrap();
-    assert_eq!(step(&paused, &new, NOW), Decision::Wait(Reason::Drying));
+fn the_way_back_begins_at_once_beside_those_that_may_still_take_the_new_target() {
+    let mut rollout = rollout(vec![wave(Size::Count(3)), wave(Size::Percent(100))], 3);
+    let grant = Grant { label: None, first: 10, last: 30, since: NOW };
+    rollout.change(Change::Grant(grant.clone()), NOW);
     rollout.ask(&Verb::Halt { reason: "a look".to_owned() }, NOW).unwrap();
     rollout.ask(&Verb::RollBack, NOW).unwrap();
+    assert_eq!((&rollout.closed, rollout.closings), (&Closed::Grant(grant, Gives::New), 1));
+    let new = Counts { age_of_closed: 0, may_take: 1, ..counts(&[(10, true), (20, true)]) };
+    assert_eq!(granted(step(&rollout, &new, NOW)), (10, 20));
+    let full = Counts { in_flight: 2, ..new.clone() };
+    assert_eq!(step(&rollout, &full, NOW), Decision::Wait(Reason::Drying));
+    // While one of them may be given the new target, it has not gone back wholly.
+    let back = Counts { candidates: Vec::new(), ..new.clone() };
+    assert_eq!(step(&rollout, &back, NOW), Decision::Wait(Reason::Drying));
+    let dry = Counts { age_of_closed: DRY, ..back };
+    assert_eq!(step(&rollout, &dry, NOW), Decision::Change(Change::EndRollback));
+    // Where nobody knows what was granted, all of it waits.
+    rollout.closed = Closed::Any;
     assert_eq!(step(&rollout, &new, NOW), Decision::Wait(Reason::Drying));
+    let dry = Counts { age_of_closed: DRY, ..new };
+    assert_eq!(granted(step(&rollout, &dry, NOW)), (10, 20));
+}
+
+#[test]
+fn a_verb_that_closes_no_grant_leaves_what_is_closed_as_it_is() {
+    let mut rollout = rollout(vec![wave(Size::Count(1)), wave(Size::Percent(100))], 5);
+    rollout.change(Change::Grant(Grant { label: None, first: 10, last: 30, since: NOW }), NOW);
+    rollout.ask(&Verb::Pause, NOW).unwrap();
+    let (closed, closings) = (rollout.closed.clone(), rollout.closings);
+    let late = Seconds(NOW.0 + 600);
+    rollout.ask(&Verb::Resume { reason: String::new() }, late).unwrap();
+    rollout.ask(&Verb::Halt { reason: "a look".to_owned() }, late).unwrap();
+    rollout.ask(&Verb::RollBack, late).unwrap();
+    assert_eq!((&rollout.closed, rollout.closings), (&closed, closings));
+    // A restore does: what was granted since the copy was made is not known.
+    assert!(rollout.restore());
+    assert_eq!((&rollout.closed, rollout.closings), (&Closed::Any, closings + 1));
+}
+
+#[test]
+fn closed_grants_that_have_not_dried_become_the_range_over_both() {
+    let canary = Label { key: "ring".to_owned(), value: "canary".to_owned() };
+    let grant = |label: Option<&Label>, first, last| Grant {
+        label: label.cloned(),
+        first,
+        last,
+        since: NOW,
+    };
+    let closed = |grants: &[Grant], is_back: bool| {
+        let mut rollout = rollout(vec![wave(Size::Percent(100))], 5);
+        for grant in grants {
+            rollout.change(Change::Grant(grant.clone()), NOW);
+        }
+        if is_back {
+            rollout.ask(&Verb::RollBack, NOW).unwrap();
+            rollout.change(Change::Grant(grant(None, 50, 60)), NOW);
+        }
+        rollout.change(Change::Close, NOW);
+        (rollout.closed, rollout.closings)
+    };
+    let both = [grant(Some(&canary), 10, 20), grant(Some(&canary), 40, 50)];
+    let over_both = Closed::Grant(grant(Some(&canary), 10, 50), Gives::New);
+    assert_eq!(closed(&both, false), (over_both, 2));
+    let unlike = [grant(Some(&canary), 10, 20), grant(None, 40, 50)];
+    assert_eq!(closed(&unlike, false).0, Closed::Grant(grant(None, 10, 50), Gives::New));
+    let either = Closed::Grant(grant(None, 10, 60), Gives::Either);
+    assert_eq!(closed(&both, true), (either, 3));
+    // One that has dried is forgotten.
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    for (age_of_closed, gone) in [(DRY - 1, false), (DRY, true)] {
+        rollout.closed = Closed::Grant(grant(None, 10, 20), Gives::New);
+        rollout.forget_dried(&Counts { age_of_closed, ..Counts::default() });
+        assert_eq!(rollout.closed == Closed::Dry, gone);
+    }
+}
+
+#[test]
+fn a_closed_grant_may_still_give_to_agents_that_lack_what_it_gave() {
+    let mut rollout = rollout(vec![wave(Size::Percent(100))], 5);
+    let (none, other) = (Labels::default(), revision("0"));
+    let grant = Grant { label: None, first: 10, last: 20, since: NOW };
+    let all = [Has::Given(None), Has::Former, Has::Other(&other), Has::Nothing];
+    let mut check = |closed: Closed, expected: [bool; 4]| {
+        rollout.closed = closed;
+        assert_eq!(all.map(|has| rollout.may_still_give(15, &none, has)), expected);
+        assert!(all.iter().all(|has| !rollout.may_still_give(21, &none, *has)), "elsewhere");
+    };
+    check(Closed::Dry, [false; 4]);
+    check(Closed::Grant(grant.clone(), Gives::New), [false, true, true, true]);
+    check(Closed::Grant(grant.clone(), Gives::Former), [true, false, true, false]);
+    check(Closed::Grant(grant.clone(), Gives::Either), [true; 4]);
+    let label = Some(Label { key: "ring".to_owned(), value: "canary".to_owned() });
+    check(Closed::Grant(Grant { label, ..grant }, Gives::Either), [false; 4]);
 }
 
 #[test]
@@ -358,7 +461,12 @@ fn a_release_that_halted_stays_known_until_a_rollout_with_it_is_done() {
 fn all_at_once_needs_no_pause_for_what_may_still_be_acted_on() {
     let mut rollout = rollout(Vec::new(), 0);
     rollout.plan = Plan::at_once();
-    rollout.is_dry = false;
-    let early = Counts { age_of_record: 0, in_flight: 7, ..counts(&ten()) };
-    assert_eq!(granted(step(&rollout, &early, NOW)), (10, 100));
+    let early = Counts { age_of_closed: 0, in_flight: 7, may_take: 7, ..counts(&ten()) };
+    for closed in [
+        Closed::Any,
+        Closed::Grant(Grant { label: None, first: 10, last: 90, since: NOW }, Gives::New),
+    ] {
+        rollout.closed = closed;
+        assert_eq!(granted(step(&rollout, &early, NOW)), (10, 100));
+    }
 }

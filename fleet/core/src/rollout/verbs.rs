@@ -96,12 +96,11 @@ impl Rollout {
                 });
             }
         };
+        self.close();
         match next {
             State::Halted(cause) => self.halt(cause, now),
             next => self.state = next,
         }
-        self.grant = None;
-        self.is_dry &= matches!(verb, Verb::Start | Verb::Approve);
         Ok(())
     }
 
@@ -113,7 +112,7 @@ impl Rollout {
             matches!(self.state, State::Running(_) | State::Paused(_) | State::RollingBack);
         if is_moving {
             self.state = State::Halted(Cause::Restored);
-            self.grant = None;
+            self.forget_grants();
         }
         is_moving
     }

@@ -11,8 +11,8 @@ use guest_fleet_core::labels::Labels;
 use guest_fleet_core::place::place;
 use guest_fleet_core::progress::{Progress, Watch, progress};
 use guest_fleet_core::rollout::{
-    Candidate, Change, Counts, Decision, Has, Plan, Rollout, Stage, State, Strategy, Verb, Wish,
-    step,
+    Candidate, Change, Closed, Counts, Decision, Gives, Has, Plan, Rollout, Stage, State, Strategy,
+    Verb, Wish, step,
 };
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::target::{Ordered, Target};
@@ -61,8 +61,8 @@ pub(crate) struct Course {
     rollout: Rollout,
     counted: Counted,
     rows: Option<Rows>,
-    /// When the record of the rollout changed last.
-    changed: Seconds,
+    /// When a grant was closed last.
+    closed: Seconds,
     looked: Seconds,
 }
 
@@ -169,7 +169,7 @@ impl Course {
             world,
             rollout,
             rows,
-            changed: BEGAN,
+            closed: BEGAN,
             looked: BEGAN,
         }
     }
@@ -203,8 +203,9 @@ impl Course {
     fn look(&mut self) {
         let now = self.world.now;
         self.looked = now;
-        self.counted.counts.age_of_record = now.since(self.changed);
         let counted = &mut self.counted;
+        counted.counts.age_of_closed = now.since(self.closed);
+        counted.counts.may_take = counted.may_take(&self.rollout);
         counted.gather(self.rows.is_some(), now);
         if counted.counts.targets < SMALL {
             counted.counts.failures = failures(&self.world, &self.rollout);
@@ -216,8 +217,8 @@ impl Course {
             // Larger fleets are not judged by these.
             let is_small = counted.counts.targets < SMALL;
             let failures = if is_small { found.failures } else { Vec::new() };
-            let age_of_record = counted.counts.age_of_record;
-            let mut found = Counts { failures, age_of_record, ..found };
+            let age_of_closed = counted.counts.age_of_closed;
+            let mut found = Counts { failures, age_of_closed, ..found };
             let mut own = counted.counts.clone();
             // Those of one second come in the order of ids or of places.
             for failures in [&mut own.failures, &mut found.failures] {
@@ -239,8 +240,12 @@ impl Course {
                 self.counted.reach(&self.world, at);
             }
         }
+        let closings = self.rollout.closings;
+        self.rollout.forget_dried(&self.counted.counts);
         self.rollout.change(change, now);
-        self.changed = now;
+        if self.rollout.closings != closings {
+            self.closed = now;
+        }
     }
 
     /// Gateways give connected agents what the rollout wants them to have.
@@ -314,6 +319,15 @@ impl Counted {
             changed: BTreeSet::new(),
             passed: BTreeMap::new(),
         }
+    }
+
+    /// How many agents a closed grant may still give the new target.
+    fn may_take(&self, rollout: &Rollout) -> u32 {
+        let Closed::Grant(grant, Gives::New) = &rollout.closed else { return 0 };
+        let candidates = &self.counts.candidates;
+        let first = candidates.partition_point(|candidate| candidate.place < grant.first);
+        let covered = candidates[first..].iter().take_while(|it| grant.covers(it.place)).count();
+        u32::try_from(covered).expect("a count of agents")
     }
 
     fn gather(&mut self, always: bool, now: Seconds) {

@@ -65,7 +65,7 @@ fn verbs() -> Vec<Verb> {
 fn counted() -> Vec<Counts> {
     let near = |place| Candidate { place, is_reachable: true };
     let away = Candidate { place: 10, is_reachable: false };
-    let base = Counts { targets: 4, age_of_record: DRY, ..Counts::default() };
+    let base = Counts { targets: 4, age_of_closed: DRY, ..Counts::default() };
     let failure = Failure { wave: 0, fingerprint: "exit code 3".to_owned() };
     let mut all = vec![Counts { targets: 0, ..base.clone() }];
     for candidates in [vec![near(10), near(20)], vec![away, near(20)], vec![away], Vec::new()] {

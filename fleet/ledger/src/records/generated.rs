@@ -936,6 +936,12 @@ pub struct ProgressRecord {
     /// The first agents that are kept back or cannot have the release.
     #[prost(message, repeated, tag = "17")]
     pub kept: ::prost::alloc::vec::Vec<KeptPart>,
+    /// The grants of the rollout that were closed.
+    #[prost(message, optional, tag = "40")]
+    pub closed: ::core::option::Option<ClosedPart>,
+    /// For how long controllers knew that these are closed, one after the other, in milliseconds.
+    #[prost(uint64, tag = "41")]
+    pub closed_for: u64,
 }
 /// An agent that may not be given what comes next.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1157,7 +1163,7 @@ pub struct RolloutRecord {
     /// The result of this one, where later ones should know it.
     #[prost(message, optional, tag = "18")]
     pub past: ::core::option::Option<PastPart>,
-    /// Whether nothing that was granted before can be acted on any more.
+    /// Whether nothing is granted, and nothing that was granted before can be acted on any more.
     #[prost(bool, tag = "19")]
     pub is_dry: bool,
     /// Agents had different things before, each its own: `from` says nothing.
@@ -1181,6 +1187,24 @@ pub struct RolloutRecord {
     /// Whether it goes back by itself when the gate halts it.
     #[prost(bool, tag = "26")]
     pub goes_back: bool,
+    /// Grants that were closed and may still be acted on; where it is absent, nobody knows which, unless
+    /// the rollout is dry.
+    #[prost(message, optional, tag = "40")]
+    pub closed: ::core::option::Option<ClosedPart>,
+}
+/// Grants that were closed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClosedPart {
+    /// How often rollouts of the assignment closed a grant.
+    #[prost(uint32, tag = "1")]
+    pub closings: u32,
+    /// What they gave that may still be acted on: 0 nothing, 1 the new target, 2 the former one, 3 either,
+    /// 4 nobody knows.
+    #[prost(uint32, tag = "2")]
+    pub gives: u32,
+    /// The range over them; absent where they gave nothing, or nobody knows.
+    #[prost(message, optional, tag = "3")]
+    pub grant: ::core::option::Option<GrantPart>,
 }
 /// Which agents an assignment was about before it changed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

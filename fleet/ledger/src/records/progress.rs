@@ -1,12 +1,14 @@
 //! How far a rollout is, as its controller counted it, in the bucket of the index. Key: `rollout/` and
-//! the name of the assignment. It is made from other records, and nothing is decided by it.
+//! the name of the assignment. It is made from other records. Nothing is decided by it but for how
+//! long closed grants are known, and since when agents could tell what became of their orders.
 
 use guest_fleet_core::progress::Stand;
 
 use crate::numbered;
 
 pub use super::generated::{
-    FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
+    ClosedPart, FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord,
+    StandPart,
 };
 
 numbered! {

@@ -6,8 +6,8 @@ use std::fmt::Display;
 use guest_fleet_core::fold::bounded;
 use guest_fleet_core::gate::{Halt, Meter};
 use guest_fleet_core::rollout::{
-    Cause, Former, Grant, HALTS, HaltedRelease, Label, OnHalt, Past, Plan, REMEMBERED, Rollout,
-    Size, Stage, State, WAVES, Wave,
+    Cause, Closed, Former, Gives, Grant, HALTS, HaltedRelease, Label, OnHalt, Past, Plan,
+    REMEMBERED, Rollout, Size, Stage, State, WAVES, Wave,
 };
 use guest_fleet_core::selector::OwnLabels;
 use guest_fleet_core::time::Seconds;
@@ -17,7 +17,8 @@ use super::configuration::{WeeklyPart, own_labels, selector};
 use super::{RecordError, Versioned, revision, target};
 
 pub use super::generated::{
-    BeforePart, CausePart, GrantPart, HaltedPart, LabelPart, PastPart, RolloutRecord, WavePart,
+    BeforePart, CausePart, ClosedPart, GrantPart, HaltedPart, LabelPart, PastPart, RolloutRecord,
+    WavePart,
 };
 
 /// What the keys of rollouts begin with.
@@ -95,7 +96,8 @@ impl RolloutRecord {
             epoch: rollout.epoch,
             resumed: rollout.resumed.0,
             began: rollout.began.iter().map(|at| at.0).collect(),
-            is_dry: rollout.is_dry,
+            // Programs that do not know of closed grants wait until all have dried.
+            is_dry: rollout.closed == Closed::Dry && rollout.grant.is_none(),
             earlier: rollout.earlier.iter().map(PastPart::of).collect(),
             past: rollout.past.as_ref().map(PastPart::of),
             number: found.number,
@@ -104,6 +106,7 @@ impl RolloutRecord {
             marks_orders: rollout.marks_orders,
             windows: rollout.plan.windows.iter().map(WeeklyPart::of).collect(),
             goes_back: rollout.plan.on_halt == OnHalt::GoBack,
+            closed: Some(ClosedPart::of(rollout)),
         }
     }
 
@@ -144,6 +147,10 @@ impl RolloutRecord {
         let windows = self.windows.into_iter().map(|window| window.weekly(key));
         let windows = windows.collect::<Result<Vec<_>, _>>()?;
         let on_halt = if self.goes_back { OnHalt::GoBack } else { OnHalt::Stay };
+        let (closed, closings) = match self.closed {
+            Some(part) => part.closed(),
+            None => (if self.is_dry { Closed::Dry } else { Closed::Any }, 0),
+        };
         let halted = self.halted.into_iter().take(HALTS).map(|halted| halted.halted(key));
         Ok(AssignmentRollout {
             name: self.name,
@@ -157,7 +164,8 @@ impl RolloutRecord {
                 state,
                 wave,
                 grant: self.grant.map(GrantPart::grant),
-                is_dry: self.is_dry,
+                closed,
+                closings,
                 epoch: self.epoch,
                 resumed: Seconds(self.resumed),
                 began: self.began.into_iter().take(WAVES).map(Seconds).collect(),
@@ -265,6 +273,35 @@ impl GrantPart {
             last: self.last,
             since: Seconds(self.since),
         }
+    }
+}
+
+// === impl ClosedPart ===
+
+impl ClosedPart {
+    /// The closed grants of a rollout.
+    #[must_use]
+    pub fn of(rollout: &Rollout) -> Self {
+        let (gives, grant) = match &rollout.closed {
+            Closed::Dry => (0, None),
+            Closed::Grant(grant, Gives::New) => (1, Some(grant)),
+            Closed::Grant(grant, Gives::Former) => (2, Some(grant)),
+            Closed::Grant(grant, Gives::Either) => (3, Some(grant)),
+            Closed::Any => (4, None),
+        };
+        Self { closings: rollout.closings, gives, grant: grant.map(GrantPart::of) }
+    }
+
+    /// The closed grants, and how often one was closed. What a program does not know may be any.
+    fn closed(self) -> (Closed, u32) {
+        let closed = match (self.gives, self.grant.map(GrantPart::grant)) {
+            (0, None) => Closed::Dry,
+            (1, Some(grant)) => Closed::Grant(grant, Gives::New),
+            (2, Some(grant)) => Closed::Grant(grant, Gives::Former),
+            (3, Some(grant)) => Closed::Grant(grant, Gives::Either),
+            _ => Closed::Any,
+        };
+        (closed, self.closings)
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use data_encoding::HEXLOWER;
 use guest_fleet_core::gate::{Halt, Meter};
 use guest_fleet_core::rollout::{
-    Cause, Grant, HaltedRelease, Label, OnHalt, Past, Plan, REMEMBERED, Rollout, Size, Stage,
-    State, WAVES, Wave,
+    Cause, Closed, Gives, Grant, HaltedRelease, Label, OnHalt, Past, Plan, REMEMBERED, Rollout,
+    Size, Stage, State, WAVES, Wave,
 };
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::target::Target;
@@ -34,7 +34,8 @@ use super::progress::{
 };
 use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
 use super::rollout::{
-    BeforePart, CausePart, GrantPart, HaltedPart, LabelPart, PastPart, RolloutRecord, WavePart,
+    BeforePart, CausePart, ClosedPart, GrantPart, HaltedPart, LabelPart, PastPart, RolloutRecord,
+    WavePart,
 };
 use super::webhook::WebhookRecord;
 use super::{Versioned, decode};
@@ -287,6 +288,7 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         marks_orders: false,
         windows: Vec::new(),
         goes_back: false,
+        closed: None,
     };
     check("rollout", &rollout, fixture("rollout"));
     let past = PastPart { name: text("winter"), began: 1, succeeded: 99, failed: 1 };
@@ -306,6 +308,9 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         ..remembers
     };
     check("rollout-of-each", &each, fixture("rollout-of-each"));
+    let closed = Some(ClosedPart { closings: 4, gives: 1, grant: each.grant.clone() });
+    let closes = RolloutRecord { grant: None, closed: closed.clone(), ..each };
+    check("rollout-that-closes", &closes, fixture("rollout-that-closes"));
     let progress = ProgressRecord {
         version: 1,
         rollout: text("spring"),
@@ -336,6 +341,8 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         may_arrive_count: 1,
         served_since: 0,
         kept: Vec::new(),
+        closed: None,
+        closed_for: 0,
     };
     check("progress", &progress, fixture("progress"));
     let progress = ProgressRecord {
@@ -344,6 +351,8 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         ..progress
     };
     check("progress-kept", &progress, fixture("progress-kept"));
+    let progress = ProgressRecord { closed, closed_for: 2500, ..progress };
+    check("progress-closed", &progress, fixture("progress-closed"));
 }
 
 #[test]
@@ -402,6 +411,33 @@ fn a_rollout_is_the_same_after_its_record() {
 }
 
 #[test]
+fn closed_grants_are_the_same_after_their_record_and_programs_that_do_not_know_them_wait() {
+    let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
+    let grant = Grant { label: None, first: 3, last: u64::MAX, since: Seconds(8) };
+    let gives = [Gives::New, Gives::Former, Gives::Either];
+    let grants = gives.map(|gives| Closed::Grant(grant.clone(), gives));
+    let all: Vec<Closed> = [Closed::Dry, Closed::Any].into_iter().chain(grants).collect();
+    for (closed, open) in all.iter().flat_map(|it| [(it, None), (it, Some(grant.clone()))]) {
+        let mut rollout = Rollout::new(from.clone(), to.clone(), Plan::usual(10, 60));
+        (rollout.closed, rollout.closings, rollout.grant) = (closed.clone(), 7, open.clone());
+        let found = of_all(rollout);
+        let record = RolloutRecord::of(&found);
+        assert_eq!(record.is_dry, *closed == Closed::Dry && open.is_none(), "{closed:?}");
+        assert_eq!(record.clone().rollout("rollout/a"), Ok(found));
+        // As a program writes it that does not know them.
+        let older = RolloutRecord { closed: None, ..record.clone() };
+        let read = older.rollout("rollout/a").expect("it is a rollout").rollout;
+        let expected = if record.is_dry { Closed::Dry } else { Closed::Any };
+        assert_eq!((read.closed, read.closings), (expected, 0));
+        // As one writes it that knows more.
+        let newer = ClosedPart { gives: 9, ..record.closed.clone().expect("it is there") };
+        let newer = RolloutRecord { closed: Some(newer), ..record };
+        let read = newer.rollout("rollout/a").expect("it is a rollout").rollout;
+        assert_eq!((read.closed, read.closings), (Closed::Any, 7));
+    }
+}
+
+#[test]
 fn a_rollout_remembers_no_more_than_it_should_whatever_its_record_has() {
     let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
     let rollout = Rollout::new(from, to, Plan::usual(300, 60));
@@ -451,8 +487,13 @@ fn every_record_of_the_index_of_schema_1_is_readable() {
         host: text("ops"),
         pid: 7,
         as_of: 1_767_225_600,
+        process: None,
     };
     check("index-lease", &lease, fixture("index-lease"));
+    let boot_id = text("7b8c1f0e-8c1d-4c0e-9d55-6a1a0b1c2d3e");
+    let process = Some(ProcessPart { boot_id, namespace: 4_026_531_836, pid: 7, started: 90 });
+    let lease = LeaseRecord { process, ..lease };
+    check("index-lease-of-a-process", &lease, fixture("index-lease-of-a-process"));
     let cursor = Some(CursorRecord { through: 9, forgotten: 3 });
     let counted = CellRecord {
         count: 6,
@@ -487,13 +528,8 @@ fn every_record_of_the_index_of_schema_1_is_readable() {
     let leaves = vec![LeafEntry { number: 2, first: text("a-1") }];
     let directory = DirectoryRecord { version: 1, next: 3, leaves };
     check("index-directory", &directory, fixture("index-directory"));
-        process: None,
 }
 
-    let boot_id = text("7b8c1f0e-8c1d-4c0e-9d55-6a1a0b1c2d3e");
-    let process = Some(ProcessPart { boot_id, namespace: 4_026_531_836, pid: 7, started: 90 });
-    let lease = LeaseRecord { process, ..lease };
-    check("index-lease-of-a-process", &lease, fixture("index-lease-of-a-process"));
 #[test]
 fn every_row_of_schema_1_is_readable() {
     let plugin = PluginPart {

@@ -1,7 +1,7 @@
 use guest_fleet_core::fold::{AgentFacts, OrderFacts, ReportFacts, Step};
 use guest_fleet_core::labels::Labels;
 use guest_fleet_core::progress::{Watch, progress};
-use guest_fleet_core::rollout::{Cause, Grant, Strategy};
+use guest_fleet_core::rollout::{Cause, Closed, Gives, Grant, Strategy};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::UtcOnly;
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Ordered, Policy, Release, ReleaseName};
@@ -116,7 +116,7 @@ fn a_new_revision_goes_by_the_usual_waves() {
     assert_eq!(found.rollout.from, Former::All(revision("1")));
     assert_eq!(found.rollout.plan, Plan::usual(8, 30));
     assert_eq!(found.rollout.state, State::Running(Stage::Reaching));
-    assert!(found.rollout.is_dry);
+    assert_eq!(found.rollout.closed, Closed::Dry);
     // The same declaration once more is no change.
     let mut same = after.clone();
     same.rollouts.insert("a".to_owned(), found);
@@ -190,15 +190,28 @@ fn a_grant_that_all_took_up_leaves_nothing_that_has_to_dry() {
     let newer = view(&[("a", assignment(revision("3"), "env = prod", 0))]);
     let mut before = in_state(State::Running(Stage::Reaching));
     let found = before.rollouts.get_mut("a").expect("it is there");
-    found.rollout.grant = Some(Grant { label: None, first: 0, last: u64::MAX, since: NOW });
+    let all = Grant { label: None, first: 0, last: u64::MAX, since: NOW };
+    (found.rollout.closed, found.rollout.grant) = (Closed::Dry, Some(all.clone()));
     let all_took_it = (0..8).map(|at| {
         let ordered = Ordered { rollout: "a-1".to_owned(), ..from("a", "2").expect("an order") };
         (format!("prod-{at}"), row("prod", Some(ordered)))
     });
     let mut rows: BTreeMap<String, Row> = all_took_it.collect();
-    assert!(begun(&before, &newer, &rows).expect("a rollout").rollout.is_dry);
+    let mut settled = before.clone();
+    let found = settled.rollouts.get_mut("a").expect("it is there");
+    (found.rollout.closed, found.rollout.grant) = (Closed::Grant(all, Gives::New), None);
+    found.rollout.closings = 7;
+    let mut halts = settled.clone();
+    halts.rollouts.get_mut("a").expect("it is there").rollout.state = halted();
+    let closed = |before: &View, rows: &BTreeMap<String, Row>| {
+        begun(before, &newer, rows).expect("a rollout").rollout.closed
+    };
+    assert_eq!([&before, &settled].map(|before| closed(before, &rows)), [Closed::Dry, Closed::Dry]);
+    assert_eq!(closed(&halts, &rows), Closed::Any, "its agents may go back");
     rows.insert("prod-1".to_owned(), row("prod", from("a", "1")));
-    assert!(!begun(&before, &newer, &rows).expect("a rollout").rollout.is_dry);
+    assert_eq!([&before, &settled].map(|before| closed(before, &rows)), [Closed::Any, Closed::Any]);
+    let found = begun(&settled, &newer, &rows).expect("a rollout");
+    assert_eq!(found.rollout.closings, 8, "they are not those that were closed before");
 }
 
 #[test]
@@ -225,7 +238,7 @@ fn in_state(state: State) -> View {
     let before = view(&[("a", assignment(revision("1"), "env = prod", 0))]);
     let mut after = view(&[("a", assignment(revision("2"), "env = prod", 0))]);
     let mut found = begun(&before, &after, &fleet()).expect("a rollout");
-    found.rollout.is_dry = false;
+    found.rollout.closed = Closed::Any;
     if let State::Halted(cause) = &state {
         let halted = HaltedRelease { target: revision("2"), cause: cause.clone(), at: NOW };
         found.rollout.halted.push(halted);
@@ -245,10 +258,17 @@ fn a_newer_revision_takes_the_place_of_a_rollout_and_goes_on_from_what_agents_ha
     for state in [State::Running(Stage::Reaching), halted(), State::RolledBack, State::Aborted] {
         let found = begun(&in_state(state.clone()), &newer, &fleet()).expect("a rollout");
         assert_eq!(found.rollout.from, Former::All(revision("1")), "{state:?}");
-        assert_eq!((found.name.as_str(), found.rollout.is_dry), ("a-2", false), "{state:?}");
+        assert_eq!(
+            (found.name.as_str(), &found.rollout.closed),
+            ("a-2", &Closed::Any),
+            "{state:?}"
+        );
     }
     let found = begun(&in_state(State::Done), &newer, &fleet()).expect("a rollout");
-    assert_eq!((found.rollout.from, found.rollout.is_dry), (Former::All(revision("2")), true));
+    assert_eq!(
+        (found.rollout.from, found.rollout.closed),
+        (Former::All(revision("2")), Closed::Dry)
+    );
     // A person stopped it, or waits for its way back.
     for state in [State::Paused(Stage::Reaching), State::RollingBack] {
         let (before, rows) = (in_state(state.clone()), fleet());

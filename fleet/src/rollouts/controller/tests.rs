@@ -1,7 +1,7 @@
 //! One controller after the other, and one agent that has an order.
 
 use guest_fleet_core::journal::{Entry, Order, OrderState};
-use guest_fleet_core::rollout::{Former, Plan, Rollout, Size, Strategy, Verb, Wave};
+use guest_fleet_core::rollout::{DRY, Former, Grant, Plan, Rollout, Size, Strategy, Verb, Wave};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::UtcOnly;
 use guest_fleet_core::view::{Archive, Assignment, Before, Release, ReleaseName, Target};
@@ -98,6 +98,73 @@ impl World {
         world
     }
 
+    /// The same, where the agent has 2, and another one has 1 and did not take up its turn, when a person halted
+    /// the rollout.
+    async fn halted(budget: u32) -> Self {
+        let world = Self::new().await;
+        let record = world.journal("2", "spring");
+        world.replace(Bucket::Journal, "agent-1", record).await;
+        for bucket in [Bucket::Agents, Bucket::Reports] {
+            let of_one = world.ledger.get(bucket, "agent-1").await.unwrap().expect("it is there");
+            world.put(bucket, "agent-2", of_one.value.to_vec()).await;
+        }
+        world.put(Bucket::Journal, "agent-2", world.journal("1", "")).await;
+        let mut found = world.found().await;
+        let (now, rollout) = (world.wall(), &mut found.rollout);
+        rollout.plan.budget = budget;
+        let all = Grant { label: None, first: 0, last: u64::MAX, since: now };
+        rollout.change(Change::Grant(all), now);
+        rollout.ask(&Verb::Halt { reason: "a look".to_owned() }, now).unwrap();
+        world.write(&found).await;
+        world
+    }
+
+    /// A person takes the rollout back.
+    async fn goes_back(&self) {
+        let mut found = self.found().await;
+        found.rollout.ask(&Verb::RollBack, self.wall()).unwrap();
+        self.write(&found).await;
+    }
+
+    /// After how many seconds the first turn to go back came, where a process ends every three seconds.
+    async fn goes_back_among_restarts(&self, lives: u32) -> Option<u64> {
+        self.goes_back().await;
+        let asked = self.wall();
+        for _ in 0..lives {
+            self.controls_and_ends(Duration::from_secs(3)).await;
+            if let Some(grant) = self.found().await.rollout.grant {
+                return Some(grant.since.since(asked));
+            }
+        }
+        None
+    }
+
+    /// A journal with an order that was done.
+    fn journal(&self, revision: &str, rollout: &str) -> Vec<u8> {
+        let order = Order {
+            generation: 1,
+            target: Target::Revision(revision.to_owned()),
+            digest: [0; 32],
+            assignment: "a".to_owned(),
+            attempt: 0,
+            rollout: rollout.to_owned(),
+            replaced: None,
+            repeats: 0,
+            made: self.wall(),
+            since: self.wall(),
+            state: OrderState::Done { adopted: false },
+        };
+        let mut journal = JournalRecord { version: 1, ..JournalRecord::default() };
+        let entry = Entry { generation: 1, order: Some(order) };
+        journal.plugins.entry("p".to_owned()).or_default().set(&entry);
+        journal.encode_to_vec()
+    }
+
+    async fn write(&self, found: &AssignmentRollout) {
+        let record = RolloutRecord::of(found).encode_to_vec();
+        self.replace(Bucket::Configuration, &rollout_key("a"), record).await;
+    }
+
     async fn put(&self, bucket: Bucket, key: &str, value: Vec<u8>) {
         let write =
             Write { key: key.to_owned(), expected: Revision::ABSENT, value: Some(value.into()) };
@@ -115,16 +182,29 @@ impl World {
         Seconds(WALL + self.begun.elapsed().as_secs())
     }
 
-    /// A controller for a while; then its process is gone.
-    async fn controls(&self, lasts: Duration) {
+    fn settings(&self) -> Settings {
         let begun = self.begun;
-        let settings = Settings {
+        Settings {
             wall: Arc::new(move || Seconds(WALL + begun.elapsed().as_secs())),
             zones: Arc::new(UtcOnly),
             jittered: Arc::new(|longest| longest),
-        };
-        let running = run(self.ledger.clone(), settings, CancellationToken::new());
+        }
+    }
+
+    /// A controller for a while; then its process is gone.
+    async fn controls(&self, lasts: Duration) {
+        let running = run(self.ledger.clone(), self.settings(), CancellationToken::new());
         drop(tokio::time::timeout(lasts, running).await);
+    }
+
+    /// A controller for a while; then it gives its lease back.
+    async fn controls_and_ends(&self, lasts: Duration) {
+        let ending = CancellationToken::new();
+        let ends = async {
+            tokio::time::sleep(lasts).await;
+            ending.cancel();
+        };
+        tokio::join!(run(self.ledger.clone(), self.settings(), ending.clone()), ends);
     }
 
     async fn found(&self) -> AssignmentRollout {
@@ -159,18 +239,50 @@ async fn nobody_fails_because_the_control_plane_was_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_way_back_begins_in_the_first_round_where_there_is_room() {
+    let world = World::halted(2).await;
+    assert_eq!(world.goes_back_among_restarts(1).await, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_way_back_begins_however_often_controllers_end_where_there_is_no_room() {
+    let world = World::halted(1).await;
+    let took = world.goes_back_among_restarts(10).await.expect("it begins");
+    assert!((DRY..DRY + 5).contains(&took), "{took} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_way_back_long_after_a_halt_waits_for_nothing() {
+    let world = World::halted(1).await;
+    for _ in 0..5 {
+        world.controls_and_ends(Duration::from_secs(3)).await;
+    }
+    assert_eq!(world.goes_back_among_restarts(1).await, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_controller_told_of_other_grants_says_nothing_of_those_that_are_closed() {
+    let world = World::halted(1).await;
+    world.controls_and_ends(Duration::from_secs(30)).await;
+    // The same agents had their turn once more, and it was closed a moment ago.
+    let mut found = world.found().await;
+    let (now, rollout) = (world.wall(), &mut found.rollout);
+    rollout.ask(&Verb::Resume { reason: "known".to_owned() }, now).unwrap();
+    let since = Seconds(WALL);
+    rollout.change(Change::Grant(Grant { label: None, first: 0, last: u64::MAX, since }), now);
+    rollout.ask(&Verb::Pause, now).unwrap();
+    world.write(&found).await;
+    let took = world.goes_back_among_restarts(10).await.expect("it begins");
+    assert!((DRY..DRY + 5).contains(&took), "{took} s");
+}
+
+#[tokio::test(start_paused = true)]
 async fn agents_that_a_gateway_says_wait_to_join_are_rolled_out() {
     let world = World::new().await;
     // What the rollout led to is done, and the agent has its release from another assignment.
     let mut found = world.found().await;
     found.rollout.state = State::Done;
-    world
-        .replace(
-            Bucket::Configuration,
-            &rollout_key("a"),
-            RolloutRecord::of(&found).encode_to_vec(),
-        )
-        .await;
+    world.write(&found).await;
     let order = Order {
         generation: 1,
         target: Target::Revision("1".to_owned()),

@@ -1,7 +1,7 @@
 //! Which records of a rollout may follow each other.
 
 use guest_fleet_core::gate::Installs;
-use guest_fleet_core::rollout::{Cause, Change, Grant, OnHalt, Past, Rollout, State, Verb};
+use guest_fleet_core::rollout::{Cause, Change, Closed, Grant, OnHalt, Past, Rollout, State, Verb};
 use guest_fleet_core::time::Seconds;
 
 /// Who moved the rollout.
@@ -16,6 +16,8 @@ pub(super) enum Mover {
 pub(super) enum Move {
     /// Of the controller.
     Changed(Change),
+    /// Of the controller, when closed grants had dried.
+    ChangedWhenDry(Change),
     /// Of a person.
     Asked(Verb),
 }
@@ -42,7 +44,9 @@ pub(super) fn between(before: &Rollout, after: &Rollout, mover: Mover) -> Option
         });
     }
     changes(before, after).into_iter().find_map(|change| {
-        let leads = |now: &Seconds| {
+        // What is closed was forgotten before where it had dried.
+        let dry = Rollout { closed: Closed::Dry, ..before.clone() };
+        let leads = |now: &Seconds, before: &Rollout| {
             let mut next = before.clone();
             next.change(change.clone(), *now);
             // What its installations came to was counted; the truth at the end is held against it.
@@ -50,7 +54,12 @@ pub(super) fn between(before: &Rollout, after: &Rollout, mover: Mover) -> Option
             next.remember(&name, &Installs { succeeded, failed, tolerated: 0.0 });
             next == *after
         };
-        times.iter().any(leads).then_some(Move::Changed(change))
+        let leads_from = |before: &Rollout| times.iter().any(|now| leads(now, before));
+        if leads_from(before) {
+            Some(Move::Changed(change))
+        } else {
+            leads_from(&dry).then_some(Move::ChangedWhenDry(change))
+        }
     })
 }
 

@@ -7,7 +7,7 @@ use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::fold::silent_after;
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::progress::Stand;
-use guest_fleet_core::rollout::{Cause, Change as Moved, State, Verb};
+use guest_fleet_core::rollout::{Cause, Change as Moved, DRY, State, Verb};
 use guest_fleet_core::target::Target;
 use guest_fleet_core::time::UtcOnly;
 use guest_fleet_core::view::AssignmentRollout;
@@ -19,6 +19,7 @@ use guest_fleet_ledger::records::rollout::rollout_key;
 use guest_fleet_ledger::records::{self, Numbered};
 use guest_fleet_ledger::{Bucket, Change, Layered, Revision, Write};
 use prost::Message;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::case::{ASSIGNMENT_NAME, Case, FORMER, NEW, PLUGIN, Release};
@@ -52,6 +53,8 @@ struct Seen {
     orders: BTreeMap<String, Order>,
     /// Agents that were ordered the new release.
     reached: BTreeSet<String>,
+    /// When a grant was closed last.
+    closed: Option<Instant>,
     progress: Option<ProgressRecord>,
     ended: Option<End>,
 }
@@ -223,8 +226,15 @@ impl Truth {
         let Some(former) = former else { return };
         let by_controller = entry.who == "the controller";
         let mover = if by_controller { Mover::Controller } else { Mover::Person };
-        match moves::between(&former.rollout, &after.rollout, mover) {
-            Some(Move::Changed(change)) => {
+        let moved = moves::between(&former.rollout, &after.rollout, mover);
+        let since = seen.closed.filter(|_| former.rollout.closings == after.rollout.closings);
+        let closed = std::mem::replace(&mut seen.closed, since.or(Some(Instant::now())));
+        let age = closed.map(|since| since.elapsed().as_secs());
+        if matches!(moved, Some(Move::ChangedWhenDry(_))) && age.is_none_or(|age| age < DRY) {
+            laws.breaks(format!("{age:?} s after a grant was closed it is forgotten: {entry:?}"));
+        }
+        match moved {
+            Some(Move::Changed(change) | Move::ChangedWhenDry(change)) => {
                 if entry.what != told::verb(&change) || !entry.why.contains(" targets, ") {
                     laws.breaks(format!("{change:?} is recorded as {entry:?}"));
                 }
