@@ -526,8 +526,9 @@ impl Rollout {
             (_, Former::Each, Nothing) => Wish::Have(&self.to),
             // Nothing is removed where nothing was ordered.
             (_, Former::All(Target::Absent), Nothing) => Wish::Stay(&Target::Absent),
-            // Others were given something on the way back, or came after it.
-            (State::RolledBack, Former::All(from), Given(_) | New) => Wish::Have(from),
+            // It was out of reach on the way back; or it is a new machine that has the new target in its image.
+            (State::RolledBack, Former::All(from), Given(_)) => Wish::Have(from),
+            (State::RolledBack, Former::All(from), New) if is_new => Wish::Have(from),
             (_, Former::All(from), IsFormer | Nothing) => Wish::Have(from),
             (_, _, Given(_) | New) => Wish::Stay(&self.to),
             (_, _, Other(target)) => Wish::Stay(target),

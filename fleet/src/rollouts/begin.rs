@@ -233,7 +233,11 @@ impl Changing<'_> {
         }
         let mut waiting = self.waiting(assignment, after);
         waiting.retain(|(id, row)| {
-            !decides(self.before, assignment, &after.plugin, &row.decided_on(id))
+            let agent = row.decided_on(id);
+            let comes = !decides(self.before, assignment, &after.plugin, &agent);
+            let gets = |view: &View| self.gets(view, &agent, &after.plugin);
+            // A conflict with another assignment, or its rollout, kept the agent back.
+            comes || (gets(self.after).is_some() && gets(self.after) != gets(self.before))
         });
         if waiting.is_empty() {
             return Ok(None);
@@ -244,6 +248,20 @@ impl Changing<'_> {
         let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
         let had = (Former::Each, Before::Same);
         Ok(Some(self.make(assignment, after, had, count, Wish::default())))
+    }
+
+    /// The target that an agent gets without a turn in a rollout, if only after a hold or in its window.
+    fn gets(&self, view: &View, agent: &Agent, plugin: &str) -> Option<Target> {
+        let decision = decide(view, agent, plugin, self.now, self.zones)?;
+        let has = agent.ordered.get(plugin).map(|ordered| &ordered.target);
+        let is_kept = matches!(
+            decision.permission,
+            Permission::Conflict { .. }
+                | Permission::Joins { .. }
+                | Permission::WaitsForWave { .. }
+                | Permission::Stopped { .. }
+        );
+        (!is_kept && has != Some(&decision.target)).then_some(decision.target)
     }
 
     /// The rollout of an assignment that changes; `None` where no agent gets something else, and nothing of

@@ -453,6 +453,21 @@ fn an_agent_that_comes_to_a_settled_assignment_from_elsewhere_waits_for_a_rollou
 }
 
 /// A rollout of `above` to `2`, whose agents had each its own before. Below it is `low` with `1`.
+#[test]
+fn an_agent_that_came_after_a_way_back_keeps_what_that_took_back() {
+    let view = in_rollout(State::RolledBack, None);
+    for assignment in ["a", "other"] {
+        let kept = decided(&view, &with(&[("p", from(assignment, "2"))]));
+        assert_eq!(kept.target, Target::Revision("2".to_owned()));
+        let (rollout, state) = ("spring".to_owned(), State::RolledBack.name());
+        assert_eq!(kept.permission, Permission::Stopped { rollout, state });
+    }
+    // A new machine with the release in its image is like the others, and so is one that the rollout gave it.
+    let found = Ordered::found(Target::Revision("2".to_owned()));
+    check_turn(&view, &with(&[("p", found)]), "1", true, false);
+    check_turn(&view, &ordered("2"), "1", true, false);
+}
+
 fn each(state: State, grant: Option<Grant>, before: Before) -> View {
     let above = Assignment { priority: 5, ..assignment("p", "2", "env = prod") };
     let mut view = view(&[("above", above), ("low", assignment("p", "1", "all"))]);
