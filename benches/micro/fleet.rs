@@ -140,6 +140,7 @@ async fn assign(ledger: &MemoryLedger) {
         priority: 0,
         attempt: 0,
         strategy: Strategy::default(),
+        declared: None,
     });
     let records = [
         (release_key(&name), release.encode_to_vec()),

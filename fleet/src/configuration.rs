@@ -7,6 +7,7 @@
 
 pub mod audit;
 pub mod change;
+pub mod ended;
 pub mod words;
 
 #[cfg(test)]

@@ -15,7 +15,9 @@
 //! the ledger may be stale, so each round first writes a record of its own to the bucket of journals,
 //! and reads at least up to that.
 
+pub mod apart;
 pub mod begin;
+pub mod by_hand;
 mod controller;
 pub mod declared;
 mod holder;

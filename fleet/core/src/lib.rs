@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod archive;
 pub mod desired;
 pub mod duration;

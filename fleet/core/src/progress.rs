@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::account::{Failed, RESULTS, Results, fingerprints};
 use crate::desired::{Permission, decide, permission};
 use crate::evidence::{Gathering, Seen};
 use crate::fingerprint::fingerprint;
@@ -71,21 +72,6 @@ pub enum Stand {
     Back,
     /// It was given the former target again and could not do it.
     BackFailed,
-}
-
-/// An agent on which the new target failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    /// Id of the agent.
-    pub agent: String,
-    /// The wave in which it was given the new target, from 0.
-    pub wave: usize,
-    /// When it failed.
-    pub at: Seconds,
-    /// What failures of the same cause have in common.
-    pub fingerprint: String,
-    /// The reason, as the agent told it.
-    pub reason: String,
 }
 
 /// An agent that may not be given what comes next.
@@ -383,6 +369,25 @@ impl One<'_> {
                 is_heard.then_some(at)
             }
             Fate::UnderWay | Fate::Done | Fate::Failed => None,
+        }
+    }
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// The results that a rollout keeps of it.
+    #[must_use]
+    pub fn results(&self, at: Seconds) -> Results {
+        let mut fingerprints = fingerprints(&self.failed);
+        fingerprints.truncate(RESULTS);
+        Results {
+            at,
+            targets: self.counts.targets,
+            given: self.counts.given,
+            failures: u32::try_from(self.failed.len()).unwrap_or(u32::MAX),
+            fingerprints,
+            failed: self.failed.iter().take(RESULTS).cloned().collect(),
         }
     }
 }

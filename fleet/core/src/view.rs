@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::account::Account;
 use crate::labels::Labels;
 use crate::rollout::{Rollout, Strategy};
 use crate::selector::{OwnLabels, Selector};
@@ -50,6 +51,8 @@ pub struct AssignmentRollout {
     pub before: Before,
     /// The rollout.
     pub rollout: Rollout,
+    /// Who decided about it, and what came of it.
+    pub account: Account,
 }
 
 /// Which agents an assignment was about before it changed. A new machine among them gets the former target
@@ -112,6 +115,9 @@ pub struct Assignment {
     pub attempt: u32,
     /// How its changes go.
     pub strategy: Strategy,
+    /// The target in the files that a person took the assignment away from by hand: as long as they name it,
+    /// they change nothing. `None` where the files decide.
+    pub declared: Option<Target>,
 }
 
 /// Which plugins a hold or a window is about.
@@ -178,5 +184,74 @@ impl Plugins {
             Self::All => true,
             Self::Named(names) => names.contains(plugin),
         }
+    }
+}
+
+// === impl Assignment ===
+
+impl Assignment {
+    /// What becomes of the assignment when files declare this: they change nothing where a person took it
+    /// elsewhere by hand, and they still name the target from before that.
+    #[must_use]
+    pub fn redeclared(&self, declared: &Self) -> Self {
+        let after = Self { attempt: self.attempt, declared: None, ..declared.clone() };
+        if self.declared.as_ref() != Some(&declared.target) || self.plugin != declared.plugin {
+            return after;
+        }
+        Self { target: self.target.clone(), declared: self.declared.clone(), ..after }
+    }
+
+    /// The assignment when a person takes it to a target by hand.
+    #[must_use]
+    pub fn by_hand(&self, target: Target) -> Self {
+        let in_files = self.declared.as_ref().unwrap_or(&self.target);
+        let declared = (*in_files != target).then(|| in_files.clone());
+        Self { target, declared, ..self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assignment(revision: &str) -> Assignment {
+        Assignment {
+            plugin: "p".to_owned(),
+            target: target(revision),
+            selector: Selector::all(),
+            own_labels: OwnLabels::Ignored,
+            priority: 0,
+            attempt: 0,
+            strategy: Strategy::default(),
+            declared: None,
+        }
+    }
+
+    fn target(revision: &str) -> Target {
+        Target::Revision(revision.to_owned())
+    }
+
+    fn wants(found: &Assignment) -> (Target, Option<Target>) {
+        (found.target.clone(), found.declared.clone())
+    }
+
+    #[test]
+    fn a_file_decides_again_once_it_says_something_else() {
+        let file = assignment("1");
+        let by_hand = Assignment { attempt: 3, ..file.clone() }.by_hand(target("2"));
+        assert_eq!(wants(&by_hand), (target("2"), Some(target("1"))));
+        // Other parts of the assignment are the file's all along.
+        let redeclared = by_hand.redeclared(&Assignment { priority: 7, ..file.clone() });
+        assert_eq!(wants(&redeclared), wants(&by_hand));
+        assert_eq!((redeclared.priority, redeclared.attempt), (7, 3));
+        for revision in ["2", "3"] {
+            let decided = by_hand.redeclared(&assignment(revision));
+            assert_eq!(wants(&decided), (target(revision), None));
+        }
+        let other = Assignment { plugin: "q".to_owned(), ..file.clone() };
+        assert_eq!(wants(&by_hand.redeclared(&other)), (target("1"), None));
+        // By hand and further by hand, it is still the file that is behind; and back to it again.
+        assert_eq!(wants(&by_hand.by_hand(target("4"))), (target("4"), Some(target("1"))));
+        assert_eq!(wants(&by_hand.by_hand(target("1"))), (target("1"), None));
     }
 }

@@ -14,7 +14,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guest_agent_serve_kit::backoff::{Jitter, Schedule};
+use guest_fleet_core::account::Decided;
+use guest_fleet_core::time::Seconds;
+use guest_fleet_core::view::View;
 use guest_fleet_ledger::records::audit::{self, AUDIT_HEAD, AuditChange, AuditHead, AuditRecord};
+use guest_fleet_ledger::records::rollout::{ROLLOUT, RolloutRecord, ended_key};
 use guest_fleet_ledger::records::{self, RecordError, Versioned};
 use guest_fleet_ledger::{Bucket, Ledger, ReadError, Record, Revision, Write, WriteError, bounds};
 use jiff::Timestamp;
@@ -228,8 +232,9 @@ async fn batch<E: std::error::Error + 'static>(
     configuration: &Configuration,
     edits: Vec<Edit>,
 ) -> Result<(u64, Vec<Write>), ChangeError<E>> {
-    if edits.len() > EDITS {
-        return Err(ChangeError::TooMuch(edits.len()));
+    let kept = kept(configuration, &edits, decision.decided().at);
+    if edits.len() + kept.len() > EDITS {
+        return Err(ChangeError::TooMuch(edits.len() + kept.len()));
     }
     let newer = edits.iter().filter_map(|edit| configuration.problem(&edit.key));
     if let Some(error) = newer.into_iter().find(|error| matches!(error, RecordError::Newer { .. }))
@@ -250,6 +255,7 @@ async fn batch<E: std::error::Error + 'static>(
             Some(Write { expected: configuration.revision(&key), key, value })
         })
         .collect();
+    batch.extend(kept);
     batch.push(Write {
         key: audit::key(number),
         expected: Revision::ABSENT,
@@ -266,6 +272,28 @@ async fn batch<E: std::error::Error + 'static>(
         batch.extend(found.map(|found| Write { key, expected: found.revision, value: None }));
     }
     Ok((number, batch))
+}
+
+/// Writes that keep the rollouts whose place these edits take.
+fn kept(configuration: &Configuration, edits: &[Edit], now: Seconds) -> Vec<Write> {
+    edits.iter().filter_map(|edit| kept_one(configuration.view(), edit, now)).collect()
+}
+
+fn kept_one(view: &View, edit: &Edit, now: Seconds) -> Option<Write> {
+    let assignment = edit.key.strip_prefix(ROLLOUT)?;
+    let Becomes::Bytes(bytes) = &edit.record else { return None };
+    let after = RolloutRecord::decode(bytes.as_ref()).ok()?;
+    let before = view.rollouts.get(assignment)?;
+    if (&before.name, before.number) == (&after.name, after.number) {
+        return None;
+    }
+    let mut before = before.clone();
+    if before.rollout.state.is_live() {
+        before.account.replaced_by = Some(after.name);
+    }
+    let value = RolloutRecord::of(&before).encode_to_vec().into();
+    let key = ended_key(assignment, before.number, now);
+    Some(Write { key, expected: Revision::ABSENT, value: Some(value) })
 }
 
 fn entry(
@@ -301,6 +329,21 @@ fn entry(
 
 fn bounded(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES)].to_owned()
+}
+
+// === impl Decision ===
+
+impl Decision {
+    /// As the account of a rollout keeps it.
+    #[must_use]
+    pub fn decided(&self) -> Decided {
+        Decided {
+            who: self.who.clone(),
+            what: self.what.clone(),
+            why: self.why.clone(),
+            at: Seconds(u64::try_from(self.at.as_second()).unwrap_or(0)),
+        }
+    }
 }
 
 // === impl Doubtful ===

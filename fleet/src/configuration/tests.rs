@@ -2,17 +2,20 @@
 
 use std::convert::Infallible;
 
-use guest_fleet_core::rollout::Strategy;
+use guest_fleet_core::account::{Account, Decided};
+use guest_fleet_core::rollout::{Former, Plan, Rollout, State, Strategy, Verb};
 use guest_fleet_core::selector::{OwnLabels, Selector};
-use guest_fleet_core::view::{Assignment, Hold, Plugins, Target};
+use guest_fleet_core::time::Seconds;
+use guest_fleet_core::view::{Assignment, AssignmentRollout, Before, Hold, Plugins, Target};
 use guest_fleet_ledger::records::audit::{self, AUDIT_HEAD, AuditHead};
 use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord};
+use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
 use guest_fleet_ledger::{Bucket, Fate, Faults, Ledger, MemoryLedger};
 use prost::Message;
 
 use super::audit::{Known, newest, verify};
 use super::change::{Becomes, ChangeError, Changed, Decision, EDITS, Edit, change};
-use super::{Configuration, words};
+use super::{Configuration, ended, words};
 
 fn decision() -> Decision {
     Decision {
@@ -65,6 +68,7 @@ async fn raise(ledger: &dyn Ledger) -> Result<Changed<u32>, ChangeError<Infallib
             priority: 0,
             attempt: 0,
             strategy: Strategy::default(),
+            declared: None,
         });
         let after = Assignment { attempt: before.attempt + 1, ..before };
         let edit = Edit {
@@ -216,4 +220,56 @@ async fn a_ledger_that_cannot_be_read_changes_nothing() {
     let ledger = MemoryLedger::short_pages();
     ledger.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     assert!(matches!(raise(&ledger).await, Err(ChangeError::Read(_))));
+}
+
+/// The rollout of the assignment `web` with this number, begun at a time of the same number.
+fn rollout(number: u32, state: State) -> AssignmentRollout {
+    let mut rollout = Rollout::new(Former::Each, Target::Absent, Plan::usual(1, 30));
+    rollout.ask(&Verb::Start, Seconds(number.into())).unwrap();
+    rollout.state = state;
+    let mut account = Account::default();
+    account.note(Decided { who: "alice@ops".to_owned(), ..Decided::default() });
+    let (name, plugin) = (format!("web-{number}"), "web".to_owned());
+    AssignmentRollout { name, plugin, number, before: Before::New, rollout, account }
+}
+
+fn put_rollout(found: &AssignmentRollout) -> Edit {
+    Edit {
+        key: rollout_key("web"),
+        before: None,
+        after: Some(words::rollout(found)),
+        record: Becomes::Bytes(RolloutRecord::of(found).encode_to_vec().into()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_whose_place_another_one_takes_stays_known() {
+    async fn known(ledger: &MemoryLedger) -> Vec<(String, Option<String>)> {
+        let configuration = Configuration::load(ledger).await.unwrap();
+        let all = ended::all(ledger, configuration.view()).await.unwrap();
+        all.into_iter().map(|it| (it.found.name, it.found.account.replaced_by)).collect()
+    }
+    let ledger = MemoryLedger::short_pages();
+    let named = |name: &str, by: Option<&str>| (name.to_owned(), by.map(str::to_owned));
+    all(&ledger, vec![put_rollout(&rollout(1, State::Draft))]).await.unwrap();
+    assert_eq!(known(&ledger).await, []);
+    // Another state of the same one takes no place.
+    all(&ledger, vec![put_rollout(&rollout(1, State::RollingBack))]).await.unwrap();
+    assert_eq!(known(&ledger).await, []);
+    all(&ledger, vec![put_rollout(&rollout(2, State::RollingBack))]).await.unwrap();
+    assert_eq!(known(&ledger).await, [named("web-1", Some("web-2"))]);
+    all(&ledger, vec![put_rollout(&rollout(2, State::Done))]).await.unwrap();
+    let both = [named("web-2", None), named("web-1", Some("web-2"))];
+    assert_eq!(known(&ledger).await, both);
+    // One of the same name, such as one that a person makes again.
+    let again = AssignmentRollout { number: 3, ..rollout(2, State::Draft) };
+    all(&ledger, vec![put_rollout(&again)]).await.unwrap();
+    assert_eq!(known(&ledger).await, both);
+    let too_much = (1..EDITS).map(|at| put(&format!("h-{at}"), "x"));
+    let edits = too_much.chain([put_rollout(&rollout(4, State::Draft))]).collect();
+    let refused = all(&ledger, edits).await;
+    assert!(
+        matches!(refused, Err(ChangeError::TooMuch(count)) if count == EDITS + 1),
+        "{refused:?}"
+    );
 }

@@ -4,7 +4,7 @@
 use guest_fleet_core::desired::{OwnersHold, Permission};
 use guest_fleet_core::duration;
 use guest_fleet_core::gate::{Halt, Meter};
-use guest_fleet_core::rollout::{Cause, OnHalt, Strategy};
+use guest_fleet_core::rollout::{Cause, OnHalt, Rollout, State, Strategy};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{
@@ -95,6 +95,12 @@ pub fn release(release: &Release) -> String {
     archives.collect::<Vec<_>>().join(", ")
 }
 
+/// The revision of a target, or that the plugin should be absent.
+#[must_use]
+pub fn target(target: &Target) -> &str {
+    target.revision().unwrap_or("(absent)")
+}
+
 /// `monitor 1.2 on env = prod`.
 #[must_use]
 pub fn assignment(assignment: &Assignment) -> String {
@@ -112,7 +118,9 @@ pub fn assignment(assignment: &Assignment) -> String {
     let attempt = some("attempt", (*attempt).into());
     let strategy = strategy(&assignment.strategy);
     let strategy = if strategy.is_empty() { strategy } else { format!(", rollout {strategy}") };
-    format!("{what}{place}{priority}{attempt}{strategy}")
+    let by_hand = assignment.declared.as_ref().map(target);
+    let by_hand = by_hand.map_or_else(String::new, |it| format!(", by hand (the files say {it})"));
+    format!("{what}{place}{priority}{attempt}{strategy}{by_hand}")
 }
 
 /// `no change at once on env = prod`.
@@ -183,6 +191,20 @@ pub fn halt(cause: &Halt) -> String {
         Halt::Installs(meter) => by_test("installations failed", meter),
         Halt::Faults(meter) => by_test("agents failed beside those that wait", meter),
         Halt::BeforeAfter(meter) => by_test("agents failed after their order", meter),
+    }
+}
+
+/// Why a rollout halted that has not gone on since, as a sentence; `None` where it did not.
+#[must_use]
+pub fn halted(rollout: &Rollout) -> Option<String> {
+    let last = rollout.halted.iter().find(|halted| halted.target == rollout.to);
+    let of_this = last.filter(|halted| halted.at >= rollout.start());
+    match &rollout.state {
+        State::Halted(halted) => Some(cause(halted)),
+        State::RollingBack | State::RolledBack | State::Aborted => {
+            of_this.map(|halted| cause(&halted.cause))
+        }
+        State::Draft | State::Running(_) | State::Paused(_) | State::Done => None,
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) fn read(context: &mut Context<'_>, node: &Node) -> Option<(String, As
         priority: priority?,
         attempt: 0,
         strategy: strategy?,
+        declared: None,
     };
     Some((name?.0, assignment))
 }

@@ -8,7 +8,7 @@
 //! | not there | there | nothing, and it is listed; with [`Undeclared::Delete`] it is deleted |
 //! | not there | a hold set by hand | nothing, always |
 //!
-//! `rollouts::declared` adds the rollouts that a change begins.
+//! `rollouts::declared` adds the rollouts that a change begins, and those that it ends.
 //!
 //! The attempt of an assignment and who set a hold are the ledger's: they stay.
 
@@ -18,7 +18,6 @@ use guest_fleet_ledger::records::configuration::{
     ASSIGNMENT, AssignmentRecord, DEFAULTS, DefaultsRecord, HOLD, HoldRecord, POLICY,
     ReleaseRecord, WINDOW, WindowRecord, release_key,
 };
-use guest_fleet_ledger::records::rollout::rollout_key;
 use prost::Message;
 
 use super::problem::{Collector, Problems};
@@ -89,8 +88,7 @@ pub fn difference(
             continue;
         }
         let before = view.assignments.get(name);
-        let attempt = before.map_or(0, |before| before.attempt);
-        let after = Assignment { attempt, ..declared_assignment.value.clone() };
+        let after = redeclared(before, &declared_assignment.value);
         let key = format!("{ASSIGNMENT}{name}");
         let is_same = before == Some(&after);
         found.take(ledger, &key, before.map(words::assignment), is_same, || {
@@ -125,6 +123,11 @@ pub fn difference(
     }
     found.undeclared(declared, ledger);
     problems.finish(found)
+}
+
+/// What becomes of an assignment that files declare.
+fn redeclared(before: Option<&Assignment>, declared: &Assignment) -> Assignment {
+    before.map_or_else(|| declared.clone(), |before| before.redeclared(declared))
 }
 
 fn deleted(key: String, before: String) -> Edit {
@@ -164,9 +167,10 @@ fn has_release(
 
 /// Whether a rollout leads to a release or away from it, so that agents may have to be given it.
 fn is_in_a_rollout(view: &View, name: &ReleaseName) -> bool {
-    view.rollouts.values().any(|found| {
+    view.rollouts.iter().any(|(assignment, found)| {
         let is_it = |target: &Target| target.revision() == Some(name.revision.as_str());
         found.plugin == name.plugin
+            && view.assignments.contains_key(assignment)
             && found.rollout.state != State::Done
             && (found.rollout.from.target().is_some_and(is_it) || is_it(&found.rollout.to))
     })
@@ -210,13 +214,11 @@ impl Difference {
         for (name, assignment) in &view.assignments {
             if !declared.assignments.contains_key(name) {
                 gone(format!("{ASSIGNMENT}{name}"), words::assignment(assignment));
-                if let Some(rollout) = view.rollouts.get(name) {
-                    gone(rollout_key(name), words::rollout(rollout));
-                }
             }
         }
         for (name, release) in &view.releases {
-            if !declared.releases.contains_key(name) && !is_in_a_rollout(view, name) {
+            let is_needed = is_in_a_rollout(view, name) || declared.is_wanted_by_hand(view, name);
+            if !declared.releases.contains_key(name) && !is_needed {
                 gone(release_key(name), words::release(release));
             }
         }
@@ -264,20 +266,27 @@ impl Declarations {
             .collect()
     }
 
+    /// Whether a person took an assignment by hand to a release, which no file has to name then.
+    fn is_wanted_by_hand(&self, view: &View, name: &ReleaseName) -> bool {
+        self.assignments.iter().any(|(assignment, declared)| {
+            let before = view.assignments.get(assignment);
+            let Assignment { plugin, target, .. } = redeclared(before, &declared.value);
+            plugin == name.plugin && target.revision() == Some(name.revision.as_str())
+        })
+    }
+
     /// The view once this is declared over a former one. Holds and windows stay as they were.
     #[must_use]
     pub fn over(&self, before: &View, undeclared: Undeclared) -> View {
         let mut after = before.clone();
         if undeclared == Undeclared::Delete {
             after.assignments.retain(|name, _| self.assignments.contains_key(name));
-            after.rollouts.retain(|name, _| self.assignments.contains_key(name));
             after.defaults = Strategy::default();
         }
         let releases = self.releases.iter();
         after.releases.extend(releases.map(|(name, it)| (name.clone(), it.value.clone())));
         for (name, declared) in &self.assignments {
-            let attempt = before.assignments.get(name).map_or(0, |before| before.attempt);
-            let assignment = Assignment { attempt, ..declared.value.clone() };
+            let assignment = redeclared(before.assignments.get(name), &declared.value);
             after.assignments.insert(name.clone(), assignment);
         }
         if let Some(declared) = &self.defaults {

@@ -74,6 +74,12 @@ pub fn text(ledger: &Configuration) -> Result<String, ExportError> {
     Ok(files.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n"))
 }
 
+/// One assignment, as its file declares it.
+#[must_use]
+pub fn assignment(name: &str, assignment: &Assignment) -> String {
+    document("assignment", [assignment_table(name, assignment)].into_iter().collect())
+}
+
 fn document(kind: &str, tables: ArrayOfTables) -> String {
     if tables.is_empty() {
         return String::new();

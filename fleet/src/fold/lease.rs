@@ -1,8 +1,9 @@
 //! A lease: who may write a part of the ledger, such as a shard's part of the index.
 //!
 //! A contender takes a lease over when its revision did not change for [`Lease::TTL`] on the contender's
-//! own monotonic clock, or at once when it sees that the owner's process is gone, by compare-and-swap. Everything that an owner writes replaces the lease in the same
-//! batch, so an owner that was paused, or that another took for dead, writes nothing any more.
+//! own monotonic clock, or at once when it sees that the owner's process is gone, by compare-and-swap.
+//! Everything that an owner writes replaces the lease in the same batch, so an owner that was paused, or that
+//! another took for dead, writes nothing any more.
 
 use std::time::Duration;
 

@@ -125,6 +125,7 @@ async fn wish_as(ledger: &MemoryLedger, revision: &str, order: ConfigurePlugin) 
         priority: 0,
         attempt: 0,
         strategy: Strategy::default(),
+        declared: None,
     };
     put(ledger, "assignment/all", AssignmentRecord::of(&assignment).encode_to_vec()).await;
 }

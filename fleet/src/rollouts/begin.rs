@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use guest_fleet_core::account::Account;
 use guest_fleet_core::desired::{Agent, Permission, assigned, decide, permission};
 use guest_fleet_core::fold::{Presence, Row};
 use guest_fleet_core::place::place;
@@ -17,12 +18,13 @@ use guest_fleet_core::rollout::{
 };
 use guest_fleet_core::selector::OwnLabels;
 use guest_fleet_core::time::{Seconds, Zones};
-use guest_fleet_core::view::{Assignment, AssignmentRollout, Before, Target, View};
+use guest_fleet_core::view::{Assignment, AssignmentRollout, Before, ReleaseName, Target, View};
+use guest_fleet_ledger::records::configuration::release_key;
 use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
 use prost::Message;
 use thiserror::Error;
 
-use crate::configuration::change::{Becomes, Edit};
+use crate::configuration::change::{Becomes, Decision, Edit};
 use crate::configuration::words;
 
 /// Longest name of a rollout, in bytes.
@@ -63,7 +65,7 @@ pub enum Refused {
         first: String,
     },
     /// The release halted a rollout, and none was done since.
-    #[error("{plugin} {} halted a rollout at {}: {}", revision(&halted.target), words::time(halted.at), words::cause(&halted.cause))]
+    #[error("{plugin} {} halted a rollout at {}: {}", words::target(&halted.target), words::time(halted.at), words::cause(&halted.cause))]
     Halted {
         /// The plugin.
         plugin: String,
@@ -87,6 +89,8 @@ pub struct Changing<'a> {
     pub zones: &'a dyn Zones,
     /// How the change goes.
     pub manner: Manner,
+    /// Who changes it, and why.
+    pub decision: &'a Decision,
 }
 
 /// A person's wishes for a rollout beside the strategy.
@@ -98,11 +102,6 @@ pub struct Wish {
     pub plan: Option<Plan>,
     /// Whether it is not begun yet.
     pub is_draft: bool,
-}
-
-/// The revision of a target, for sentences.
-fn revision(target: &Target) -> &str {
-    target.revision().unwrap_or("(absent)")
 }
 
 /// The edit that writes a rollout.
@@ -149,43 +148,34 @@ pub fn changed<'a>(before: &View, after: &'a View) -> Vec<&'a String> {
     all.filter(|(name, now)| !is_same(name, now)).map(|(name, _)| name).collect()
 }
 
-/// The rollout that brings agents to an assignment which came to it by their labels, or because another
-/// assignment does not decide for them any more. `None` where there is no such agent that can be reached.
-#[must_use]
-pub fn joining(
-    view: &View,
-    assignment: &str,
-    rows: &BTreeMap<String, Row>,
-    now: Seconds,
-    zones: &dyn Zones,
-) -> Option<AssignmentRollout> {
-    let found = view.assignments.get(assignment)?;
-    let manner = Manner::default();
-    let changing = Changing { before: view, after: view, rows, now, zones, manner };
-    let joins = |(id, row): &(&String, &Row)| {
-        let agent = row.decided_on(id);
-        let decision = decide(view, &agent, &found.plugin, now, zones);
-        let permission = decision.map(|decision| decision.permission);
-        matches!(permission, Some(Permission::Joins { assignment: of }) if of == assignment)
-    };
-    let all: Vec<_> = rows.iter().filter(joins).collect();
-    let is_reachable = |(id, row): &(&String, &Row)| {
-        let agent = row.decided_on(id);
-        row.presence(now) == Some(Presence::Present)
-            && permission(view, &agent, &found.plugin, &found.target, now, zones).is_go()
-    };
-    if !all.iter().any(is_reachable) {
-        return None;
-    }
-    let count = u32::try_from(all.len()).unwrap_or(u32::MAX);
-    let made =
-        changing.make(assignment, found, (Former::Each, Before::Same), count, Wish::default());
-    Some(made)
-}
-
 // === impl Changing ===
 
 impl Changing<'_> {
+    /// The rollout that brings agents to an assignment which came to it by their labels, or because another
+    /// assignment does not decide for them any more. `None` where there is no such agent that can be reached.
+    #[must_use]
+    pub fn joining(&self, assignment: &str) -> Option<AssignmentRollout> {
+        let Self { after: view, rows, now, zones, .. } = *self;
+        let found = view.assignments.get(assignment)?;
+        let joins = |(id, row): &(&String, &Row)| {
+            let agent = row.decided_on(id);
+            let decision = decide(view, &agent, &found.plugin, now, zones);
+            let permission = decision.map(|decision| decision.permission);
+            matches!(permission, Some(Permission::Joins { assignment: of }) if of == assignment)
+        };
+        let all: Vec<_> = rows.iter().filter(joins).collect();
+        let is_reachable = |(id, row): &(&String, &Row)| {
+            let agent = row.decided_on(id);
+            row.presence(now) == Some(Presence::Present)
+                && permission(view, &agent, &found.plugin, &found.target, now, zones).is_go()
+        };
+        if !all.iter().any(is_reachable) {
+            return None;
+        }
+        let count = u32::try_from(all.len()).unwrap_or(u32::MAX);
+        Some(self.make(assignment, found, (Former::Each, Before::Same), count, Wish::default()))
+    }
+
     /// The edits of rollouts that the change makes; refusals by assignment.
     ///
     /// # Errors
@@ -199,6 +189,23 @@ impl Changing<'_> {
             }
         }
         if refused.is_empty() { Ok(edits) } else { Err(refused) }
+    }
+
+    /// Keys of the releases that agents of the change's rollouts have, and so may have to go back to.
+    #[must_use]
+    pub fn needs(&self) -> BTreeSet<String> {
+        let begun = self.all().into_iter().filter_map(|(_, found)| found.ok().flatten());
+        let of_rollout = |found: AssignmentRollout| {
+            let former = found.rollout.from.target().cloned();
+            let had = self.rows.values().filter_map(|row| row.orders.get(&found.plugin));
+            let had = had.map(|order| order.target().clone());
+            let targets: Vec<Target> = former.into_iter().chain(had).collect();
+            targets.into_iter().filter_map(move |target| {
+                let (plugin, revision) = (found.plugin.clone(), target.revision()?.to_owned());
+                Some(release_key(&ReleaseName { plugin, revision }))
+            })
+        };
+        begun.flat_map(of_rollout).collect()
     }
 
     /// The rollouts of all assignments that change, or that decide for more agents because others do.
@@ -405,7 +412,10 @@ impl Changing<'_> {
             Some(name) => (name, former.map_or(0, |former| former.number).saturating_add(1)),
             None => self.name(assignment, former),
         };
-        AssignmentRollout { name, plugin: after.plugin.clone(), number, before, rollout }
+        let plugin = after.plugin.clone();
+        let mut account = Account::default();
+        account.note(self.decision.decided());
+        AssignmentRollout { name, plugin, number, before, rollout, account }
     }
 
     /// Which grants gateways may still act on when a rollout is replaced: none where it is done, its grants have

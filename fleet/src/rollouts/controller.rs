@@ -22,12 +22,13 @@ use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::begin::{Changing, Manner};
 use super::known::Known;
 use super::rows::Rows;
 use super::{begin, told};
 use crate::chain::Chain;
 use crate::configuration::change::{ChangeError, Changed, Decision, Edit, change_under};
-use crate::configuration::{Configuration, words};
+use crate::configuration::{Configuration, ended, words};
 use crate::fold::lease::Lease;
 use crate::fold::patience::patience;
 use crate::fold::{Jitter, Wall, by_chance, by_clock};
@@ -59,6 +60,9 @@ const GAP: u64 = 60;
 
 /// How soon it is looked again for agents that join an assignment, where none of them could be reached.
 const JOIN_AGAIN: Duration = Duration::from_secs(10);
+
+/// How often rollouts that have ended are held against their bounds.
+const TIDY: Duration = Duration::from_secs(600);
 
 /// Longest that one round may take before the controller begins anew.
 const ROUND: Duration = Duration::from_secs(60);
@@ -121,6 +125,8 @@ struct Controller<'a> {
     asked: Option<Instant>,
     /// By assignment: when nobody was found that joins it.
     without: BTreeMap<String, Instant>,
+    /// When rollouts that have ended were held against their bounds, or that began to be due.
+    tidied: Instant,
 }
 
 /// Moves rollouts whenever no other process does, until `ending`.
@@ -179,6 +185,7 @@ impl<'a> Controller<'a> {
             served: BTreeMap::new(),
             asked: None,
             without: BTreeMap::new(),
+            tidied: Instant::now(),
         }
     }
 
@@ -188,8 +195,9 @@ impl<'a> Controller<'a> {
             let moves =
                 tokio::time::timeout(ROUND, self.round()).await.unwrap_or(Err(Lost::TimedOut))?;
             if Instant::now() >= self.lease.due() {
-                self.renew().await?;
+                self.renew(Vec::new()).await?;
             }
+            self.tidy().await?;
             let pause = if moves { BEAT } else { LOOK };
             let wakes = async {
                 if moves || changes.changed().await.is_err() {
@@ -253,13 +261,7 @@ impl<'a> Controller<'a> {
         let rows = Rows::load(self.ledger).await?;
         for assignment in joined {
             let now = (self.settings.wall)();
-            let view = self.configuration.view();
-            let zones = &*self.settings.zones;
-            let Some(made) = begin::joining(view, &assignment, &rows, now, zones) else {
-                self.without.insert(assignment, Instant::now());
-                continue;
-            };
-            let decision = Self::decision(
+            let decision = &Self::decision(
                 "rollout begin",
                 format!(
                     "agents came to the assignment {assignment}, by their labels or because another one does \
@@ -267,10 +269,42 @@ impl<'a> Controller<'a> {
                 ),
                 now,
             );
+            let view = self.configuration.view();
+            let made = Changing {
+                before: view,
+                after: view,
+                rows: &rows,
+                now,
+                zones: &*self.settings.zones,
+                manner: Manner::default(),
+                decision,
+            }
+            .joining(&assignment);
+            let Some(made) = made else {
+                self.without.insert(assignment, Instant::now());
+                continue;
+            };
             let edit = begin::edit(&assignment, view, &made);
-            self.write(&assignment, &made.name, &decision, edit).await?;
+            self.write(&assignment, &made.name, decision, edit).await?;
         }
         Ok(())
+    }
+
+    /// Deletes rollouts that have ended and are beyond their bounds. Whatever hinders that, rollouts go on.
+    async fn tidy(&mut self) -> Result<(), Lost> {
+        if self.tidied.elapsed() < TIDY {
+            return Ok(());
+        }
+        self.tidied = Instant::now();
+        let now = (self.settings.wall)();
+        match ended::outdated(self.ledger, &self.configuration, now).await {
+            Ok(outdated) if outdated.is_empty() => Ok(()),
+            Ok(outdated) => self.renew(outdated).await,
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "rollouts that have ended were not read");
+                Ok(())
+            }
+        }
     }
 
     /// Notes since when it is known which grants of each rollout are closed.
@@ -402,8 +436,14 @@ impl<'a> Controller<'a> {
         after.rollout.forget_dried(&progress.counts);
         after.rollout.change(change.clone(), now);
         after.rollout.remember(&found.name, &progress.counts.installs);
+        if told::has_results(change) {
+            after.account.results = Some(progress.results(now));
+        }
         let why = told::why(&found.rollout, change, &progress.counts);
         let decision = Self::decision(told::verb(change), why, now);
+        if told::is_told(change) {
+            after.account.note(decision.decided());
+        }
         let edit = begin::edit(assignment, self.configuration.view(), &after);
         let is_written = self.write(assignment, &found.name, &decision, edit).await?;
         if is_written && matches!(change, Change::Close) {
@@ -495,7 +535,7 @@ impl<'a> Controller<'a> {
         // A process that is restarted again and again tells how long it waited, too.
         let is_drying = *decision == Step::Wait(Reason::Drying);
         let is_due = is_drying || told.is_none_or(|(at, _)| at.elapsed() >= TELL);
-        let Some(rows) = self.rows.as_ref().filter(|_| is_due || is_shown(decision)) else {
+        let Some(rows) = self.rows.as_ref().filter(|_| is_due || told::is_shown(decision)) else {
             return Ok(());
         };
         let mut record = told::record(&found.name, progress, decision, rows.all(), times);
@@ -523,10 +563,11 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    async fn renew(&mut self) -> Result<(), Lost> {
+    /// Renews the lease, together with other writes.
+    async fn renew(&mut self, mut batch: Vec<Write>) -> Result<(), Lost> {
         let begun = Instant::now();
-        let renewal = self.lease.renewal();
-        let written = self.ledger.write(Bucket::Configuration, vec![renewal]).await;
+        batch.push(self.lease.renewal());
+        let written = self.ledger.write(Bucket::Configuration, batch).await;
         let revision = written.map_err(Lost::Written)?;
         self.lease.renewed(revision, begun);
         Ok(())
@@ -549,12 +590,6 @@ async fn joined(ledger: &dyn Ledger) -> Result<BTreeSet<String>, ReadError> {
             return Ok(all);
         }
     }
-}
-
-/// Whether people look at what this was decided on: nobody counts after an end, and a halt is explained by
-/// its counts.
-fn is_shown(decision: &Step) -> bool {
-    matches!(decision, Step::Change(Change::Finish | Change::EndRollback | Change::Halt(_)))
 }
 
 /// Whether a rollout was started and has not ended.

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use guest_fleet_core::fold::Row;
 use guest_fleet_core::time::{Seconds, Zones};
-use guest_fleet_ledger::records::configuration::ASSIGNMENT;
+use guest_fleet_core::view::View;
+use guest_fleet_ledger::records::configuration::{ASSIGNMENT, RELEASE};
 
-use super::begin::{Changing, Manner, Refused};
+use super::begin::{self, Changing, Manner, Refused};
 use crate::configuration::Configuration;
+use crate::configuration::change::{Decision, Edit};
 use crate::declarations::difference::{Difference, Undeclared, difference};
 use crate::declarations::problem::{Collector, Problem, Problems};
 use crate::declarations::set::Declarations;
@@ -17,8 +19,8 @@ use crate::declarations::set::Declarations;
 pub struct Comparison<'a> {
     /// The declarations of the files.
     pub declared: &'a Declarations,
-    /// Who stands in holds that are new or changed.
-    pub who: &'a str,
+    /// Who changes it, and why.
+    pub decision: &'a Decision,
     /// The fate of records that no file declares.
     pub undeclared: Undeclared,
     /// How changes go.
@@ -52,18 +54,24 @@ impl Comparison<'_> {
         ledger: &Configuration,
         rows: Option<&BTreeMap<String, Row>>,
     ) -> Result<Difference, CompareError> {
-        let mut found = difference(self.declared, ledger, self.who, self.undeclared)?;
+        let mut found = difference(self.declared, ledger, &self.decision.who, self.undeclared)?;
         let deleted = found.undeclared.iter().filter(|_| self.undeclared == Undeclared::Delete);
         if !found.edits.iter().chain(deleted).any(|edit| edit.key.starts_with(ASSIGNMENT)) {
             return Ok(found);
         }
         let Some(rows) = rows else { return Err(CompareError::NeedsRows) };
         let after = self.declared.over(ledger.view(), self.undeclared);
-        let Self { now, zones, manner, .. } = *self;
-        let changing = Changing { before: ledger.view(), after: &after, rows, now, zones, manner };
+        let Self { now, zones, manner, decision, .. } = *self;
+        let view = ledger.view();
+        let changing = Changing { before: view, after: &after, rows, now, zones, manner, decision };
         match changing.edits() {
             Ok(edits) => {
+                if found.undeclared.iter().any(|edit| edit.key.starts_with(RELEASE)) {
+                    let needed = changing.needs();
+                    found.undeclared.retain(|edit| !needed.contains(&edit.key));
+                }
                 found.edits.extend(edits);
+                found.edits.extend(self.ended(view, &after));
                 Ok(found)
             }
             Err(refused) => {
@@ -74,6 +82,21 @@ impl Comparison<'_> {
                 Ok(problems.finish(found)?)
             }
         }
+    }
+
+    /// Ends the rollouts of assignments that are deleted. What they came to stays known, in case the assignment
+    /// comes back.
+    fn ended(&self, before: &View, after: &View) -> Vec<Edit> {
+        let gone = before.rollouts.iter().filter(|(name, _)| {
+            before.assignments.contains_key(*name) && !after.assignments.contains_key(*name)
+        });
+        let ended = gone.filter_map(|(name, found)| {
+            let mut ended = found.clone();
+            let is_live = ended.rollout.abandon();
+            ended.account.note(self.decision.decided());
+            is_live.then(|| begin::edit(name, before, &ended))
+        });
+        ended.collect()
     }
 
     fn problem(&self, assignment: &str, refused: &Refused) -> Problem {

@@ -40,6 +40,8 @@ impl Known {
     pub(super) fn goes_on_from(&mut self, told: &ProgressRecord) {
         if told.rollout == self.rollout && told.closed.as_ref() == Some(&self.closed) {
             self.before = Duration::from_millis(told.closed_for);
+            // The other one may have told it a moment ago.
+            self.since = Instant::now();
         }
     }
 
@@ -53,5 +55,37 @@ impl Known {
         let age = self.age(Instant::now()).as_millis();
         record.closed = Some(self.closed.clone());
         record.closed_for = u64::try_from(age).unwrap_or(u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guest_fleet_core::account::Account;
+    use guest_fleet_core::rollout::{Former, Plan, Rollout};
+    use guest_fleet_core::view::{Before, Target};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_two_controllers_know_counts_once() {
+        let found = AssignmentRollout {
+            name: "spring".to_owned(),
+            plugin: "p".to_owned(),
+            number: 1,
+            before: Before::Same,
+            rollout: Rollout::new(Former::Each, Target::Absent, Plan::usual(1, 30)),
+            account: Account::default(),
+        };
+        let mut next = Known::now(&found);
+        let mut told = ProgressRecord { rollout: found.name.clone(), ..ProgressRecord::default() };
+        let second = Duration::from_secs(1);
+        // The one before it does not know yet that it lost the lease.
+        tokio::time::sleep(4 * second).await;
+        Known::now(&found).tell(&mut told);
+        told.closed_for = 6_000;
+        next.goes_on_from(&told);
+        assert_eq!(next.age(Instant::now()), 6 * second);
+        tokio::time::sleep(second).await;
+        assert_eq!(next.age(Instant::now()), 7 * second);
     }
 }

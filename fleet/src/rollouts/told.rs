@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use guest_fleet_core::account::fingerprints;
 use guest_fleet_core::facets::facets;
 use guest_fleet_core::fold::Row;
 use guest_fleet_core::gate::Meter;
@@ -35,6 +36,23 @@ pub(super) fn verb(change: &Change) -> &'static str {
         Change::GoBack => "rollout go back",
         Change::EndRollback => "rollout end rollback",
     }
+}
+
+/// Whether the account of a rollout tells a change. Only the audit record tells the turns of agents and the
+/// course of waves.
+pub(super) fn is_told(change: &Change) -> bool {
+    !matches!(change, Change::Grant(_) | Change::Close | Change::Soak | Change::NextWave)
+}
+
+/// Whether the results of a rollout are kept that a change was decided on.
+pub(super) fn has_results(change: &Change) -> bool {
+    !matches!(change, Change::Grant(_) | Change::Close)
+}
+
+/// Whether people look at what this was decided on: nobody counts after an end, and a halt is explained by
+/// its counts.
+pub(super) fn is_shown(decision: &Decision) -> bool {
+    matches!(decision, Decision::Change(Change::Finish | Change::EndRollback | Change::Halt(_)))
 }
 
 /// What a change was decided on.
@@ -84,12 +102,6 @@ pub(super) fn record(
     (served_since, now): (Seconds, Seconds),
 ) -> ProgressRecord {
     let counts = &progress.counts;
-    let mut prints: BTreeMap<&str, u32> = BTreeMap::new();
-    for failed in &progress.failed {
-        *prints.entry(&failed.fingerprint).or_default() += 1;
-    }
-    let mut prints: Vec<(u32, &str)> = prints.into_iter().map(|(it, count)| (count, it)).collect();
-    prints.sort_by(|one, other| other.cmp(one));
     let meter = |what: &str, meter: Meter| MeterPart {
         what: what.to_owned(),
         failed: meter.failed,
@@ -109,12 +121,12 @@ pub(super) fn record(
             Decision::Wait(reason) => waiting(*reason).to_owned(),
         },
         stands: progress.stands.iter().map(|(stand, count)| stand_part(*stand, *count)).collect(),
-        failed: progress.failed.iter().take(NAMED).map(failed_part).collect(),
+        failed: progress.failed.iter().take(NAMED).map(FailedPart::of).collect(),
         failures: u32::try_from(progress.failed.len()).unwrap_or(u32::MAX),
-        fingerprints: prints
+        fingerprints: fingerprints(&progress.failed)
             .into_iter()
             .take(FINGERPRINTS)
-            .map(|(count, print)| FingerprintPart { text: print.to_owned(), count })
+            .map(|(text, count)| FingerprintPart { text, count })
             .collect(),
         facets: facets_of(progress, rows),
         meters: vec![
@@ -136,16 +148,6 @@ pub(super) fn record(
 
 fn stand_part(stand: Stand, count: u32) -> StandPart {
     StandPart { stand: stand.number(), count }
-}
-
-fn failed_part(failed: &guest_fleet_core::progress::Failed) -> FailedPart {
-    FailedPart {
-        agent: failed.agent.clone(),
-        wave: u32::try_from(failed.wave).unwrap_or(u32::MAX),
-        at: failed.at.0,
-        fingerprint: failed.fingerprint.clone(),
-        reason: failed.reason.clone(),
-    }
 }
 
 /// In which properties agents that failed and agents that passed differ most.

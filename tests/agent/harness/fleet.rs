@@ -110,6 +110,7 @@ impl Fleet {
                 priority: 0,
                 attempt,
                 strategy: Strategy::default(),
+                declared: None,
             };
             let record = AssignmentRecord::of(&assignment);
             records.insert(format!("{ASSIGNMENT}{plugin}"), record.encode_to_vec());

@@ -1,4 +1,5 @@
 use super::*;
+use crate::account::Account;
 use crate::rollout::{Cause, Former, Grant, Plan, Rollout, Stage, State, Strategy};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::UtcOnly;
@@ -20,6 +21,7 @@ fn assignment(plugin: &str, revision: &str, selects: &str) -> Assignment {
         priority: 0,
         attempt: 0,
         strategy: Strategy::default(),
+        declared: None,
     }
 }
 
@@ -312,6 +314,7 @@ fn in_rollout(state: State, grant: Option<Grant>) -> View {
         number: 1,
         before: Before::Same,
         rollout,
+        account: Account::default(),
     };
     view.rollouts.insert("a".to_owned(), found);
     view
@@ -452,7 +455,6 @@ fn an_agent_that_comes_to_a_settled_assignment_from_elsewhere_waits_for_a_rollou
     check(&view, &with(&[("p", from("test", "1"))]), Some("1"), &joins);
 }
 
-/// A rollout of `above` to `2`, whose agents had each its own before. Below it is `low` with `1`.
 #[test]
 fn an_agent_that_came_after_a_way_back_keeps_what_that_took_back() {
     let view = in_rollout(State::RolledBack, None);
@@ -468,6 +470,7 @@ fn an_agent_that_came_after_a_way_back_keeps_what_that_took_back() {
     check_turn(&view, &ordered("2"), "1", true, false);
 }
 
+/// A rollout of `above` to `2`, whose agents had each its own before. Below it is `low` with `1`.
 fn each(state: State, grant: Option<Grant>, before: Before) -> View {
     let above = Assignment { priority: 5, ..assignment("p", "2", "env = prod") };
     let mut view = view(&[("above", above), ("low", assignment("p", "1", "all"))]);
@@ -475,7 +478,8 @@ fn each(state: State, grant: Option<Grant>, before: Before) -> View {
     let mut rollout = Rollout::new(Former::Each, to, Plan::usual(10, 60));
     (rollout.state, rollout.grant) = (state, grant);
     let (name, plugin) = ("spring".to_owned(), "p".to_owned());
-    let found = AssignmentRollout { name, plugin, number: 1, before, rollout };
+    let found =
+        AssignmentRollout { name, plugin, number: 1, before, rollout, account: Account::default() };
     view.rollouts.insert("above".to_owned(), found);
     view
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 
 use super::*;
+use crate::account::Account;
 use crate::desired::{Permission, decide};
 use crate::labels::Labels;
 use crate::rollout::{self, Grant, Plan, Rollout, Stage, State};
@@ -36,6 +37,7 @@ fn assignment(plugin: &str, target: Target, selects: &str, priority: i32) -> Ass
         priority,
         attempt: 0,
         strategy: rollout::Strategy::default(),
+        declared: None,
     }
 }
 
@@ -84,7 +86,14 @@ fn view(which: usize) -> View {
         let (name, plugin) = ("spring".to_owned(), "metrics".to_owned());
         view.rollouts.insert(
             "metrics".to_owned(),
-            AssignmentRollout { name, plugin, number: 1, before: Before::Same, rollout },
+            AssignmentRollout {
+                name,
+                plugin,
+                number: 1,
+                before: Before::Same,
+                rollout,
+                account: Account::default(),
+            },
         );
         if which >= 3 {
             add("log-other", assignment("log", revision("1"), "env = prod", 5));

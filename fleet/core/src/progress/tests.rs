@@ -1,4 +1,5 @@
 use super::*;
+use crate::account::Account;
 use crate::fold::{AgentFacts, ReportFacts, ReportedFacts};
 use crate::gate::{Block, Faults};
 use crate::rollout::{
@@ -33,6 +34,7 @@ fn view() -> View {
         priority: 0,
         attempt: 0,
         strategy: Strategy::default(),
+        declared: None,
     };
     view.assignments.insert("a".to_owned(), assignment);
     let wave = |size| Wave { size, soak: 60, needs_approval: false };
@@ -48,7 +50,14 @@ fn view() -> View {
     let (name, plugin) = ("spring".to_owned(), "p".to_owned());
     view.rollouts.insert(
         "a".to_owned(),
-        AssignmentRollout { name, plugin, number: 1, before: Before::Same, rollout },
+        AssignmentRollout {
+            name,
+            plugin,
+            number: 1,
+            before: Before::Same,
+            rollout,
+            account: Account::default(),
+        },
     );
     view
 }

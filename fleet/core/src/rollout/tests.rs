@@ -1,6 +1,6 @@
 use super::{
-    Candidate, Cause, Change, Closed, Counts, DRY, Decision, Gives, Grant, Has, Label, OnHalt,
-    PATIENCE, Plan, Reason, Refused, Rollout, Size, Stage, State, Verb, Wave, Wish, step,
+    Candidate, Cause, Change, Closed, Counts, DRY, Decision, Former, Gives, Grant, Has, Label,
+    OnHalt, PATIENCE, Plan, Reason, Refused, Rollout, Size, Stage, State, Verb, Wave, Wish, step,
 };
 use crate::gate::{Failure, Halt};
 use crate::labels::Labels;
@@ -468,5 +468,36 @@ fn all_at_once_needs_no_pause_for_what_may_still_be_acted_on() {
     ] {
         rollout.closed = closed;
         assert_eq!(granted(step(&rollout, &early, NOW)), (10, 100));
+    }
+}
+
+#[test]
+fn a_rollout_that_is_done_goes_back_itself_only_where_each_agent_had_its_own() {
+    let [from, to] = [revision("1"), revision("2")];
+    for (from, expected) in [(Former::Each, Ok(())), (from.into(), Err(Refused::Finished))] {
+        let mut rollout = Rollout::new(from, to.clone(), Plan::usual(10, 60));
+        rollout.state = State::Done;
+        assert_eq!(rollout.verbs(), ["rollback"]);
+        assert_eq!(rollout.ask(&Verb::RollBack, Seconds(9)), expected);
+        let state = if expected.is_ok() { State::RollingBack } else { State::Done };
+        assert_eq!(rollout.state, state);
+    }
+}
+
+#[test]
+fn a_rollout_without_its_assignment_ends_where_it_is() {
+    for (state, ends) in [
+        (State::Draft, true),
+        (State::Running(Stage::Reaching), true),
+        (State::Halted(Cause::Restored), true),
+        (State::RollingBack, true),
+        (State::Done, false),
+        (State::RolledBack, false),
+        (State::Aborted, false),
+    ] {
+        let mut rollout = Rollout::new(revision("1"), revision("2"), Plan::usual(10, 60));
+        rollout.state = state.clone();
+        assert_eq!(rollout.abandon(), ends, "{state:?}");
+        assert_eq!(rollout.state == State::Aborted, ends || state == State::Aborted, "{state:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use super::{Cause, Rollout, Stage, State};
+use super::{Cause, Former, Rollout, Stage, State};
 use crate::time::Seconds;
 
 /// What a person asks.
@@ -45,6 +45,8 @@ pub enum Refused {
     },
     /// A reason is needed.
     NoReason,
+    /// A rollout that is done goes back by a new one.
+    Finished,
 }
 
 // === impl Rollout ===
@@ -83,6 +85,9 @@ impl Rollout {
             (Verb::RollBack, State::Running(_) | State::Paused(_) | State::Halted(_)) => {
                 State::RollingBack
             }
+            // Where each agent had its own, one new target for all the other way does not exist.
+            (Verb::RollBack, State::Done) if self.from == Former::Each => State::RollingBack,
+            (Verb::RollBack, State::Done) => return Err(Refused::Finished),
             (Verb::Approve, State::Running(Stage::Approval)) => {
                 self.next_wave(now);
                 State::Running(Stage::Reaching)
@@ -104,6 +109,13 @@ impl Rollout {
         Ok(())
     }
 
+    /// The names of the verbs that a person can ask of it. The way back of one that is done is a new rollout
+    /// where all agents had the same before.
+    #[must_use]
+    pub fn verbs(&self) -> &'static [&'static str] {
+        if self.state == State::Done { &["rollback"] } else { self.state.verbs() }
+    }
+
     /// What becomes of it when the ledger is restored from a copy: agents may have gone further, or
     /// back, since the copy was made, so that nothing is ordered until a person has looked. Whether that
     /// changes anything.
@@ -115,6 +127,16 @@ impl Rollout {
             self.forget_grants();
         }
         is_moving
+    }
+
+    /// Ends it where it is, because its assignment is deleted. Whether that changes anything.
+    pub fn abandon(&mut self) -> bool {
+        let is_live = self.state.is_live();
+        if is_live {
+            self.close();
+            self.state = State::Aborted;
+        }
+        is_live
     }
 }
 
@@ -195,6 +217,7 @@ impl fmt::Display for Refused {
                 write!(f, "`{verb}` is not possible while the rollout is {state}; `{allowed}` are")
             }
             Self::NoReason => f.write_str("a reason is needed: add --reason"),
+            Self::Finished => f.write_str("the rollout is done: the way back is a new rollout"),
         }
     }
 }

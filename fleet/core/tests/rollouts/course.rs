@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use guest_fleet_core::account::Account;
 use guest_fleet_core::evidence::{Gathering, Seen};
 use guest_fleet_core::fingerprint::fingerprint;
 use guest_fleet_core::fold::{AgentFacts, OrderFacts, ReportFacts, Row, Step, silent_after};
@@ -403,6 +404,7 @@ impl Rows {
             priority: 0,
             attempt: 0,
             strategy: Strategy::default(),
+            declared: None,
         };
         view.assignments.insert(ASSIGNMENT.to_owned(), assignment);
         let (name, plugin) = (ROLLOUT.to_owned(), PLUGIN.to_owned());
@@ -412,6 +414,7 @@ impl Rows {
             number: 1,
             before: Before::Same,
             rollout: rollout.clone(),
+            account: Account::default(),
         };
         view.rollouts.insert(ASSIGNMENT.to_owned(), found);
         let at = ids.iter().cloned().zip(0..).collect();

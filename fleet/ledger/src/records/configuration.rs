@@ -7,6 +7,7 @@
 //! | `hold/<name>` | [`HoldRecord`] |
 //! | `window/<name>` | [`WindowRecord`] |
 //! | `rollout/<assignment>` | [`RolloutRecord`](super::rollout::RolloutRecord) |
+//! | `ended/<assignment>/<time>-<number>` | the same, of a rollout whose place another took |
 //! | `defaults/rollout` | [`DefaultsRecord`] |
 //! | `policy/<name>` | [`PolicyRecord`] |
 //!
@@ -123,6 +124,7 @@ impl AssignmentRecord {
             priority: assignment.priority,
             attempt: assignment.attempt,
             strategy: StrategyPart::of(&assignment.strategy),
+            declared: assignment.declared.as_ref().map(revision),
         }
     }
 
@@ -139,6 +141,7 @@ impl AssignmentRecord {
             priority: self.priority,
             attempt: self.attempt,
             strategy: StrategyPart::strategy(self.strategy, key)?,
+            declared: self.declared.as_deref().map(target),
         })
     }
 }

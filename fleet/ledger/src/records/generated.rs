@@ -209,6 +209,10 @@ pub struct AssignmentRecord {
     /// How its changes go.
     #[prost(message, optional, tag = "8")]
     pub strategy: ::core::option::Option<StrategyPart>,
+    /// The revision in the files that a person took it away from by hand; empty where they want the
+    /// plugin absent, absent where the files decide.
+    #[prost(string, optional, tag = "9")]
+    pub declared: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// A rule about changes, of a server's own configuration: none reaches agents at once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -937,10 +941,10 @@ pub struct ProgressRecord {
     #[prost(message, repeated, tag = "17")]
     pub kept: ::prost::alloc::vec::Vec<KeptPart>,
     /// The grants of the rollout that were closed.
-    #[prost(message, optional, tag = "40")]
+    #[prost(message, optional, tag = "18")]
     pub closed: ::core::option::Option<ClosedPart>,
     /// For how long controllers knew that these are closed, one after the other, in milliseconds.
-    #[prost(uint64, tag = "41")]
+    #[prost(uint64, tag = "19")]
     pub closed_for: u64,
 }
 /// An agent that may not be given what comes next.
@@ -1187,10 +1191,57 @@ pub struct RolloutRecord {
     /// Whether it goes back by itself when the gate halts it.
     #[prost(bool, tag = "26")]
     pub goes_back: bool,
+    /// Who decided about it.
+    #[prost(message, repeated, tag = "27")]
+    pub decisions: ::prost::alloc::vec::Vec<DecisionPart>,
+    /// The results at its last step.
+    #[prost(message, optional, tag = "28")]
+    pub results: ::core::option::Option<ResultsPart>,
+    /// Name of the rollout that took its place before it ended; empty where none did.
+    #[prost(string, tag = "29")]
+    pub replaced_by: ::prost::alloc::string::String,
     /// Grants that were closed and may still be acted on; where it is absent, nobody knows which, unless
     /// the rollout is dry.
-    #[prost(message, optional, tag = "40")]
+    #[prost(message, optional, tag = "30")]
     pub closed: ::core::option::Option<ClosedPart>,
+}
+/// A decision about a rollout.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DecisionPart {
+    /// Who.
+    #[prost(string, tag = "1")]
+    pub who: ::prost::alloc::string::String,
+    /// The decision, such as `rollout halt`.
+    #[prost(string, tag = "2")]
+    pub what: ::prost::alloc::string::String,
+    /// Why.
+    #[prost(string, tag = "3")]
+    pub why: ::prost::alloc::string::String,
+    /// When, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "4")]
+    pub at: u64,
+}
+/// The results of a rollout.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ResultsPart {
+    /// When the agents were counted, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "1")]
+    pub at: u64,
+    /// How many agents it was about.
+    #[prost(uint32, tag = "2")]
+    pub targets: u32,
+    /// How many were given the new target.
+    #[prost(uint32, tag = "3")]
+    pub given: u32,
+    /// On how many it failed.
+    #[prost(uint32, tag = "4")]
+    pub failures: u32,
+    /// The facts that failures have in common, the most frequent first.
+    #[prost(message, repeated, tag = "5")]
+    pub fingerprints: ::prost::alloc::vec::Vec<FingerprintPart>,
+    /// The first agents on which it failed.
+    #[prost(message, repeated, tag = "6")]
+    pub failed: ::prost::alloc::vec::Vec<FailedPart>,
 }
 /// Grants that were closed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,8 +1,14 @@
-//! A rollout as bytes, in the bucket of the configuration. Key: `rollout/` and the name of its
-//! assignment, so that an assignment has one at a time.
+//! A rollout as bytes, in the bucket of the configuration:
+//!
+//! | key | record |
+//! |---|---|
+//! | `rollout/<assignment>` | the newest [`RolloutRecord`] of an assignment, under way or ended |
+//! | `ended/<assignment>/<time, 12 digits>-<number>` | one whose place another took then |
 
 use std::fmt::Display;
+use std::time::Duration;
 
+use guest_fleet_core::account::{Account, DECISIONS, Decided, Failed, RESULTS, Results};
 use guest_fleet_core::fold::bounded;
 use guest_fleet_core::gate::{Halt, Meter};
 use guest_fleet_core::rollout::{
@@ -17,12 +23,24 @@ use super::configuration::{WeeklyPart, own_labels, selector};
 use super::{RecordError, Versioned, revision, target};
 
 pub use super::generated::{
-    BeforePart, CausePart, ClosedPart, GrantPart, HaltedPart, LabelPart, PastPart, RolloutRecord,
-    WavePart,
+    BeforePart, CausePart, ClosedPart, DecisionPart, FailedPart, FingerprintPart, GrantPart,
+    HaltedPart, LabelPart, PastPart, ResultsPart, RolloutRecord, WavePart,
 };
 
 /// What the keys of rollouts begin with.
 pub const ROLLOUT: &str = "rollout/";
+
+/// What the keys of rollouts begin with whose place another one took.
+pub const ENDED: &str = "ended/";
+
+/// Most such rollouts of one assignment; the oldest go first.
+pub const ENDED_EACH: usize = 200;
+
+/// Most such rollouts of all assignments together; the oldest go first.
+pub const ENDED_ALL: usize = 10_000;
+
+/// How long such a rollout is kept.
+pub const ENDED_AGE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// The states, without their stages and causes. A state's number is its place, from 1.
 const DRAFT: u32 = 1;
@@ -42,6 +60,21 @@ const APPROVAL: u32 = 3;
 #[must_use]
 pub fn rollout_key(assignment: &str) -> String {
     format!("{ROLLOUT}{assignment}")
+}
+
+/// Key of the rollout with a number of its assignment, whose place another one took at this time.
+#[must_use]
+pub fn ended_key(assignment: &str, number: u32, at: Seconds) -> String {
+    format!("{ENDED}{assignment}/{:012}-{number}", at.0)
+}
+
+/// The assignment of a rollout whose place another one took, and when that was, from its key; `None` where
+/// the key is of nothing such.
+#[must_use]
+pub fn of_ended_key(key: &str) -> Option<(&str, Seconds)> {
+    let (assignment, place) = key.strip_prefix(ENDED)?.split_once('/')?;
+    let (at, _) = place.split_once('-')?;
+    Some((assignment, Seconds(at.parse().ok()?)))
 }
 
 fn damaged(key: &str, problem: impl Display) -> RecordError {
@@ -106,6 +139,9 @@ impl RolloutRecord {
             marks_orders: rollout.marks_orders,
             windows: rollout.plan.windows.iter().map(WeeklyPart::of).collect(),
             goes_back: rollout.plan.on_halt == OnHalt::GoBack,
+            decisions: found.account.decisions.iter().map(DecisionPart::of).collect(),
+            results: found.account.results.as_ref().map(ResultsPart::of),
+            replaced_by: found.account.replaced_by.clone().unwrap_or_default(),
             closed: Some(ClosedPart::of(rollout)),
         }
     }
@@ -152,6 +188,7 @@ impl RolloutRecord {
             None => (if self.is_dry { Closed::Dry } else { Closed::Any }, 0),
         };
         let halted = self.halted.into_iter().take(HALTS).map(|halted| halted.halted(key));
+        let decisions = self.decisions.into_iter().take(DECISIONS);
         Ok(AssignmentRollout {
             name: self.name,
             plugin: self.plugin,
@@ -173,6 +210,11 @@ impl RolloutRecord {
                 past: self.past.map(PastPart::past),
                 halted: halted.collect::<Result<_, _>>()?,
                 marks_orders: self.marks_orders,
+            },
+            account: Account {
+                decisions: decisions.map(DecisionPart::decided).collect(),
+                results: self.results.map(ResultsPart::results),
+                replaced_by: Some(self.replaced_by).filter(|name| !name.is_empty()),
             },
         })
     }
@@ -320,6 +362,75 @@ impl PastPart {
     fn past(self) -> Past {
         let Self { name, began, succeeded, failed } = self;
         Past { name: bounded(&name), began: Seconds(began), succeeded, failed }
+    }
+}
+
+// === impl DecisionPart ===
+
+impl DecisionPart {
+    fn of(decided: &Decided) -> Self {
+        let Decided { who, what, why, at } = decided;
+        Self { who: bounded(who), what: bounded(what), why: bounded(why), at: at.0 }
+    }
+
+    fn decided(self) -> Decided {
+        let Self { who, what, why, at } = self;
+        Decided { who, what, why, at: Seconds(at) }
+    }
+}
+
+// === impl ResultsPart ===
+
+impl ResultsPart {
+    fn of(results: &Results) -> Self {
+        let fingerprint =
+            |(text, count): &(String, u32)| FingerprintPart { text: bounded(text), count: *count };
+        let Results { at, targets, given, failures, fingerprints, failed } = results;
+        Self {
+            at: at.0,
+            targets: *targets,
+            given: *given,
+            failures: *failures,
+            fingerprints: fingerprints.iter().take(RESULTS).map(fingerprint).collect(),
+            failed: failed.iter().take(RESULTS).map(FailedPart::of).collect(),
+        }
+    }
+
+    fn results(self) -> Results {
+        let Self { at, targets, given, failures, fingerprints, failed } = self;
+        let fingerprints = fingerprints.into_iter().take(RESULTS);
+        Results {
+            at: Seconds(at),
+            targets,
+            given,
+            failures,
+            fingerprints: fingerprints.map(|it| (it.text, it.count)).collect(),
+            failed: failed.into_iter().take(RESULTS).map(FailedPart::failed).collect(),
+        }
+    }
+}
+
+// === impl FailedPart ===
+
+impl FailedPart {
+    /// The record of an agent on which a target failed.
+    #[must_use]
+    pub fn of(failed: &Failed) -> Self {
+        Self {
+            agent: failed.agent.clone(),
+            wave: number(failed.wave),
+            at: failed.at.0,
+            fingerprint: bounded(&failed.fingerprint),
+            reason: bounded(&failed.reason),
+        }
+    }
+
+    /// The agent on which a target failed.
+    #[must_use]
+    pub fn failed(self) -> Failed {
+        let Self { agent, wave, at, fingerprint, reason } = self;
+        let wave = usize::try_from(wave).unwrap_or(usize::MAX);
+        Failed { agent, wave, at: Seconds(at), fingerprint, reason }
     }
 }
 

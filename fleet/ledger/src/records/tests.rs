@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use data_encoding::HEXLOWER;
+use guest_fleet_core::account::{Account, Decided, Failed, Results};
 use guest_fleet_core::gate::{Halt, Meter};
 use guest_fleet_core::rollout::{
     Cause, Closed, Gives, Grant, HaltedRelease, Label, OnHalt, Past, Plan, REMEMBERED, Rollout,
@@ -34,8 +35,8 @@ use super::progress::{
 };
 use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
 use super::rollout::{
-    BeforePart, CausePart, ClosedPart, GrantPart, HaltedPart, LabelPart, PastPart, RolloutRecord,
-    WavePart,
+    BeforePart, CausePart, ClosedPart, DecisionPart, GrantPart, HaltedPart, LabelPart, PastPart,
+    ResultsPart, RolloutRecord, WavePart,
 };
 use super::webhook::WebhookRecord;
 use super::{Versioned, decode};
@@ -69,7 +70,14 @@ fn hours() -> WeeklyPart {
 
 fn of_all(rollout: Rollout) -> AssignmentRollout {
     let (name, plugin) = (text("spring"), text("p"));
-    AssignmentRollout { name, plugin, number: 1, before: Before::Same, rollout }
+    AssignmentRollout {
+        name,
+        plugin,
+        number: 1,
+        before: Before::Same,
+        rollout,
+        account: Account::default(),
+    }
 }
 
 fn fixture(name: &str) -> &'static str {
@@ -103,8 +111,11 @@ fn every_record_of_schema_1_is_readable() {
         priority: -3,
         attempt: 2,
         strategy: None,
+        declared: None,
     };
     check("assignment", &assignment, fixture("assignment"));
+    let by_hand = AssignmentRecord { declared: Some(text("1.1")), ..assignment.clone() };
+    check("assignment-by-hand", &by_hand, fixture("assignment-by-hand"));
     let wave = |count, percent| WavePart { count, percent, ..WavePart::default() };
     let strategy = StrategyPart {
         waves: vec![
@@ -288,6 +299,9 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         marks_orders: false,
         windows: Vec::new(),
         goes_back: false,
+        decisions: Vec::new(),
+        results: None,
+        replaced_by: String::new(),
         closed: None,
     };
     check("rollout", &rollout, fixture("rollout"));
@@ -309,8 +323,32 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
     };
     check("rollout-of-each", &each, fixture("rollout-of-each"));
     let closed = Some(ClosedPart { closings: 4, gives: 1, grant: each.grant.clone() });
-    let closes = RolloutRecord { grant: None, closed: closed.clone(), ..each };
+    let closes = RolloutRecord { grant: None, closed: closed.clone(), ..each.clone() };
     check("rollout-that-closes", &closes, fixture("rollout-that-closes"));
+    let failed = FailedPart {
+        agent: text("a-1"),
+        wave: 1,
+        at: 8,
+        fingerprint: text("failed: exit 1"),
+        reason: text("exit 1"),
+    };
+    let fingerprint = FingerprintPart { text: text("failed: exit 1"), count: 1 };
+    let decision =
+        DecisionPart { who: text("alice"), what: text("rollout halt"), why: text("slow"), at: 9 };
+    let told = RolloutRecord {
+        decisions: vec![decision],
+        results: Some(ResultsPart {
+            at: 9,
+            targets: 100,
+            given: 12,
+            failures: 1,
+            fingerprints: vec![fingerprint.clone()],
+            failed: vec![failed.clone()],
+        }),
+        replaced_by: text("summer"),
+        ..each
+    };
+    check("rollout-told", &told, fixture("rollout-told"));
     let progress = ProgressRecord {
         version: 1,
         rollout: text("spring"),
@@ -320,15 +358,9 @@ fn every_record_of_a_rollout_of_schema_1_is_readable() {
         in_flight: 3,
         waiting: text("the wave is watched"),
         stands: vec![StandPart { stand: 6, count: 12 }],
-        failed: vec![FailedPart {
-            agent: text("a-1"),
-            wave: 1,
-            at: 8,
-            fingerprint: text("failed: exit 1"),
-            reason: text("exit 1"),
-        }],
+        failed: vec![failed],
         failures: 1,
-        fingerprints: vec![FingerprintPart { text: text("failed: exit 1"), count: 1 }],
+        fingerprints: vec![fingerprint],
         facets: vec![FacetPart { key: text("zone"), value: text("a"), failed: 1, passed: 2 }],
         meters: vec![MeterPart {
             what: text("installations"),
@@ -405,7 +437,32 @@ fn a_rollout_is_the_same_after_its_record() {
         rollout.halted = vec![HaltedRelease { target: Target::Absent, cause, at: Seconds(7) }];
         let selector = Selector::parse("env = prod").expect("it parses");
         let before = Before::Selected(selector, OwnLabels::Trusted);
-        let found = AssignmentRollout { name, plugin, number: 3, before, rollout };
+        let failed = Failed {
+            agent: text("a-1"),
+            wave: 1,
+            at: Seconds(6),
+            fingerprint: text("exit 1"),
+            reason: text("exit 1 after 3 s"),
+        };
+        let results = Results {
+            at: Seconds(7),
+            targets: 9,
+            given: 4,
+            failures: 2,
+            fingerprints: vec![(text("exit 1"), 2)],
+            failed: vec![failed],
+        };
+        let account = Account {
+            decisions: vec![Decided {
+                who: text("alice@ops"),
+                what: text("rollout halt"),
+                why: text("slow"),
+                at: Seconds(7),
+            }],
+            results: Some(results),
+            replaced_by: Some(text("summer")),
+        };
+        let found = AssignmentRollout { name, plugin, number: 3, before, rollout, account };
         assert_eq!(RolloutRecord::of(&found).rollout("rollout/a"), Ok(found));
     }
 }

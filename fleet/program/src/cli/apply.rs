@@ -10,15 +10,16 @@ use guest_fleet_server::configuration::change::{self, ChangeError, Changed, Edit
 use guest_fleet_server::declarations::difference::{Difference, Undeclared};
 use guest_fleet_server::declarations::problem::Problems;
 use guest_fleet_server::declarations::set::Declarations;
+use guest_fleet_server::rollouts::apart::{Apart, apart};
 use guest_fleet_server::rollouts::begin::Manner;
 use guest_fleet_server::rollouts::declared::{CompareError, Comparison};
 use guest_fleet_server::rollouts::rows::Rows;
 
 use super::context::Context;
-use super::document::{ChangeJson, EditJson};
+use super::document::{ApartJson, ChangeJson, EditJson};
 use super::failure::{Exit, Failure};
 use super::sources;
-use super::text::counted;
+use super::text::{counted, one_line};
 
 /// The options of `apply`.
 #[derive(Clone, Debug, Args)]
@@ -71,8 +72,10 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
         };
         let deletes = mode == Undeclared::Delete && !found.undeclared.is_empty();
         if options.dry_run || deletes {
-            print(context, &found, mode, notes, None, true)?;
-            return if options.dry_run { Ok(Exit::Done) } else { Err(unconfirmed(&found)) };
+            let refused = unconfirmed(&found);
+            let apart = apart(&declared, ledger.view(), &found.edits);
+            print(context, &(found, apart), mode, notes, None, true)?;
+            return if options.dry_run { Ok(Exit::Done) } else { Err(refused) };
         }
     }
     let mut rows = None;
@@ -102,12 +105,18 @@ fn why(options: &Options) -> Result<String, Failure> {
             Failure::usage("--again: it says nothing").hint("say why the release may go on")
         );
     }
-    if options.at_once && reason.trim().is_empty() {
+    check_at_once(options.at_once, &reason)?;
+    let parts = [reason, again].into_iter().filter(|part| !part.is_empty());
+    Ok(parts.collect::<Vec<_>>().join("; again: "))
+}
+
+/// Refuses a change of all agents together without a reason.
+pub(super) fn check_at_once(at_once: bool, reason: &str) -> Result<(), Failure> {
+    if at_once && reason.trim().is_empty() {
         return Err(Failure::usage("--at-once: --reason says nothing")
             .hint("say why all agents change together"));
     }
-    let parts = [reason, again].into_iter().filter(|part| !part.is_empty());
-    Ok(parts.collect::<Vec<_>>().join("; again: "))
+    Ok(())
 }
 
 /// The difference between files and the ledger, with the rollouts that a change begins.
@@ -118,8 +127,9 @@ pub(super) async fn compared(
     undeclared: Undeclared,
     manner: Manner,
 ) -> Result<Result<Difference, Problems>, Failure> {
-    let (who, now, zones) = (&*context.caller.who, context.seconds(), context.zones);
-    let comparison = Comparison { declared, who, undeclared, manner, now, zones };
+    let decision = &context.decision("diff", "");
+    let (now, zones) = (context.seconds(), context.zones);
+    let comparison = Comparison { declared, decision, undeclared, manner, now, zones };
     let mut found = comparison.with(ledger, None);
     if matches!(found, Err(CompareError::NeedsRows)) {
         found = comparison.with(ledger, Some(&Rows::load(context.ledger).await?));
@@ -138,17 +148,18 @@ async fn write(
     manner: Manner,
     why: &str,
     rows: Option<&BTreeMap<String, Row>>,
-) -> Result<Changed<Difference>, ChangeError<CompareError>> {
-    let decision = context.decision("apply", why);
-    let (who, now, zones) = (&*decision.who, context.seconds(), context.zones);
-    let comparison = Comparison { declared, who, undeclared, manner, now, zones };
-    change::change(context.ledger, &decision, |ledger| {
+) -> Result<Changed<(Difference, Vec<Apart>)>, ChangeError<CompareError>> {
+    let decision = &context.decision("apply", why);
+    let (now, zones) = (context.seconds(), context.zones);
+    let comparison = Comparison { declared, decision, undeclared, manner, now, zones };
+    change::change(context.ledger, decision, |ledger| {
         let found = comparison.with(ledger, rows)?;
+        let apart = apart(declared, ledger.view(), &found.edits);
         let mut edits: Vec<Edit> = found.edits.clone();
         if undeclared == Undeclared::Delete {
             edits.extend(found.undeclared.iter().cloned());
         }
-        Ok((edits, found))
+        Ok((edits, (found, apart)))
     })
     .await
 }
@@ -166,7 +177,7 @@ fn unconfirmed(found: &Difference) -> Failure {
 
 fn print(
     context: &mut Context<'_>,
-    found: &Difference,
+    (found, apart): &(Difference, Vec<Apart>),
     mode: Undeclared,
     notes: Vec<String>,
     entry: Option<u64>,
@@ -194,10 +205,15 @@ fn print(
             counted(undeclared.len(), "record")
         ))?;
     }
+    for apart in apart {
+        context.say(format_args!("{}", one_line(&apart.text)))?;
+    }
     context.document(&ChangeJson {
+        apart: apart.iter().map(ApartJson::from).collect(),
         audit: entry,
         changes,
         dry_run,
+        file: None,
         kept: found.kept.clone(),
         notes,
         undeclared,

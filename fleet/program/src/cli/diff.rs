@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use guest_fleet_server::configuration::Configuration;
 use guest_fleet_server::declarations::difference::Undeclared;
+use guest_fleet_server::rollouts::apart::apart;
 use guest_fleet_server::rollouts::begin::Manner;
 
 use super::context::Context;
-use super::document::{ChangeJson, EditJson};
+use super::document::{ApartJson, ChangeJson, EditJson};
 use super::failure::{Exit, Failure};
+use super::text::one_line;
 use super::{apply, sources};
 
 /// The options of `diff`.
@@ -32,6 +34,7 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
         Ok(found) => found,
         Err(problems) => return sources::refused(context, problems),
     };
+    let apart = apart(&declared, ledger.view(), &found.edits);
     let changes: Vec<EditJson> = found.edits.iter().map(EditJson::from).collect();
     let undeclared: Vec<EditJson> = found.undeclared.iter().map(EditJson::from).collect();
     for change in &changes {
@@ -43,10 +46,15 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
     for name in &found.kept {
         context.say(format_args!("  hold {name} was set by hand and stays"))?;
     }
+    for apart in &apart {
+        context.say(format_args!("  {}", one_line(&apart.text)))?;
+    }
     context.document(&ChangeJson {
+        apart: apart.iter().map(ApartJson::from).collect(),
         audit: None,
         changes,
         dry_run: true,
+        file: None,
         kept: found.kept.clone(),
         notes,
         undeclared,

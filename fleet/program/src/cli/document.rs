@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use guest_fleet_core::target::Target;
 use guest_fleet_server::configuration::change::{Becomes, Edit};
 use guest_fleet_server::declarations::problem::Problem;
+use guest_fleet_server::rollouts::apart::Apart;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
@@ -16,12 +18,16 @@ pub(crate) struct Time;
 /// What a verb changed, or would change.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ChangeJson {
+    /// Declared assignments that the fleet does not follow, though to apply the files changes nothing there.
+    pub apart: Vec<ApartJson>,
     /// Number of the audit entry; null where nothing was written.
     pub audit: Option<u64>,
     /// What was changed, or would be.
     pub changes: Vec<EditJson>,
     /// Whether nothing was written because only a look was asked for.
     pub dry_run: bool,
+    /// The declaration of an assignment that was taken elsewhere by hand, for its file; null for other changes.
+    pub file: Option<String>,
     /// Holds that were set by hand and that no file declares; they stay.
     pub kept: Vec<String>,
     /// Files and declarations that were passed over: a sentence each.
@@ -30,6 +36,23 @@ pub struct ChangeJson {
     pub undeclared: Vec<EditJson>,
     /// How many declarations were in the ledger as they are.
     pub unchanged: usize,
+}
+
+/// An assignment that the fleet does not follow as its file says.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ApartJson {
+    /// Name of the assignment.
+    pub assignment: String,
+    /// The revision in the files; null where the plugin should be absent.
+    pub declared: Option<String>,
+    /// Name of the rollout of the assignment; null where it has none.
+    pub rollout: Option<String>,
+    /// The state of the rollout.
+    pub state: Option<String>,
+    /// Sentences: the difference, and the ways to end it.
+    pub text: String,
+    /// The revision that the ledger has for the assignment; null where the plugin should be absent.
+    pub wanted: Option<String>,
 }
 
 /// A change of one record.
@@ -149,15 +172,34 @@ impl From<&Problem> for ProblemJson {
     }
 }
 
+// === impl ApartJson ===
+
+impl From<&Apart> for ApartJson {
+    fn from(apart: &Apart) -> Self {
+        let Apart { assignment, declared, wanted, rollout, text } = apart;
+        let revision = |target: &Target| target.revision().map(str::to_owned);
+        Self {
+            assignment: assignment.clone(),
+            declared: revision(declared),
+            rollout: rollout.as_ref().map(|(name, _)| name.clone()),
+            state: rollout.as_ref().map(|(_, state)| (*state).to_owned()),
+            text: text.clone(),
+            wanted: revision(wanted),
+        }
+    }
+}
+
 // === impl ChangeJson ===
 
 impl ChangeJson {
     /// What a verb about single records changed.
     pub(crate) fn of(audit: Option<u64>, edits: &[Edit]) -> Self {
         Self {
+            apart: Vec::new(),
             audit,
             changes: edits.iter().map(EditJson::from).collect(),
             dry_run: false,
+            file: None,
             kept: Vec::new(),
             notes: Vec::new(),
             undeclared: Vec::new(),
@@ -173,6 +215,12 @@ impl ChangeJson {
         match self.audit {
             Some(entry) => context.say(format_args!("done (audit {entry})"))?,
             None => context.say(format_args!("nothing to change"))?,
+        }
+        if let Some(file) = &self.file {
+            context.say(format_args!(
+                "write this into the files of the fleet:\n\n{}",
+                file.trim_end()
+            ))?;
         }
         context.document(self)
     }

@@ -2,7 +2,10 @@
 
 mod create;
 mod error;
+mod list;
 mod preview;
+mod progress;
+mod rollback;
 mod show;
 mod steer;
 
@@ -13,8 +16,10 @@ use super::failure::{Exit, Failure};
 
 pub use create::CreateOptions;
 pub use error::RolloutError;
+pub use list::{ListOptions, RolloutsJson};
 pub use preview::PreviewJson;
-pub use show::{HistoryOptions, RolloutJson, RolloutsJson, WatchOptions};
+pub use rollback::RollbackOptions;
+pub use show::{HistoryOptions, RolloutJson, WatchOptions};
 pub use steer::SteerOptions;
 
 /// What to do with rollouts.
@@ -25,7 +30,7 @@ pub enum Verb {
     /// Show what `create` would do: who gets it when, and who cannot.
     Preview(CreateOptions),
     /// List the rollouts.
-    List,
+    List(ListOptions),
     /// Show how far a rollout is, and what failed.
     Show(NameOptions),
     /// Show a rollout again and again until it ends.
@@ -38,8 +43,9 @@ pub enum Verb {
     Resume(SteerOptions),
     /// Let no order for the new release leave.
     Halt(SteerOptions),
-    /// Give the agents that have the new release the former one, within the same budget.
-    Rollback(SteerOptions),
+    /// Give the agents that have the new release the former one, within the same budget; where the rollout is
+    /// done, by a new rollout the other way.
+    Rollback(RollbackOptions),
     /// Begin the next wave of a rollout that waits for it.
     Approve(SteerOptions),
     /// End a rollout where it is: nobody changes any more.
@@ -66,7 +72,7 @@ pub async fn run(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failure
     match verb {
         Verb::Create(options) => create::run(options, context).await,
         Verb::Preview(options) => preview::run(options, context).await,
-        Verb::List => show::list(context).await,
+        Verb::List(options) => list::run(options, context).await,
         Verb::Show(options) => show::run(&options.name, context).await,
         Verb::Watch(options) => show::watch(options, context).await,
         Verb::History(options) => show::history(options, context).await,
@@ -78,7 +84,7 @@ pub async fn run(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failure
         Verb::Halt(options) => {
             steer::run(options, Asked::Halt { reason: why(options) }, context).await
         }
-        Verb::Rollback(options) => steer::run(options, Asked::RollBack, context).await,
+        Verb::Rollback(options) => rollback::run(options, context).await,
         Verb::Approve(options) => steer::run(options, Asked::Approve, context).await,
         Verb::Abort(options) => steer::run(options, Asked::Abort, context).await,
     }

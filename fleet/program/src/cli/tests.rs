@@ -4,6 +4,7 @@ mod agents;
 mod documents;
 mod gateways;
 mod indexed;
+mod rollouts;
 mod standing;
 mod tokens;
 

@@ -205,7 +205,7 @@ impl Machine {
                 ..Default::default()
             };
             let body = messages::pack(messages::PLUGIN_EVENT, &event);
-            let event_id = format!("{revision}-{kind}");
+            let event_id = format!("{id}-{kind}");
             self.agent.send_body(&event_id, body).await;
             self.acknowledged(&event_id).await;
         }

@@ -1,4 +1,5 @@
-//! The program: agents that their labels bring to an assignment, and changes that a policy forbids.
+//! The program: agents that their labels bring to an assignment, changes that a policy forbids, and the way back
+//! of rollouts that are done.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,6 +8,22 @@ use std::time::{Duration, Instant};
 
 use crate::gateway::binary::{Machine, RELEASE, Served, ask, declare, program};
 use crate::gateway::{AGENT, LONG};
+
+/// How changes go here: nobody watches for long.
+const QUICK: &str = "[defaults.rollout]\nsoak = \"1s\"\n";
+
+/// Waits until a verb prints this.
+async fn until(path: &Path, verb: &[&str], text: &str) {
+    let late = Instant::now() + LONG;
+    loop {
+        let printed = ask(path, verb).await;
+        if printed.contains(text) {
+            return;
+        }
+        assert!(Instant::now() < late, "{printed}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
 
 /// Waits until the agent has done what it was ordered.
 async fn until_done(path: &Path, revision: &str) {
@@ -27,7 +44,7 @@ async fn an_agent_that_its_label_brings_to_an_assignment_is_rolled_out_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let served = Served::start(path).await;
-    let mut declared = String::new();
+    let mut declared = QUICK.to_owned();
     for (env, revision) in [("prod", "1"), ("test", "2")] {
         declared += &RELEASE.replace("REVISION", revision);
         writeln!(
@@ -40,7 +57,7 @@ async fn an_agent_that_its_label_brings_to_an_assignment_is_rolled_out_there() {
     let file = path.join("declared.toml");
     fs::write(&file, declared).unwrap();
     let applied = ask(path, &["apply", "-f", file.to_str().unwrap()]).await;
-    assert!(!applied.contains("rollout"), "there is no agent yet: {applied}");
+    assert!(!applied.contains("rollout prod"), "there is no agent yet: {applied}");
 
     // A new machine gets what is assigned to it, at once.
     let mut machine = Machine::connect(path, "").await;
@@ -60,6 +77,72 @@ async fn an_agent_that_its_label_brings_to_an_assignment_is_rolled_out_there() {
     assert!(shown.contains("prod-1: monitor (each its own) to 1"), "{shown}");
     let audit = ask(path, &["audit", "--limit", "50"]).await;
     assert!(audit.contains("rollout begin: agents came to the assignment prod"), "{audit}");
+
+    // Each agent had its own before, so it goes back to that.
+    until(path, &["rollout", "show", "prod"], "to 1, done").await;
+    ask(path, &["rollout", "rollback", "prod-1", "--reason", "too early"]).await;
+    let (id, revision, _) = machine.ordered().await;
+    assert_eq!(revision, "2");
+    machine.does(&id, "2").await;
+    until(path, &["rollout", "show", "prod"], "to 1, rolled back").await;
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_rollout_that_is_done_goes_back_by_a_new_one_and_the_file_does_not_push_it_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let served = Served::start(path).await;
+    let mut machine = Machine::connect(path, "").await;
+    ask(path, &["agent", "label", AGENT, "env=prod"]).await;
+    let declared = path.join("declared");
+    fs::create_dir_all(&declared).unwrap();
+    fs::write(declared.join("defaults.toml"), QUICK).unwrap();
+    for revision in ["1", "2"] {
+        declare(path, revision).await;
+        let (id, ordered, _) = machine.ordered().await;
+        assert_eq!(ordered, revision);
+        machine.does(&id, revision).await;
+        let done = format!("to {revision}, done");
+        until(path, &["rollout", "show", "monitor-prod"], &done).await;
+    }
+
+    let back = ask(path, &["rollout", "rollback", "monitor-prod", "--reason", "it leaks"]).await;
+    assert!(back.contains("monitor-prod-3: monitor 2 to 1, running"), "{back}");
+    assert!(
+        back.contains("name = \"monitor-prod\"\nplugin = \"monitor\"\nrevision = \"1\""),
+        "{back}"
+    );
+    // A server that is killed begins where it was, and waits for no lease of the one before it.
+    served.kill().await;
+    let begun = Instant::now();
+    let served = Served::start(path).await;
+    let mut machine = Machine::connect(path, "2").await;
+    let (id, ordered, _) = machine.ordered().await;
+    assert_eq!(ordered, "1");
+    let elapsed = begun.elapsed();
+    assert!(
+        elapsed < Duration::from_secs(9),
+        "as long as the lease of a process that may live: {elapsed:?}"
+    );
+    machine.does(&id, "1").await;
+    until(path, &["rollout", "show", "monitor-prod"], "2 to 1, done").await;
+
+    // A pipeline that applies its file again pushes nothing, and says why.
+    let file = declared.to_str().unwrap();
+    for verb in ["diff", "apply"] {
+        let said = ask(path, &[verb, "-f", file]).await;
+        assert!(said.contains("the files say 2 for the assignment monitor-prod, and "), "{said}");
+        assert!(said.contains("`rollout rollback`") && !said.contains('~'), "{said}");
+    }
+    let ended = ask(path, &["rollout", "list", "--ended"]).await;
+    let given: Vec<&str> = ended.lines().filter(|line| line.ends_with("1 of 1")).collect();
+    assert_eq!(given.len(), 3, "{ended}");
+    let shown = ask(path, &["rollout", "show", "monitor-prod-2"]).await;
+    assert!(shown.contains("rollout finish by the controller"), "{shown}");
+    let history = ask(path, &["rollout", "history", "monitor-prod-2"]).await;
+    assert!(history.contains("rollout rollback: it leaks"), "{history}");
+    assert!(history.contains("rollout grant") && !history.contains("2 to 1, done"), "{history}");
     served.stop().await;
 }
 

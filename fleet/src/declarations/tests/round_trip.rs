@@ -302,6 +302,7 @@ proptest! {
                 priority,
                 attempt: 4,
                 strategy,
+                declared: None,
             };
             put(format!("{ASSIGNMENT}{name}"), AssignmentRecord::of(&assignment).encode_to_vec());
         }

@@ -232,6 +232,7 @@ async fn assign(ledger: &MemoryLedger) {
         priority: 0,
         attempt: 0,
         strategy: Strategy::default(),
+        declared: None,
     };
     let value = AssignmentRecord::of(&assignment).encode_to_vec();
     put(ledger, "assignment/of-p", Some(value)).await;

@@ -91,6 +91,7 @@ async fn change(world: &World, view: &mut View) {
         priority: 0,
         attempt: 0,
         strategy: Strategy::default(),
+        declared: None,
     };
     let value = AssignmentRecord::of(&assignment).encode_to_vec();
     view.assignments.insert(name.clone(), assignment);

@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use guest_fleet_core::fold::{AgentFacts, OrderFacts, ReportFacts, Step};
 use guest_fleet_core::labels::Labels;
 use guest_fleet_core::progress::{Watch, progress};
@@ -12,6 +14,14 @@ use super::*;
 const NOW: Seconds = Seconds(1_800_000_000);
 const PLUGIN: &str = "p";
 
+static DECISION: LazyLock<Decision> = LazyLock::new(|| Decision {
+    who: "alice@ops".to_owned(),
+    what: "apply".to_owned(),
+    why: "ticket 4".to_owned(),
+    at: words::timestamp(NOW),
+    ..Decision::default()
+});
+
 fn revision(text: &str) -> Target {
     Target::Revision(text.to_owned())
 }
@@ -25,6 +35,7 @@ fn assignment(target: Target, selects: &str, priority: i32) -> Assignment {
         priority,
         attempt: 0,
         strategy: Strategy::default(),
+        declared: None,
     }
 }
 
@@ -82,7 +93,17 @@ fn changing<'a>(
     rows: &'a BTreeMap<String, Row>,
     manner: Manner,
 ) -> Changing<'a> {
-    Changing { before, after, rows, now: NOW, zones: &UtcOnly, manner }
+    let decision = &DECISION;
+    Changing { before, after, rows, now: NOW, zones: &UtcOnly, manner, decision }
+}
+
+/// The rollout of agents that came to an assignment of a view.
+fn joining(
+    view: &View,
+    assignment: &str,
+    rows: &BTreeMap<String, Row>,
+) -> Option<AssignmentRollout> {
+    changing(view, view, rows, Manner::default()).joining(assignment)
 }
 
 /// The rollout that a change of the assignment `a` begins.
@@ -327,9 +348,9 @@ fn agents_that_came_by_their_labels_are_rolled_out() {
         ("b", assignment(revision("3"), "env = test", 0)),
     ]);
     let mut rows = fleet();
-    assert_eq!(joining(&declared, "a", &rows, NOW, &UtcOnly), None);
+    assert_eq!(joining(&declared, "a", &rows), None);
     rows.insert("moved".to_owned(), row("prod", from("b", "3")));
-    let found = joining(&declared, "a", &rows, NOW, &UtcOnly).expect("a rollout");
+    let found = joining(&declared, "a", &rows).expect("a rollout");
     assert_eq!((&found.rollout.from, &found.before), (&Former::Each, &Before::Same));
     assert_eq!(found.rollout.plan, Plan::usual(1, 30));
     // It is about that agent alone.
@@ -350,7 +371,7 @@ fn agents_that_came_by_their_labels_are_rolled_out() {
     // One that cannot be reached waits until it can.
     let away = rows.get_mut("moved").and_then(|row| row.agent.as_mut()).expect("its record");
     away.seen = Some(Seconds(NOW.0 - 7200));
-    assert_eq!(joining(&declared, "a", &rows, NOW, &UtcOnly), None);
+    assert_eq!(joining(&declared, "a", &rows), None);
 }
 
 #[test]
@@ -483,7 +504,7 @@ proptest! {
             let waits = decision.turn.as_ref().is_some_and(|turn| turn.waits && turn.is_member);
             prop_assert!(is_ordered || joins || waits, "{id} of {name}: {decision:?}");
             if joins {
-                let found = joining(&view, name, &rows, NOW, &UtcOnly);
+                let found = joining(&view, name, &rows);
                 prop_assert!(found.is_some(), "nobody brings {id} to {name}");
             }
         }

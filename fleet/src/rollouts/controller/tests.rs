@@ -1,5 +1,6 @@
 //! One controller after the other, and one agent that has an order.
 
+use guest_fleet_core::account::Account;
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::rollout::{DRY, Former, Grant, Plan, Rollout, Size, Strategy, Verb, Wave};
 use guest_fleet_core::selector::{OwnLabels, Selector};
@@ -11,7 +12,7 @@ use guest_fleet_ledger::records::configuration::{
     ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key,
 };
 use guest_fleet_ledger::records::report::ReportRecord;
-use guest_fleet_ledger::records::rollout::RolloutRecord;
+use guest_fleet_ledger::records::rollout::{ENDED_AGE, RolloutRecord, ended_key};
 
 use super::*;
 use crate::configuration::audit;
@@ -45,6 +46,7 @@ impl World {
             priority: 0,
             attempt: 0,
             strategy: Strategy::default(),
+            declared: None,
         };
         let key = format!("{ASSIGNMENT}a");
         let record = AssignmentRecord::of(&assignment).encode_to_vec();
@@ -63,6 +65,7 @@ impl World {
             number: 1,
             before: Before::Same,
             rollout,
+            account: Account::default(),
         });
         world.put(Bucket::Configuration, &rollout_key("a"), record.encode_to_vec()).await;
         let seen = std::time::UNIX_EPOCH + Duration::from_secs(WALL);
@@ -220,6 +223,39 @@ impl World {
 #[tokio::test(start_paused = true)]
 async fn an_order_without_an_answer_fails_in_the_end() {
     let world = World::new().await;
+    world.controls(LONG).await;
+    assert!(matches!(world.state().await, State::Halted(_)), "{:?}", world.state().await);
+    // Its account says so, with the agent, and tells no turns.
+    let account = world.found().await.account;
+    let told: Vec<&str> = account.decisions.iter().map(|decided| decided.what.as_str()).collect();
+    assert_eq!(told, ["rollout halt"]);
+    assert_eq!(account.decisions[0].who, "the controller");
+    let results = account.results.expect("it was counted");
+    assert_eq!((results.targets, results.given, results.failures), (1, 1, 1));
+    assert_eq!(results.failed[0].agent, "agent-1");
+    assert_eq!(results.fingerprints, [(results.failed[0].fingerprint.clone(), 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollouts_that_ended_long_ago_go() {
+    let world = World::new().await;
+    let mut found = world.found().await;
+    let year = ENDED_AGE.as_secs() + 1;
+    let [old, new] = [year, 60].map(|age| ended_key("a", 1, Seconds(WALL - age)));
+    // The last one of an assignment that was deleted.
+    found.rollout.began = vec![Seconds(WALL - year)];
+    found.rollout.state = State::Aborted;
+    let value = RolloutRecord::of(&found).encode_to_vec();
+    let (left, damaged) = (rollout_key("gone"), "ended/a/damaged".to_owned());
+    for key in [&old, &new, &left, &damaged] {
+        world.put(Bucket::Configuration, key, value.clone()).await;
+    }
+    world.controls(TIDY + Duration::from_secs(30)).await;
+    let is_there =
+        async |key: &str| world.ledger.get(Bucket::Configuration, key).await.unwrap().is_some();
+    assert!(!is_there(&old).await && !is_there(&left).await);
+    assert!(is_there(&new).await && is_there(&damaged).await && is_there(&rollout_key("a")).await);
+    // The controller goes on with its lease.
     world.controls(LONG).await;
     assert!(matches!(world.state().await, State::Halted(_)), "{:?}", world.state().await);
 }

@@ -1,3 +1,4 @@
+use guest_fleet_core::account::Account;
 use guest_fleet_core::rollout::{Grant, Plan, Rollout, Stage, Verb};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{AssignmentRollout, Before, Target};
@@ -32,6 +33,7 @@ fn rollout(assignment: &str, state: State) -> AssignmentRollout {
         name: format!("of-{assignment}"),
         plugin: "p".to_owned(),
         rollout,
+        account: Account::default(),
     }
 }
 

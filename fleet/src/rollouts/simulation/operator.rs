@@ -7,6 +7,7 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     ConfigurePlugin, Manifest, Plugin,
 };
+use guest_fleet_core::account::Account;
 use guest_fleet_core::rollout::{Cause, Rollout, Stage, State, Strategy, Verb};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::target::Target;
@@ -44,6 +45,7 @@ fn assignment(target: &str) -> Assignment {
         priority: 0,
         attempt: 0,
         strategy: Strategy::default(),
+        declared: None,
     }
 }
 
@@ -107,6 +109,7 @@ pub(super) async fn create(world: &World, case: &case::Case) {
         number: 1,
         before: Before::Same,
         rollout,
+        account: Account::default(),
     });
     let edits = vec![edit(rollout_key(ASSIGNMENT_NAME), record.encode_to_vec()), assigned(NEW)];
     let decision = decision(world, "create", "TICKET-4");

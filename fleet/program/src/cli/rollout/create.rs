@@ -8,15 +8,14 @@ use guest_fleet_core::duration;
 use guest_fleet_core::fold::Row;
 use guest_fleet_core::rollout::{State, Strategy, StrategyWave, reach_all};
 use guest_fleet_core::time::{Seconds, Zones};
-use guest_fleet_core::view::{Assignment, AssignmentRollout, ReleaseName, Target, View};
-use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord};
-use guest_fleet_server::configuration::change::{self, Becomes, Edit};
-use guest_fleet_server::configuration::{Configuration, words};
+use guest_fleet_core::view::{Assignment, ReleaseName, Target, View};
+use guest_fleet_server::configuration::Configuration;
+use guest_fleet_server::configuration::change::{self, Decision};
 use guest_fleet_server::declarations::strategy::BUDGET_MAX;
 use guest_fleet_server::declarations::values::{NAME_FIX, check_name};
-use guest_fleet_server::rollouts::begin::{self, Changing, Manner, Wish, selected};
+use guest_fleet_server::rollouts::begin::{Changing, Manner, Wish, selected};
+use guest_fleet_server::rollouts::by_hand::ByHand;
 use guest_fleet_server::rollouts::rows::Rows;
-use prost::Message;
 
 use super::super::context::Context;
 use super::super::document::ChangeJson;
@@ -70,37 +69,19 @@ pub(super) async fn run(
     let rows = Rows::load(context.ledger).await?;
     let now = context.seconds();
     let zones = context.zones;
-    let decision = context.decision("rollout create", &options.reason);
-    let changed = change::change(context.ledger, &decision, |ledger: &Configuration| {
+    let decision = &context.decision("rollout create", &options.reason);
+    let changed = change::change(context.ledger, decision, |ledger: &Configuration| {
         let view = ledger.view();
-        let made = plan(options, view, &rows, now, zones)?;
-        let mut edits = vec![begin::edit(&options.assignment, view, &made.rollout)];
-        if made.before != made.after {
-            edits.push(Edit {
-                key: format!("{ASSIGNMENT}{}", options.assignment),
-                before: Some(words::assignment(&made.before)),
-                after: Some(words::assignment(&made.after)),
-                record: Becomes::Bytes(AssignmentRecord::of(&made.after).encode_to_vec().into()),
-            });
-        }
-        Ok::<_, RolloutError>((edits.clone(), edits))
+        let made = plan(options, view, &rows, now, zones, decision)?;
+        let edits = made.edits(view);
+        Ok::<_, RolloutError>((edits.clone(), (edits, Some(made.file()))))
     })
     .await?;
-    ChangeJson::of(changed.entry, &changed.answer).print(context)?;
-    context.remark(format_args!(
-        "the assignment wants {} now: write that into its file; `guest-fleet rollout watch {}` shows how far it is",
-        options.to, options.name
-    ))?;
+    let (edits, file) = changed.answer;
+    ChangeJson { file, ..ChangeJson::of(changed.entry, &edits) }.print(context)?;
+    context
+        .remark(format_args!("`guest-fleet rollout watch {}` shows how far it is", options.name))?;
     Ok(Exit::Done)
-}
-
-/// A rollout that can be written.
-pub(super) struct Made {
-    pub(super) rollout: AssignmentRollout,
-    /// The assignment as it is.
-    pub(super) before: Assignment,
-    /// As it will be.
-    pub(super) after: Assignment,
 }
 
 /// Checks the options against what is declared, and makes the rollout.
@@ -110,7 +91,8 @@ pub(super) fn plan(
     rows: &BTreeMap<String, Row>,
     now: Seconds,
     zones: &dyn Zones,
-) -> Result<Made, RolloutError> {
+    decision: &Decision,
+) -> Result<ByHand, RolloutError> {
     let wrong =
         |what, reason: String, fix: &str| RolloutError::Value { what, reason, fix: fix.to_owned() };
     check_name(&options.name).map_err(|reason| wrong("NAME", reason, NAME_FIX))?;
@@ -144,11 +126,11 @@ pub(super) fn plan(
         let reason = format!("the assignment {} wants {} already", options.assignment, options.to);
         return Err(wrong("--to", reason, "name another revision"));
     }
-    let after = Assignment { target: to.clone(), ..before.clone() };
+    let after = before.by_hand(to);
     let mut changed = view.clone();
     changed.assignments.insert(options.assignment.clone(), after.clone());
     let manner = Manner { again: options.again, ..Manner::default() };
-    let changing = Changing { before: view, after: &changed, rows, now, zones, manner };
+    let changing = Changing { before: view, after: &changed, rows, now, zones, manner, decision };
     let targets = selected(&changed, &options.assignment, rows, now).len();
     let targets = u32::try_from(targets).unwrap_or(u32::MAX);
     let strategy = strategy(options, &after)?;
@@ -161,7 +143,8 @@ pub(super) fn plan(
         let reason = format!("the assignment {} wants {} already", options.assignment, options.to);
         return Err(wrong("--to", reason, "name another revision"));
     };
-    Ok(Made { rollout, before: before.clone(), after })
+    let (name, before) = (options.assignment.clone(), before.clone());
+    Ok(ByHand { name, before, after, rollout })
 }
 
 /// The assignment's strategy, with what the options say instead.

@@ -11,6 +11,7 @@ use guest_fleet_core::target::Target;
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::View;
 use guest_fleet_server::rollouts::begin::selected;
+use guest_fleet_server::rollouts::by_hand::ByHand;
 use guest_fleet_server::rollouts::rows::Rows;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,7 +20,7 @@ use super::super::context::Context;
 use super::super::failure::{Exit, Failure};
 use super::super::lists::load;
 use super::super::text::table;
-use super::create::{CreateOptions, Made, plan};
+use super::create::{CreateOptions, plan};
 
 /// Most agents that are named of each kind.
 const NAMED: usize = 10;
@@ -94,7 +95,8 @@ pub(super) async fn run(
     let configuration = load(context).await?;
     let rows = Rows::load(context.ledger).await?;
     let (view, now) = (configuration.view(), context.seconds());
-    let made = plan(options, view, &rows, now, context.zones)?;
+    let decision = &context.decision("rollout preview", "");
+    let made = plan(options, view, &rows, now, context.zones, decision)?;
     let preview = preview(options, &made, view, &rows, now, context.zones);
     print(&preview, context)?;
     context.document(&preview)?;
@@ -103,7 +105,7 @@ pub(super) async fn run(
 
 fn preview(
     options: &CreateOptions,
-    made: &Made,
+    made: &ByHand,
     view: &View,
     rows: &BTreeMap<String, Row>,
     now: Seconds,

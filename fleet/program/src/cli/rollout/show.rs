@@ -1,18 +1,19 @@
-//! `rollout list`, `show`, `watch` and `history`.
+//! `rollout show`, `watch` and `history`.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use guest_fleet_core::progress::Stand;
+use guest_fleet_core::account::Decided;
 use guest_fleet_core::rollout::{Former, Past, Stage, State};
 use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::AssignmentRollout;
+use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
 use guest_fleet_ledger::records::rollout::rollout_key;
-use guest_fleet_ledger::records::{self, Numbered};
 use guest_fleet_ledger::{Bucket, Ledger};
+use guest_fleet_server::configuration::ended::{self, Found};
 use guest_fleet_server::configuration::{Configuration, audit, words};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -23,7 +24,9 @@ use super::super::context::Context;
 use super::super::document::Time;
 use super::super::failure::{Exit, Failure};
 use super::super::lists::load;
-use super::super::text::{one_line, table};
+use super::super::text::one_line;
+use super::error::RolloutError;
+use super::progress::{ProgressJson, ResultsJson};
 use super::steer::find;
 
 /// The options of `rollout watch`.
@@ -50,22 +53,23 @@ pub struct HistoryOptions {
     pub limit: u32,
 }
 
-/// The rollouts.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct RolloutsJson {
-    /// One for each assignment that has one.
-    pub rollouts: Vec<RolloutJson>,
-}
-
 /// A rollout.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct RolloutJson {
     /// Name of the assignment.
     pub assignment: String,
+    /// When it began; null where it was not begun.
+    #[schemars(with = "Option<Time>")]
+    pub began: Option<String>,
     /// The most agents under way at one time.
     pub budget: u32,
-    /// Why it halted; null where it did not.
+    /// Why it halted; null where it did not, or went on since.
     pub cause: Option<String>,
+    /// Decisions about it, the oldest first: the first one and the newest.
+    pub decisions: Vec<DecisionJson>,
+    /// When it ended; null where it did not, and where that is not known.
+    #[schemars(with = "Option<Time>")]
+    pub ended: Option<String>,
     /// The former revision; null where the plugin was absent, and where agents had each its own.
     pub from: Option<String>,
     /// Whether agents had each its own before: they came to the assignment by a new selector, by their labels,
@@ -79,7 +83,11 @@ pub struct RolloutJson {
     pub plugin: String,
     /// How far it is; null where nobody counted yet.
     pub progress: Option<ProgressJson>,
-    /// Its state.
+    /// Name of the rollout that took its place before it ended; null where none did.
+    pub replaced_by: Option<String>,
+    /// The results at the end of its last wave; null before the end of the first.
+    pub results: Option<ResultsJson>,
+    /// Its state; of one whose place another took, the state it had then.
     pub state: String,
     /// The new revision; null where the plugin should be absent.
     pub to: Option<String>,
@@ -93,6 +101,20 @@ pub struct RolloutJson {
     pub waves: Vec<String>,
 }
 
+/// A decision about a rollout.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DecisionJson {
+    /// When.
+    #[schemars(with = "Time")]
+    pub at: String,
+    /// The decision, such as `rollout halt`.
+    pub what: String,
+    /// Who: a user and a machine, or the controller.
+    pub who: String,
+    /// Why; may be empty.
+    pub why: String,
+}
+
 /// What installations of earlier rollouts of a plugin came to: of those that were done and never halted.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HistoryJson {
@@ -104,139 +126,19 @@ pub struct HistoryJson {
     pub succeeded: u64,
 }
 
-/// How far a rollout is.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct ProgressJson {
-    /// Seconds since it was counted.
-    pub age_seconds: u64,
-    /// When it was counted.
-    #[schemars(with = "Time")]
-    pub as_of: String,
-    /// In which properties agents that failed and agents that passed differ most.
-    pub facets: Vec<FacetJson>,
-    /// The first agents on which it failed.
-    pub failed: Vec<FailedJson>,
-    /// On how many it failed.
-    pub failures: u32,
-    /// What failures have in common, the most frequent first.
-    pub fingerprints: Vec<FingerprintJson>,
-    /// How many were given the new release.
-    pub given: u32,
-    /// How many are under way.
-    pub in_flight: u32,
-    /// The first agents that are kept back or cannot have the release.
-    pub kept: Vec<KeptJson>,
-    /// The first agents at which an order for the new release may still arrive.
-    pub may_arrive: Vec<String>,
-    /// How many there are.
-    pub may_arrive_count: u32,
-    /// What the tests of the gate say.
-    pub meters: Vec<MeterJson>,
-    /// How many agents stand where.
-    pub stands: Vec<StandJson>,
-    /// How many agents it is about.
-    pub targets: u32,
-    /// Why nothing changes now.
-    pub waiting: Option<String>,
-}
-
-/// How many agents stand somewhere.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct StandJson {
-    /// How many.
-    pub agents: u32,
-    /// Where.
-    pub stand: String,
-}
-
-/// An agent on which it failed.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct FailedJson {
-    /// Its id.
-    pub agent: String,
-    /// When.
-    #[schemars(with = "Time")]
-    pub at: String,
-    /// What failures of the same cause have in common.
-    pub fingerprint: String,
-    /// The reason, as the agent told it.
-    pub reason: String,
-    /// The wave, from 1.
-    pub wave: u32,
-}
-
-/// An agent that may not be given what comes next.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct KeptJson {
-    /// Its id.
-    pub agent: String,
-    /// What keeps it back, and until when.
-    pub why: String,
-}
-
-/// What failures have in common.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct FingerprintJson {
-    /// How many have it.
-    pub agents: u32,
-    /// The fingerprint.
-    pub fingerprint: String,
-}
-
-/// A property of agents.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct FacetJson {
-    /// How many failed agents have it.
-    pub failed: u32,
-    /// Which property.
-    pub key: String,
-    /// How many passed agents have it.
-    pub passed: u32,
-    /// Its value.
-    pub value: String,
-}
-
-/// What a test of the gate says.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct MeterJson {
-    /// Logarithm of the e-value.
-    pub evidence: f64,
-    /// How many would have failed of themselves.
-    pub expected: f64,
-    /// How many failed.
-    pub failed: u64,
-    /// The evidence at which the rollout halts.
-    pub limit: f64,
-    /// Of what.
-    pub of: String,
-}
-
-/// Lists the rollouts.
-///
-/// # Errors
-/// The ledger cannot be read.
-pub(super) async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
-    let configuration = load(context).await?;
-    let mut rollouts = Vec::new();
-    for (assignment, found) in &configuration.view().rollouts {
-        rollouts.push(read(context.ledger, assignment, found, context.seconds()).await?);
-    }
-    let rows: Vec<Vec<String>> = rollouts.iter().map(row).collect();
-    for line in table(&["NAME", "PLUGIN", "FROM", "TO", "STATE", "WAVE", "GIVEN"], &rows) {
-        context.say(format_args!("{line}"))?;
-    }
-    context.document(&RolloutsJson { rollouts })?;
-    Ok(Exit::Done)
-}
-
 /// Shows a rollout.
 ///
 /// # Errors
 /// There is no such rollout, or the ledger cannot be read.
 pub(super) async fn run(name: &str, context: &mut Context<'_>) -> Result<Exit, Failure> {
     let configuration = load(context).await?;
-    let (assignment, found) = find(configuration.view(), name)?;
-    let rollout = read(context.ledger, assignment, found, context.seconds()).await?;
+    let (Found { assignment, found }, is_newest) =
+        look_up(context.ledger, &configuration, name).await?;
+    let rollout = if is_newest {
+        read(context.ledger, &assignment, &found, context.seconds()).await?
+    } else {
+        document(&assignment, &found, None)
+    };
     for line in lines(&rollout) {
         context.say(format_args!("{}", one_line(&line)))?;
     }
@@ -288,20 +190,55 @@ pub(super) async fn history(
     context: &mut Context<'_>,
 ) -> Result<Exit, Failure> {
     let configuration = load(context).await?;
-    let (assignment, _) = find(configuration.view(), &options.name)?;
-    let key = rollout_key(assignment);
-    for entry in audit::newest(context.ledger, options.limit.into()).await? {
-        if !entry.changes.iter().any(|change| change.key == key) {
+    let (Found { assignment, found }, _) =
+        look_up(context.ledger, &configuration, &options.name).await?;
+    let (key, name) = (rollout_key(&assignment), format!("{}: ", found.name));
+    let entries = audit::newest(context.ledger, options.limit.into()).await?;
+    let oldest = entries.last().map_or(0, |entry| entry.number);
+    let mut is_whole = oldest <= 1;
+    for entry in entries {
+        let mut changes = entry.changes.iter().filter(|change| change.key == key);
+        let is_of_it = |text: &str| text.starts_with(&name);
+        let Some(change) = changes.find(|it| is_of_it(&it.before) || is_of_it(&it.after)) else {
             continue;
-        }
+        };
+        // The entry with which it began says that another one was there before, or none.
+        is_whole |= !is_of_it(&change.before);
         let entry = EntryJson::from(&entry);
         context.say(format_args!("{}", entry.head()))?;
         context.line(&entry)?;
     }
+    if !is_whole {
+        context.remark(format_args!(
+            "there may be older entries: they are gone from the audit record, or behind --limit; `guest-fleet \
+             rollout show {}` has the decisions",
+            found.name
+        ))?;
+    }
     Ok(Exit::Done)
 }
 
-async fn read(
+/// The rollout of this name, or the newest of the assignment of this name; and whether it is the newest of an
+/// assignment that is there.
+async fn look_up(
+    ledger: &dyn Ledger,
+    configuration: &Configuration,
+    name: &str,
+) -> Result<(Found, bool), Failure> {
+    let view = configuration.view();
+    if let Ok((assignment, found)) = find(view, name) {
+        let (assignment, found) = (assignment.clone(), found.clone());
+        let is_newest = view.assignments.contains_key(&assignment);
+        return Ok((Found { assignment, found }, is_newest));
+    }
+    let all = ended::all(ledger, view).await?;
+    let found = all.into_iter().find(|ended| ended.found.name == name);
+    let found = found.ok_or_else(|| RolloutError::Absent(name.to_owned()))?;
+    Ok((found, false))
+}
+
+/// The newest rollout of an assignment, with how far it is.
+pub(super) async fn read(
     ledger: &dyn Ledger,
     assignment: &str,
     found: &AssignmentRollout,
@@ -314,49 +251,54 @@ async fn read(
         .transpose()?;
     // That of a rollout before this one says nothing of it.
     let progress = progress.filter(|progress| progress.rollout == found.name);
-    let rollout = &found.rollout;
-    Ok(RolloutJson {
+    let progress = progress.map(|progress| ProgressJson::of(progress, now));
+    let mut shown = document(assignment, found, progress);
+    let verbs = found.rollout.verbs().iter();
+    shown.verbs = verbs.map(|verb| (*verb).to_owned()).collect();
+    Ok(shown)
+}
+
+/// A rollout as a document, of which nothing can be asked.
+pub(super) fn document(
+    assignment: &str,
+    found: &AssignmentRollout,
+    progress: Option<ProgressJson>,
+) -> RolloutJson {
+    let AssignmentRollout { rollout, account, .. } = found;
+    let time = |at: Seconds| Some(at).filter(|at| *at > Seconds(0)).map(words::time);
+    let has_ended = !rollout.state.is_live() || account.replaced_by.is_some();
+    RolloutJson {
         assignment: assignment.to_owned(),
+        began: time(rollout.start()),
         budget: rollout.plan.budget,
-        cause: match &rollout.state {
-            State::Halted(cause) => Some(words::cause(cause)),
-            _ => None,
-        },
+        cause: words::halted(rollout),
+        decisions: account.decisions.iter().map(DecisionJson::of).collect(),
+        ended: time(account.last()).filter(|_| has_ended),
         from: rollout.from.target().and_then(Target::revision).map(str::to_owned),
         from_each: rollout.from == Former::Each,
         history: HistoryJson::of(&rollout.earlier),
         name: found.name.clone(),
         plugin: found.plugin.clone(),
-        progress: progress.map(|progress| ProgressJson::of(progress, now)),
+        progress,
+        replaced_by: account.replaced_by.clone(),
+        results: account.results.as_ref().map(ResultsJson::of),
         state: rollout.state.name().to_owned(),
         to: rollout.to.revision().map(str::to_owned),
         tolerated: rollout.tolerated(),
-        verbs: rollout.state.verbs().iter().map(|verb| (*verb).to_owned()).collect(),
+        verbs: Vec::new(),
         wave: rollout.wave + 1,
         waves: rollout.plan.waves.iter().map(|wave| wave.size.to_string()).collect(),
-    })
+    }
 }
 
-fn revision(revision: Option<&String>) -> &str {
+/// A revision for people.
+pub(super) fn revision(revision: Option<&String>) -> &str {
     revision.map_or("nothing", String::as_str)
 }
 
 /// The target of agents before, for people.
-fn from(rollout: &RolloutJson) -> &str {
+pub(super) fn from(rollout: &RolloutJson) -> &str {
     if rollout.from_each { "(each its own)" } else { revision(rollout.from.as_ref()) }
-}
-
-fn row(rollout: &RolloutJson) -> Vec<String> {
-    let given = rollout.progress.as_ref();
-    vec![
-        rollout.name.clone(),
-        rollout.plugin.clone(),
-        from(rollout).to_owned(),
-        revision(rollout.to.as_ref()).to_owned(),
-        rollout.state.clone(),
-        format!("{} of {}", rollout.wave, rollout.waves.len()),
-        given.map_or_else(|| "-".to_owned(), |it| format!("{} of {}", it.given, it.targets)),
-    ]
 }
 
 fn lines(rollout: &RolloutJson) -> Vec<String> {
@@ -390,9 +332,19 @@ fn lines(rollout: &RolloutJson) -> Vec<String> {
             rollout.tolerated * 100.0
         ));
     }
-    match &rollout.progress {
-        None => lines.push("  agents    nobody counted yet: `guest-fleet serve` does".to_owned()),
-        Some(progress) => lines.extend(progress.lines()),
+    match (&rollout.progress, &rollout.results) {
+        (Some(progress), _) => lines.extend(progress.lines()),
+        (None, Some(results)) => lines.extend(results.lines()),
+        (None, None) if rollout.ended.is_some() => {}
+        (None, None) => {
+            lines.push("  agents    nobody counted yet: `guest-fleet serve` does".to_owned());
+        }
+    }
+    lines.extend(rollout.decisions.iter().map(DecisionJson::line));
+    if let Some(ended) = &rollout.ended {
+        let by = rollout.replaced_by.as_ref();
+        let by = by.map_or_else(String::new, |by| format!(": the rollout {by} took its place"));
+        lines.push(format!("  ended     {ended}{by}"));
     }
     if !rollout.verbs.is_empty() {
         let verbs = rollout.verbs.join(" | ");
@@ -401,20 +353,18 @@ fn lines(rollout: &RolloutJson) -> Vec<String> {
     lines
 }
 
-fn stand(stand: Stand) -> &'static str {
-    match stand {
-        Stand::Waits => "waits for its wave",
-        Stand::KeptBack => "kept back",
-        Stand::CannotHave => "without a release for it",
-        Stand::Away => "out of reach",
-        Stand::UnderWay => "under way",
-        Stand::Done => "done",
-        Stand::Crashed => "crashed",
-        Stand::Failed => "failed",
-        Stand::TakenBack => "taken back",
-        Stand::Silent => "silent",
-        Stand::Back => "back",
-        Stand::BackFailed => "failed to go back",
+// === impl DecisionJson ===
+
+impl DecisionJson {
+    fn of(decided: &Decided) -> Self {
+        let Decided { who, what, why, at } = decided.clone();
+        Self { at: words::time(at), what, who, why }
+    }
+
+    fn line(&self) -> String {
+        let Self { at, what, who, why } = self;
+        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+        format!("  decided   {at} {what} by {who}{why}")
     }
 }
 
@@ -428,118 +378,5 @@ impl HistoryJson {
             rollouts: earlier.len(),
             succeeded: sum(|past| past.succeeded),
         }
-    }
-}
-
-// === impl ProgressJson ===
-
-impl ProgressJson {
-    fn of(record: ProgressRecord, now: Seconds) -> Self {
-        let at = |seconds| words::time(Seconds(seconds));
-        Self {
-            age_seconds: now.since(Seconds(record.at)),
-            as_of: at(record.at),
-            facets: record
-                .facets
-                .into_iter()
-                .map(|it| FacetJson {
-                    failed: it.failed,
-                    key: it.key,
-                    passed: it.passed,
-                    value: it.value,
-                })
-                .collect(),
-            failed: record
-                .failed
-                .into_iter()
-                .map(|it| FailedJson {
-                    agent: it.agent,
-                    at: at(it.at),
-                    fingerprint: it.fingerprint,
-                    reason: it.reason,
-                    wave: it.wave.saturating_add(1),
-                })
-                .collect(),
-            failures: record.failures,
-            fingerprints: record
-                .fingerprints
-                .into_iter()
-                .map(|it| FingerprintJson { agents: it.count, fingerprint: it.text })
-                .collect(),
-            given: record.given,
-            in_flight: record.in_flight,
-            kept: record
-                .kept
-                .into_iter()
-                .map(|it| KeptJson { agent: it.agent, why: it.why })
-                .collect(),
-            may_arrive: record.may_arrive,
-            may_arrive_count: record.may_arrive_count,
-            meters: record
-                .meters
-                .into_iter()
-                .map(|it| MeterJson {
-                    evidence: it.evidence,
-                    expected: it.expected,
-                    failed: it.failed,
-                    limit: it.limit,
-                    of: it.what,
-                })
-                .collect(),
-            stands: record
-                .stands
-                .iter()
-                .filter_map(|it| {
-                    let stand = stand(Stand::of_number(it.stand)?).to_owned();
-                    Some(StandJson { agents: it.count, stand })
-                })
-                .collect(),
-            targets: record.targets,
-            waiting: (!record.waiting.is_empty()).then_some(record.waiting),
-        }
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let stands = self.stands.iter().map(|it| format!("{} {}", it.agents, it.stand));
-        let mut lines = vec![
-            format!("  agents    {} of {} given", self.given, self.targets),
-            format!("  stand     {}", stands.collect::<Vec<_>>().join(", ")),
-            format!("  as of     {}", self.as_of),
-        ];
-        if let Some(waiting) = &self.waiting {
-            lines.push(format!("  now       {waiting}"));
-        }
-        for print in &self.fingerprints {
-            lines.push(format!("  failed    {} × {}", print.agents, print.fingerprint));
-        }
-        for failed in self.failed.iter().take(5) {
-            lines.push(format!(
-                "            {} (wave {}): {}",
-                failed.agent, failed.wave, failed.reason
-            ));
-        }
-        for facet in &self.facets {
-            let FacetJson { key, value, failed, passed } = facet;
-            lines.push(format!(
-                "  differ    {key} {value}: {failed} failed have it, {passed} passed do"
-            ));
-        }
-        for meter in self.meters.iter().filter(|meter| meter.failed > 0) {
-            let MeterJson { of, failed, expected, evidence, limit } = meter;
-            lines.push(format!(
-                "  {of}: {failed} failed, {expected:.1} expected; evidence {evidence:.1} of {limit:.1}"
-            ));
-        }
-        for kept in &self.kept {
-            lines.push(format!("  kept back {}: {}", kept.agent, kept.why));
-        }
-        if self.may_arrive_count > 0 {
-            let first = self.may_arrive.join(", ");
-            lines.push(format!(
-                "  arrives   at {} it may still arrive: {first}",
-                self.may_arrive_count
-            ));
-        }
-        lines
     }
 }

@@ -2,11 +2,11 @@
 
 use clap::Args;
 use guest_fleet_core::rollout::Verb as Asked;
+use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{AssignmentRollout, View};
-use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
-use guest_fleet_server::configuration::change::{self, Becomes, Edit};
-use guest_fleet_server::configuration::{Configuration, words};
-use prost::Message;
+use guest_fleet_server::configuration::change::{self, ChangeError, Decision, Edit};
+use guest_fleet_server::configuration::{Configuration, ended};
+use guest_fleet_server::rollouts::begin;
 
 use super::super::context::Context;
 use super::super::document::ChangeJson;
@@ -29,26 +29,53 @@ pub struct SteerOptions {
 /// See [`RolloutError`]; or the ledger does not answer.
 pub(super) async fn run(
     options: &SteerOptions,
-    asked: Asked,
+    verb: Asked,
     context: &mut Context<'_>,
 ) -> Result<Exit, Failure> {
-    let decision = context.decision(&format!("rollout {}", asked.name()), &options.reason);
+    let decision = &context.decision(&format!("rollout {}", verb.name()), &options.reason);
     let now = context.seconds();
-    let changed = change::change(context.ledger, &decision, |ledger: &Configuration| {
-        let (assignment, before) = find(ledger.view(), &options.name)?;
-        let mut after = before.clone();
-        after.rollout.ask(&asked, now)?;
-        let edit = Edit {
-            key: rollout_key(assignment),
-            before: Some(words::rollout(before)),
-            after: Some(words::rollout(&after)),
-            record: Becomes::Bytes(RolloutRecord::of(&after).encode_to_vec().into()),
-        };
-        Ok::<_, RolloutError>((vec![edit.clone()], vec![edit]))
-    })
-    .await?;
+    let changed = change::change(context.ledger, decision, |ledger: &Configuration| {
+        let edits = asked(ledger.view(), &options.name, &verb, decision, now)?;
+        Ok::<_, RolloutError>((edits.clone(), edits))
+    });
+    let changed = match changed.await {
+        Err(ChangeError::Refused(error)) => return Err(refused(context, error).await?),
+        changed => changed?,
+    };
     ChangeJson::of(changed.entry, &changed.answer).print(context)?;
     Ok(Exit::Done)
+}
+
+/// The failure of a verb. A rollout that is not there may have ended.
+pub(super) async fn refused(
+    context: &Context<'_>,
+    error: RolloutError,
+) -> Result<Failure, Failure> {
+    let RolloutError::Absent(name) = &error else { return Ok(error.into()) };
+    let configuration = Configuration::load(context.ledger).await?;
+    let all = ended::all(context.ledger, configuration.view()).await?;
+    let found = all.into_iter().find(|ended| ended.found.name == *name);
+    let found =
+        found.map(|found| RolloutError::Ended { name: name.clone(), assignment: found.assignment });
+    Ok(found.unwrap_or(error).into())
+}
+
+/// The edits that do what was asked of a rollout.
+pub(super) fn asked(
+    view: &View,
+    name: &str,
+    verb: &Asked,
+    decision: &Decision,
+    now: Seconds,
+) -> Result<Vec<Edit>, RolloutError> {
+    let (assignment, before) = find(view, name)?;
+    if !view.assignments.contains_key(assignment) {
+        return Err(RolloutError::NoAssignment(assignment.clone()));
+    }
+    let mut after = before.clone();
+    after.rollout.ask(verb, now)?;
+    after.account.note(decision.decided());
+    Ok(vec![begin::edit(assignment, view, &after)])
 }
 
 /// The rollout of this name, or of the assignment of this name, with the assignment.

@@ -80,7 +80,7 @@ pub(super) fn fleet() -> MemoryLedger {
     ledger
 }
 
-fn ordered(ledger: &MemoryLedger, agent: &str, revision: &str, state: u32, since: &str) {
+pub(super) fn ordered(ledger: &MemoryLedger, agent: &str, revision: &str, state: u32, since: &str) {
     let since = at(since).map_or(0, |at| u64::try_from(at.seconds).expect("after 1970"));
     let order = OrderRecord {
         generation: 8,

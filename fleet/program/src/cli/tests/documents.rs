@@ -20,7 +20,7 @@ fn names(verb: &Verb) -> &'static [&'static str] {
         Verb::Assignments => &["assignments"],
         Verb::Holds => &["holds"],
         Verb::Windows => &["windows"],
-        Verb::Rollout(rollout::Verb::List) => &["rollouts"],
+        Verb::Rollout(rollout::Verb::List(_)) => &["rollouts"],
         Verb::Rollout(rollout::Verb::Show(_) | rollout::Verb::Watch(_)) => &["rollout"],
         Verb::Rollout(rollout::Verb::Preview(_)) => &["preview"],
         Verb::Rollout(rollout::Verb::History(_)) => &["audit"],
