@@ -183,7 +183,7 @@ pub struct Counts {
     /// Those that were not given it, by place; only those of the wave's label, where it has one. While
     /// the rollout goes back: those that have it.
     pub candidates: Vec<Candidate>,
-    /// Those that closed grants cover, that do not have what these gave and are not in flight.
+    /// Agents that closed grants cover and that lack the target which these gave, without those in flight.
     pub may_take: u32,
     /// For how long it was known which grants are closed when the counts were begun, in seconds on monotonic
     /// clocks.

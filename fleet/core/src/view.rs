@@ -190,8 +190,8 @@ impl Plugins {
 // === impl Assignment ===
 
 impl Assignment {
-    /// What becomes of the assignment when files declare this: they change nothing where a person took it
-    /// elsewhere by hand, and they still name the target from before that.
+    /// The assignment once files declare this. Their target changes nothing where a person took the assignment
+    /// to another one by hand and the files still name the target from before that.
     #[must_use]
     pub fn redeclared(&self, declared: &Self) -> Self {
         let after = Self { attempt: self.attempt, declared: None, ..declared.clone() };

@@ -104,6 +104,9 @@ pub struct Wish {
     pub is_draft: bool,
 }
 
+/// A rollout that a change makes, after the name of its assignment.
+pub type Made<'a> = (&'a String, AssignmentRollout);
+
 /// The edit that writes a rollout.
 #[must_use]
 pub fn edit(assignment: &str, before: &View, rollout: &AssignmentRollout) -> Edit {
@@ -176,36 +179,37 @@ impl Changing<'_> {
         Some(self.make(assignment, found, (Former::Each, Before::Same), count, Wish::default()))
     }
 
-    /// The edits of rollouts that the change makes; refusals by assignment.
+    /// The rollouts that the change makes, by assignment; refusals by assignment.
     ///
     /// # Errors
     /// See [`Refused`].
-    pub fn edits(&self) -> Result<Vec<Edit>, Vec<(String, Refused)>> {
-        let (mut edits, mut refused) = (Vec::new(), Vec::new());
+    pub fn made(&self) -> Result<Vec<Made<'_>>, Vec<(String, Refused)>> {
+        let (mut made, mut refused) = (Vec::new(), Vec::new());
         for (name, found) in self.all() {
             match found {
-                Ok(found) => edits.extend(found.map(|found| edit(name, self.before, &found))),
+                Ok(found) => made.extend(found.map(|found| (name, found))),
                 Err(error) => refused.push((name.clone(), error)),
             }
         }
-        if refused.is_empty() { Ok(edits) } else { Err(refused) }
+        if refused.is_empty() { Ok(made) } else { Err(refused) }
     }
 
-    /// Keys of the releases that agents of the change's rollouts have, and so may have to go back to.
+    /// Keys of the releases that agents have to which rollouts are about to give another one: a way back needs
+    /// them.
     #[must_use]
-    pub fn needs(&self) -> BTreeSet<String> {
-        let begun = self.all().into_iter().filter_map(|(_, found)| found.ok().flatten());
-        let of_rollout = |found: AssignmentRollout| {
+    pub fn needs(&self, made: &[Made<'_>]) -> BTreeSet<String> {
+        let of_rollout = |(_, found): &Made<'_>| {
+            let plugin = found.plugin.clone();
             let former = found.rollout.from.target().cloned();
             let had = self.rows.values().filter_map(|row| row.orders.get(&found.plugin));
             let had = had.map(|order| order.target().clone());
             let targets: Vec<Target> = former.into_iter().chain(had).collect();
             targets.into_iter().filter_map(move |target| {
-                let (plugin, revision) = (found.plugin.clone(), target.revision()?.to_owned());
+                let (plugin, revision) = (plugin.clone(), target.revision()?.to_owned());
                 Some(release_key(&ReleaseName { plugin, revision }))
             })
         };
-        begun.flat_map(of_rollout).collect()
+        made.iter().flat_map(of_rollout).collect()
     }
 
     /// The rollouts of all assignments that change, or that decide for more agents because others do.
@@ -244,7 +248,7 @@ impl Changing<'_> {
             let comes = !decides(self.before, assignment, &after.plugin, &agent);
             let gets = |view: &View| self.gets(view, &agent, &after.plugin);
             // A conflict with another assignment, or its rollout, kept the agent back.
-            comes || (gets(self.after).is_some() && gets(self.after) != gets(self.before))
+            comes || gets(self.after).is_some_and(|target| gets(self.before) != Some(target))
         });
         if waiting.is_empty() {
             return Ok(None);

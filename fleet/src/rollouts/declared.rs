@@ -64,13 +64,13 @@ impl Comparison<'_> {
         let Self { now, zones, manner, decision, .. } = *self;
         let view = ledger.view();
         let changing = Changing { before: view, after: &after, rows, now, zones, manner, decision };
-        match changing.edits() {
-            Ok(edits) => {
+        match changing.made() {
+            Ok(made) => {
                 if found.undeclared.iter().any(|edit| edit.key.starts_with(RELEASE)) {
-                    let needed = changing.needs();
+                    let needed = changing.needs(&made);
                     found.undeclared.retain(|edit| !needed.contains(&edit.key));
                 }
-                found.edits.extend(edits);
+                found.edits.extend(made.iter().map(|(name, made)| begin::edit(name, view, made)));
                 found.edits.extend(self.ended(view, &after));
                 Ok(found)
             }

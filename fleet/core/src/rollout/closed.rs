@@ -19,7 +19,7 @@ pub enum Closed {
     Any,
 }
 
-/// What a grant gave to agents.
+/// The target that a grant gave to agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gives {
     /// The new target.

@@ -30,7 +30,7 @@ pub use super::generated::{
 /// What the keys of rollouts begin with.
 pub const ROLLOUT: &str = "rollout/";
 
-/// What the keys of rollouts begin with whose place another one took.
+/// Prefix of the keys of replaced rollouts: another rollout of the assignment took their place.
 pub const ENDED: &str = "ended/";
 
 /// Most such rollouts of one assignment; the oldest go first.

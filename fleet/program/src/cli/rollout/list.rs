@@ -14,7 +14,7 @@ use super::show::{RolloutJson, document, from, read, revision};
 /// The options of `rollout list`.
 #[derive(Clone, Debug, Args)]
 pub struct ListOptions {
-    /// List those that have ended, the newest first: up to 200 of an assignment, for a year.
+    /// List the rollouts that have ended, the newest first: up to 200 of an assignment, for a year.
     #[arg(long)]
     pub ended: bool,
     /// Only those of this assignment.
