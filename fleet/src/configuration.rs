@@ -24,6 +24,7 @@ use guest_fleet_ledger::records::configuration::{
     RELEASE, ReleaseRecord, WINDOW, WindowRecord,
 };
 use guest_fleet_ledger::records::rollout::{ROLLOUT, RolloutRecord};
+use guest_fleet_ledger::records::secret::{SECRET, SecretRecord};
 use guest_fleet_ledger::records::{self, RecordError};
 use guest_fleet_ledger::{Bucket, Change, Follower, Ledger, ReadError, Revision, Update};
 
@@ -36,6 +37,8 @@ pub struct Configuration {
     problems: BTreeMap<String, RecordError>,
     /// Holds that a person set by the command line, not by declarations.
     by_hand: BTreeSet<String>,
+    /// The records of secrets, by name.
+    secrets: BTreeMap<String, SecretRecord>,
 }
 
 // === impl Configuration ===
@@ -112,6 +115,17 @@ impl Configuration {
         self.by_hand.contains(hold)
     }
 
+    /// The record of a secret that gateways ordered.
+    #[must_use]
+    pub fn secret(&self, name: &str) -> Option<&SecretRecord> {
+        self.secrets.get(name)
+    }
+
+    /// The names of all secrets that have a record.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.secrets.keys().map(String::as_str)
+    }
+
     fn take(&mut self, update: Update) -> bool {
         let mut changed = update.is_reset;
         if update.is_reset {
@@ -126,7 +140,7 @@ impl Configuration {
     /// Takes over one change; whether a decision may depend on it.
     pub(crate) fn change(&mut self, change: &Change) -> bool {
         let key = change.key.as_str();
-        let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW, ROLLOUT, DEFAULTS, POLICY];
+        let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW, ROLLOUT, DEFAULTS, POLICY, SECRET];
         let Some(kind) = kinds.into_iter().find(|kind| key.starts_with(kind)) else { return false };
         let name = &key[kind.len()..];
         // Most records are read once, when nothing of them is known yet.
@@ -163,6 +177,7 @@ impl Configuration {
             ROLLOUT => drop(self.view.rollouts.remove(name)),
             DEFAULTS => self.view.defaults = Strategy::default(),
             POLICY => drop(self.view.policies.remove(name)),
+            SECRET => drop(self.secrets.remove(name)),
             _ => drop(self.view.windows.remove(name)),
         }
         self.view.holds.remove(&unreadable(key));
@@ -199,6 +214,10 @@ impl Configuration {
                 let record = records::decode::<PolicyRecord>(key, value)?;
                 self.view.policies.insert(name.to_owned(), record.policy(key)?);
             }
+            SECRET => {
+                let record = records::decode::<SecretRecord>(key, value)?;
+                self.secrets.insert(name.to_owned(), record);
+            }
             DEFAULTS => {
                 let record = records::decode::<DefaultsRecord>(key, value)?;
                 self.view.defaults = record.defaults(key)?;
@@ -223,6 +242,7 @@ impl Default for Configuration {
             revisions: BTreeMap::new(),
             problems: BTreeMap::new(),
             by_hand: BTreeSet::new(),
+            secrets: BTreeMap::new(),
         }
     }
 }

@@ -24,6 +24,7 @@ mod holder;
 mod known;
 pub mod restored;
 pub mod rows;
+mod tidy;
 pub mod told;
 
 #[cfg(test)]

@@ -34,6 +34,16 @@ pub const REPEAT_AFTER: u64 = 60;
 /// How often an order is given again to an agent that cannot say whether it took.
 pub const REPEATS: u32 = 3;
 
+/// The digests of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digests {
+    /// SHA-256 of what is sent, with secrets and addresses in it: agents report it.
+    pub sent: [u8; 32],
+    /// SHA-256 of what was declared of it. It is the same whatever secrets and addresses a gateway puts
+    /// into the body.
+    pub declared: [u8; 32],
+}
+
 /// What an agent was ordered for one plugin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
@@ -50,8 +60,10 @@ pub struct Order {
     pub generation: u64,
     /// What it asks for.
     pub target: Target,
-    /// SHA-256 of its body.
+    /// SHA-256 of its body as it was sent.
     pub digest: [u8; 32],
+    /// SHA-256 of what was declared of its body; `None` where an order was recorded without it.
+    pub declared: Option<[u8; 32]>,
     /// Name of the assignment it came from.
     pub assignment: String,
     /// The assignment's attempt.
@@ -124,6 +136,8 @@ pub enum Next {
     Adopt {
         /// The generation to record.
         generation: u64,
+        /// The digest of the body by which the agent has it.
+        sent: [u8; 32],
     },
     /// Nothing, and why.
     Nothing(Idle),
@@ -168,13 +182,14 @@ pub enum Told<'a> {
 /// An agent without generations reports an installation of what it has as a failure, so it is ordered
 /// nothing that it has: not when an earlier order may still arrive, and not once more.
 ///
-/// `digest` is that of the body an order of this decision would have. `observed` may be older than
-/// the newest order only where the agent keeps generations. `fenced` is when the former
+/// `body` has the digests of the body that an order of this decision would have. Once the agent has an order,
+/// only what was declared makes another one: a gateway with other secrets or addresses changes nothing
+/// that is there. `observed` may be older than the newest order only where the agent keeps generations. `fenced` is when the former
 /// session of the agent was fenced; `None` where there was no former session.
 #[must_use]
 pub fn next(
     decision: &Decision,
-    digest: &[u8; 32],
+    body: &Digests,
     entry: &Entry,
     observed: Option<&Observed>,
     generations: Generations,
@@ -190,13 +205,20 @@ pub fn next(
     let same = entry
         .order
         .as_ref()
-        .filter(|order| order.is_for(decision, digest) && order.generation >= reported);
+        .filter(|order| order.is_for(decision, body) && order.generation >= reported);
     let Some(order) = same else {
         let Some(observed) = observed else { return Next::Nothing(Idle::NotObserved) };
+        // The agent may have it by an order of another attempt or assignment, which another gateway composed.
+        let by = entry.order.as_ref().filter(|order| order.declared == Some(body.declared));
+        let by = by.map(|order| order.digest);
+        let sent = by.filter(|sent| observed.has(&decision.target, sent)).unwrap_or(body.sent);
+        let digest = &sent;
         let known = entry.generation.max(observed.generation);
         let former = entry.order.as_ref().filter(|order| !order.state.is_settled());
+        let is_coming = former.is_some_and(|order| order.is_of(&decision.target, body))
+            && observed.takes_up(&decision.target);
         if let Generations::Ignored { late } = generations
-            && observed.is_at(&decision.target)
+            && (is_coming || observed.is_at(&decision.target))
         {
             // What may still arrive would undo what is there; nothing that is sent now forbids that.
             let is_alone = former.is_none_or(|order| {
@@ -204,7 +226,7 @@ pub fn next(
                 now.since(since) >= late
             });
             return if is_alone && observed.has(&decision.target, digest) {
-                Next::Adopt { generation: known }
+                Next::Adopt { generation: known, sent }
             } else {
                 Next::Nothing(Idle::Waiting)
             };
@@ -216,7 +238,7 @@ pub fn next(
             .as_ref()
             .is_none_or(|order| order.is_seen_by(observed, &decision.target, digest));
         return if former.is_none() && is_recent && observed.has(&decision.target, digest) {
-            Next::Adopt { generation: known }
+            Next::Adopt { generation: known, sent }
         } else {
             Next::Order { generation: generation_above(known, now) }
         };
@@ -296,14 +318,15 @@ impl Entry {
 impl Order {
     /// A new order, about to be sent. [`Order::replacing`] says what the agent had before.
     #[must_use]
-    pub fn new(decision: &Decision, digest: [u8; 32], generation: u64, now: Seconds) -> Self {
+    pub fn new(decision: &Decision, body: &Digests, generation: u64, now: Seconds) -> Self {
         let rollout = decision.turn.as_ref().filter(|turn| turn.gives);
         Self {
             rollout: rollout.map(|turn| turn.rollout.clone()).unwrap_or_default(),
             replaced: None,
             generation,
             target: decision.target.clone(),
-            digest,
+            digest: body.sent,
+            declared: Some(body.declared),
             assignment: decision.assignment.clone(),
             attempt: decision.attempt,
             repeats: 0,
@@ -315,10 +338,10 @@ impl Order {
 
     /// What the agent had already.
     #[must_use]
-    pub fn adopted(decision: &Decision, digest: [u8; 32], generation: u64, now: Seconds) -> Self {
+    pub fn adopted(decision: &Decision, body: &Digests, generation: u64, now: Seconds) -> Self {
         let state = OrderState::Done { adopted: true };
         // No rollout gave it.
-        Self { state, rollout: String::new(), ..Self::new(decision, digest, generation, now) }
+        Self { state, rollout: String::new(), ..Self::new(decision, body, generation, now) }
     }
 
     /// With the target that the agent had before: that of the former order if it came about, or else the
@@ -347,11 +370,28 @@ impl Order {
         }
     }
 
-    /// Whether the order asks for what was decided. A change of its body is another order, and so is
-    /// another attempt. Which assignment asks does not matter.
+    /// Whether what was decided was ordered, and the agent said what became of it.
     #[must_use]
-    pub fn is_for(&self, decision: &Decision, digest: &[u8; 32]) -> bool {
-        self.target == decision.target && self.digest == *digest && self.attempt == decision.attempt
+    pub fn is_settled_for(&self, decision: &Decision) -> bool {
+        let is_same = self.target == decision.target && self.attempt == decision.attempt;
+        is_same && self.state.is_settled()
+    }
+
+    /// Whether the order asks for what was decided. Another declaration of its body is another order, and so is
+    /// another attempt. Which assignment asks does not matter.
+    ///
+    /// An order that the agent has not acknowledged is sent again under its own id, which stands for the same
+    /// bytes: with others it is another order.
+    fn is_for(&self, decision: &Decision, body: &Digests) -> bool {
+        self.is_of(&decision.target, body)
+            && self.attempt == decision.attempt
+            && (self.state != OrderState::Sent || self.digest == body.sent)
+    }
+
+    /// Whether the order asks for the same declaration, whichever gateway composed it.
+    fn is_of(&self, target: &Target, body: &Digests) -> bool {
+        let is_declared = self.declared.is_none_or(|declared| declared == body.declared);
+        self.target == *target && is_declared
     }
 
     /// Whether what an agent that keeps generations reported is from after this order was carried out,

@@ -33,6 +33,7 @@ pub mod journal;
 pub mod progress;
 pub mod report;
 pub mod rollout;
+pub mod secret;
 
 #[cfg(test)]
 mod tests;

@@ -37,6 +37,7 @@ pub mod retry;
 pub mod rollout;
 mod rows;
 pub mod schemas;
+pub mod secret;
 pub mod secrets;
 mod sources;
 pub mod standing;
@@ -101,6 +102,9 @@ pub enum Verb {
     /// List the gateways, which agents are connected to.
     #[command(after_help = examples::GATEWAYS)]
     Gateways,
+    /// Show which version of a secret is where.
+    #[command(subcommand, after_help = examples::SECRET)]
+    Secret(secret::Verb),
     /// Make, list and revoke the tokens by which machines become agents.
     #[command(subcommand, after_help = examples::TOKEN)]
     Token(token::Verb),
@@ -188,6 +192,7 @@ async fn dispatch(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failur
             archive::unarchive(options, context).await
         }
         Verb::Gateways => gateways::list(context).await,
+        Verb::Secret(verb) => secret::run(verb, context).await,
         Verb::Token(verb) => token::run(verb, context).await,
         Verb::Agent(AgentOptions { verb: None, id }) => {
             agents::show(id.as_deref().unwrap_or_default(), context).await

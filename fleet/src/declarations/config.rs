@@ -89,7 +89,7 @@ fn value(context: &mut Context<'_>, node: &Node, key: &str, depth: usize) -> Opt
                 }
             }
             if let Some(Err(error)) = referred(&table) {
-                let fix = "write `{ \"$secret\" = \"NAME\" }`";
+                let fix = "write `{ \"$secret\" = \"NAME@1\" }`";
                 context.problem(node.place, key, error.to_string(), fix);
                 return None;
             }

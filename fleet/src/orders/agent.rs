@@ -451,7 +451,12 @@ impl AgentTask {
                 Ok(body) => body,
                 Err(error) => {
                     lock(&self.flights).remove(plugin);
-                    tracing::warn!(resource = %agent.id, plugin, %error, "an order cannot be made");
+                    let order = journal.entry(plugin).order;
+                    if error.is_for_a_moment() {
+                        self.shared.views.want();
+                    } else if order.is_none_or(|order| !order.is_settled_for(decision)) {
+                        tracing::warn!(resource = %agent.id, plugin, %error, "an order cannot be made");
+                    }
                     continue;
                 }
             };
@@ -461,7 +466,7 @@ impl AgentTask {
             }
             let next = core_journal::next(
                 decision,
-                &body.digest,
+                &body.digests,
                 &journal.entry(plugin),
                 observed.as_ref(),
                 generations,

@@ -1,8 +1,9 @@
 //! An order as the bytes of its message: the release's template with the archive for the agent's
 //! architecture and the secrets of this gateway. The same release and the same secrets give the same
-//! bytes, so that their digest names the order.
+//! bytes, so that their digest names the order. What was declared of it has a digest of its own, which no
+//! gateway's own settings change.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use guest_agent_proto::agent_communication::{
     MessageBody, StreamAgentMessagesResponse, stream_agent_messages_response,
@@ -13,6 +14,7 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Plugin,
 };
 use guest_agent_proto::artifact;
+use guest_fleet_core::journal::Digests;
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Release, ReleaseName, View};
 use guest_fleet_sessions::messages::{CONFIGURE_PLUGIN_STATES, MESSAGE_TYPE};
 use prost::Message;
@@ -20,9 +22,13 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::artifacts::{self, digest::DigestError};
+use crate::configuration::Configuration;
 use crate::secrets::Secrets;
 use crate::secrets::directory::{KEY, SecretProblem};
-use crate::secrets::reference::{ReferenceError, ResolveError, has_reference, resolve};
+use crate::secrets::recorded::of_order;
+use crate::secrets::reference::{
+    ReferenceError, ResolveError, SecretName, has_reference, names, resolve,
+};
 
 /// Label that carries the generation of an order, in decimal digits.
 pub const GENERATION: &str = "fleet-generation";
@@ -37,8 +43,7 @@ pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
     /// As they are recorded, where that is not the same: with references for secrets.
     recorded: Option<Vec<u8>>,
-    /// SHA-256 of what is sent.
-    pub(crate) digest: [u8; 32],
+    pub(crate) digests: Digests,
 }
 
 /// Stands after the orders of a body with secrets, and is a part of it for its digest alone: agents skip
@@ -64,7 +69,7 @@ pub(crate) enum ComposeError {
         "the order has {0} bytes, and at most {BODY_BYTES} are sent: shorten its configuration"
     )]
     TooLarge(usize),
-    #[error("the secret `{name}` is not there: {problem}")]
+    #[error("the secret `{name}` cannot be used: {problem}")]
     Secret { name: String, problem: SecretProblem },
     #[error(
         "the release's configuration has a wrong reference to a secret: {0}; declare it again as a new revision"
@@ -72,12 +77,21 @@ pub(crate) enum ComposeError {
     Reference(ReferenceError),
 }
 
+// === impl ComposeError ===
+
+impl ComposeError {
+    /// Whether the order can be made within a moment.
+    pub(super) fn is_for_a_moment(&self) -> bool {
+        matches!(self, Self::Secret { problem: SecretProblem::Unrecorded, .. })
+    }
+}
+
 // === impl Body ===
 
 impl Body {
-    fn new(bytes: Vec<u8>, recorded: Option<Vec<u8>>) -> Self {
-        let digest = Sha256::digest(&bytes).into();
-        Self { bytes, recorded, digest }
+    fn new(bytes: Vec<u8>, recorded: Option<Vec<u8>>, declared: [u8; 32]) -> Self {
+        let sent = Sha256::digest(&bytes).into();
+        Self { bytes, recorded, digests: Digests { sent, declared } }
     }
 
     /// Bytes that it takes in memory.
@@ -102,7 +116,8 @@ pub(super) fn removal(plugin: &str) -> Result<Body, ComposeError> {
     let plugin = Plugin { name: plugin.to_owned(), ..Plugin::default() };
     let action = Action::Remove.into();
     let bytes = encode(ConfigurePlugin { action, plugin: Some(plugin), manifest: None })?;
-    Ok(Body::new(bytes, None))
+    let declared = Sha256::digest(&bytes).into();
+    Ok(Body::new(bytes, None, declared))
 }
 
 /// A release, and its archive for an agent.
@@ -111,6 +126,15 @@ pub(super) struct Found<'a> {
     archive: &'a Archive,
     /// The name of the archive: an architecture, or the one of all.
     pub(super) name: &'a str,
+}
+
+// === impl Found ===
+
+impl Found<'_> {
+    /// The secrets that the release refers to, as far as this program knows its references.
+    pub(super) fn secrets(&self) -> BTreeSet<SecretName> {
+        of_order(&self.release.order).unwrap_or_default()
+    }
 }
 
 /// Finds the archive of a release for an architecture.
@@ -132,17 +156,30 @@ pub(super) fn installation(
     name: &ReleaseName,
     found: &Found<'_>,
     artifacts: Option<&str>,
-    secrets: &Secrets,
+    secrets: (&Secrets, &Configuration),
 ) -> Result<Body, ComposeError> {
     let entry = install(name, found, artifacts)?;
+    let declared = declared(name, found);
     let config = entry.manifest.as_ref().and_then(|manifest| manifest.config.as_ref());
     match config {
         Some(config) if has_reference(config) => {
             let sent = with_secrets(entry.clone(), config.clone(), secrets)?;
-            Ok(Body::new(sent, Some(encode(entry)?)))
+            Ok(Body::new(sent, Some(encode(entry)?), declared))
         }
-        _ => Ok(Body::new(encode(entry)?, None)),
+        _ => Ok(Body::new(encode(entry)?, None, declared)),
     }
+}
+
+/// SHA-256 of a release for one architecture as the ledger has it. A newer program that makes other bytes of
+/// the same declaration has the same.
+fn declared(name: &ReleaseName, Found { release, archive, .. }: &Found<'_>) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    let texts = [&name.plugin, &name.revision, &archive.digest].map(String::as_bytes);
+    for part in texts.into_iter().chain([release.order.as_slice()]) {
+        digest.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        digest.update(part);
+    }
+    digest.finalize().into()
 }
 
 fn encode(entry: ConfigurePlugin) -> Result<Vec<u8>, ComposeError> {
@@ -157,9 +194,13 @@ fn encode(entry: ConfigurePlugin) -> Result<Vec<u8>, ComposeError> {
 fn with_secrets(
     mut entry: ConfigurePlugin,
     config: Config,
-    secrets: &Secrets,
+    (secrets, ledger): (&Secrets, &Configuration),
 ) -> Result<Vec<u8>, ComposeError> {
-    let mut find = |name: &_| secrets.find(name).map(|secret| secret.expose().to_owned());
+    let mut find = |name: &_| secrets.find(name, ledger).map(|secret| secret.expose().to_owned());
+    // All are asked for, so that all are recorded and told at once.
+    for name in names(&config).map_err(ComposeError::Reference)? {
+        drop(find(&name));
+    }
     let config = resolve(config, &mut find).map_err(|error| match error {
         ResolveError::Reference(error) => ComposeError::Reference(error),
         ResolveError::Secret(name, problem) => {
@@ -234,7 +275,7 @@ mod tests {
 
     use crate::declarations::files::{Format, Source, Sources};
     use crate::declarations::set::Declarations;
-    use crate::secrets::directory::tests::{directory, write};
+    use crate::secrets::directory::tests::{directory, opened, record, write};
     use crate::secrets::reference;
 
     fn view(url: &str) -> View {
@@ -261,7 +302,8 @@ mod tests {
     ) -> Result<Body, ComposeError> {
         let Some(revision) = target.revision() else { return removal(plugin) };
         let name = ReleaseName { plugin: plugin.to_owned(), revision: revision.to_owned() };
-        installation(&name, &find(view, &name, architecture)?, artifacts, secrets)
+        let ledger = Configuration::default();
+        installation(&name, &find(view, &name, architecture)?, artifacts, (secrets, &ledger))
     }
 
     fn decoded(body: &Body) -> ConfigurePlugin {
@@ -283,7 +325,7 @@ mod tests {
         assert_eq!(plugin.checksum, "ab".repeat(32));
         let url = format!("https://f:1/artifacts/a%2Fb/{}", "ab".repeat(32));
         assert_eq!(plugin.gcs_signed_url, url);
-        assert_eq!(body.digest, <[u8; 32]>::from(Sha256::digest(&body.bytes)));
+        assert_eq!(body.digests.sent, <[u8; 32]>::from(Sha256::digest(&body.bytes)));
     }
 
     #[test]
@@ -338,15 +380,53 @@ mod tests {
         View { releases: releases.collect(), ..View::default() }
     }
 
+    #[test]
+    fn what_was_declared_has_one_digest_wherever_its_archive_is() {
+        let target = Target::Revision("1".to_owned());
+        let ask = |view: &View, artifacts| {
+            body(view, "a/b", &target, "amd64", artifacts, &Secrets::default()).expect("a body")
+        };
+        let (one, other) = (ask(&view(""), Some("https://f")), ask(&view(""), Some("https://g")));
+        assert_ne!(one.digests.sent, other.digests.sent);
+        assert_eq!(one.digests.declared, other.digests.declared);
+        let mut changed = view("");
+        changed.releases.values_mut().for_each(|release| release.order.extend([0x1a, 0]));
+        assert_ne!(ask(&changed, Some("https://f")).digests.declared, one.digests.declared);
+        let mut changed = view("");
+        let archives =
+            changed.releases.values_mut().flat_map(|release| release.archives.values_mut());
+        archives.for_each(|archive| archive.digest = "cd".repeat(32));
+        assert_ne!(ask(&changed, Some("https://f")).digests.declared, one.digests.declared);
+    }
+
+    /// The body of a release with this configuration, with secrets that are recorded.
+    fn known(
+        config: &str,
+        secrets: &Secrets,
+        ledger: &mut Configuration,
+    ) -> Result<Body, ComposeError> {
+        let name = ReleaseName { plugin: "p".to_owned(), revision: "1".to_owned() };
+        let view = secret_view(config);
+        let compose = |ledger: &Configuration| {
+            installation(&name, &find(&view, &name, "amd64")?, None, (secrets, ledger))
+        };
+        let first = compose(ledger);
+        if first.as_ref().is_err_and(ComposeError::is_for_a_moment) {
+            record(secrets, ledger, "gw-1");
+            return compose(ledger);
+        }
+        first
+    }
+
     #[tokio::test]
     async fn a_secret_is_in_what_is_sent_and_a_reference_in_what_is_recorded() {
         let folder = directory();
-        write(folder.path(), "password", b"hunter22\n");
-        let secrets = Secrets::open(folder.path()).await.expect("they are opened");
-        let target = Target::Revision("1".to_owned());
-        let ask = |config: &str| body(&secret_view(config), "p", &target, "amd64", None, &secrets);
-        let refers = "{ user = \"u\", password = { \"$secret\" = \"password\" } }";
-        let first = ask(refers).expect("a body");
+        write(folder.path(), "password@1", b"hunter22\n");
+        let secrets = opened(folder.path()).await;
+        let mut ledger = Configuration::default();
+        let mut ask = |config: &str, secrets: &Secrets| known(config, secrets, &mut ledger);
+        let refers = "{ user = \"u\", password = { \"$secret\" = \"password@1\" } }";
+        let first = ask(refers, &secrets).expect("a body");
         let config = |body: &Body| decoded(body).manifest.expect("a manifest").config;
         let Some(Config::StructConfig(table)) = config(&first) else { panic!("no table") };
         let password = table.fields["password"].kind.clone();
@@ -354,29 +434,47 @@ mod tests {
         let recorded = String::from_utf8_lossy(first.recorded()).into_owned();
         assert!(recorded.contains("$secret") && !recorded.contains("hunter22"));
         assert!(!format!("{first:?}").contains("hunter22"));
-        assert_eq!(first.digest, <[u8; 32]>::from(Sha256::digest(&first.bytes)));
+        assert_eq!(first.digests.sent, <[u8; 32]>::from(Sha256::digest(&first.bytes)));
         // A digest of the orders alone would tell who guesses that the guess is right.
         let states = ConfigurePluginStates::decode(first.bytes.as_slice()).expect("it decodes");
-        assert_ne!(first.digest, <[u8; 32]>::from(Sha256::digest(states.encode_to_vec())));
-        assert_eq!(ask(refers), Ok(first.clone()));
+        let plain = <[u8; 32]>::from(Sha256::digest(states.encode_to_vec()));
+        assert!(first.digests.sent != plain && first.digests.declared != plain);
+        assert_eq!(ask(refers, &secrets), Ok(first.clone()));
 
-        let whole = ask("{ \"$secret\" = \"password\" }").expect("a body");
+        let whole = ask("{ \"$secret\" = \"password@1\" }", &secrets).expect("a body");
         assert_eq!(config(&whole), Some(Config::StringConfig("hunter22".to_owned())));
-        let plain = ask("{ password = \"hunter22\" }").expect("a body");
+        let plain = ask("{ password = \"hunter22\" }", &secrets).expect("a body");
         assert_eq!(plain.recorded(), plain.bytes);
+        assert_eq!(ask("\"text\"", &secrets).map(|body| body.recorded.is_none()), Ok(true));
 
-        write(folder.path(), "password", b"hunter23");
+        // Another version is another declaration, and one that was overwritten is ordered no more.
+        write(folder.path(), "password@2", b"hunter23");
+        write(folder.path(), "password@1", b"hunter23");
         secrets.refresh().await;
-        let second = ask(refers).expect("a body");
-        assert_ne!(second.digest, first.digest);
-        assert_eq!(second.recorded(), first.recorded());
-        std::fs::remove_file(folder.path().join("password")).expect("it is removed");
         secrets.refresh().await;
-        let words = ask(refers).expect_err("no body").to_string();
-        assert!(words.contains("the secret `password` is not there"), "{words}");
-        let words = body(&secret_view(refers), "p", &target, "", None, &Secrets::default());
-        assert!(words.expect_err("no body").to_string().contains("--secrets DIR"));
-        assert_eq!(ask("\"text\"").map(|body| body.recorded.is_none()), Ok(true));
+        let second = ask(&refers.replace("@1", "@2"), &secrets).expect("a body");
+        assert_ne!(second.digests.sent, first.digests.sent);
+        assert_ne!(second.digests.declared, first.digests.declared);
+        let words = ask(refers, &secrets).expect_err("no body").to_string();
+        assert!(
+            words.contains("`password@1` cannot be used: its file has another content"),
+            "{words}"
+        );
+
+        std::fs::remove_file(folder.path().join("password@1")).expect("it is removed");
+        secrets.refresh().await;
+        let words = ask(refers, &secrets).expect_err("no body").to_string();
+        assert!(words.contains("`password@1` cannot be used: there is no file"), "{words}");
+        let words = ask(refers, &Secrets::default()).expect_err("no body").to_string();
+        assert!(words.contains("--secrets DIR"), "{words}");
+        // With another key the same content is other bytes of the same declaration.
+        write(folder.path(), KEY, b"another key of 128 bits");
+        write(folder.path(), "password@1", b"hunter22");
+        secrets.refresh().await;
+        secrets.refresh().await;
+        let third = ask(refers, &secrets).expect("a body");
+        assert_ne!(third.digests.sent, first.digests.sent);
+        assert_eq!(third.digests.declared, first.digests.declared);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Composes bodies of orders and keeps them: a gateway sends all agents of one architecture the same
 //! body, and each session looks every few seconds whether its agent needs it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use guest_agent_serve_kit::lock::lock;
@@ -13,9 +13,13 @@ use super::compose::{self, Body, ComposeError};
 use crate::configuration::Configuration;
 use crate::secrets::Secrets;
 use crate::secrets::directory::Snapshot;
+use crate::secrets::reference::SecretName;
 
 /// Most bytes of bodies that are kept. When more are composed, all are composed anew.
 const KEPT_BYTES: usize = 32 << 20;
+
+/// Bytes of a body's own, about: that of a secret that is missing has no others.
+const OWN_BYTES: usize = 1 << 10;
 
 /// Composes the bodies of orders.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ pub(super) struct Composer {
 #[derive(Debug, Default)]
 struct Kept {
     /// By release and by the name of its archive.
-    bodies: BTreeMap<(ReleaseName, String), Composed>,
+    bodies: BTreeMap<(ReleaseName, String), Arc<Composed>>,
     bytes: usize,
 }
 
@@ -37,8 +41,10 @@ struct Kept {
 #[derive(Debug)]
 struct Composed {
     release: Revision,
-    secrets: Snapshot,
-    body: Arc<Body>,
+    files: Snapshot,
+    secrets: BTreeSet<SecretName>,
+    /// The body, or the secret that it lacks.
+    body: Result<Arc<Body>, ComposeError>,
 }
 
 // === impl Composer ===
@@ -62,19 +68,49 @@ impl Composer {
         let name = ReleaseName { plugin: plugin.to_owned(), revision: revision.clone() };
         let found = compose::find(configuration.view(), &name, architecture)?;
         // Read first: a body with newer ones is composed once more, and never taken for older.
-        let secrets = self.secrets.snapshot();
-        let stamp = configuration.revision(&release_key(&name));
+        let files = self.secrets.snapshot();
+        let release = configuration.revision(&release_key(&name));
         let key = (name, found.name.to_owned());
-        if let Some(made) = lock(&self.kept).bodies.get(&key)
-            && made.release == stamp
-            && made.secrets == secrets
+        let made = lock(&self.kept).bodies.get(&key).cloned();
+        if let Some(made) = made.filter(|made| made.release == release && made.files == files)
+            && self.is_still_so(&made, configuration)
         {
-            return Ok(Arc::clone(&made.body));
+            return made.body.clone();
         }
-        let body = compose::installation(&key.0, &found, self.artifacts.as_deref(), &self.secrets)?;
-        let body = Arc::new(body);
-        lock(&self.kept).keep(key, Composed { release: stamp, secrets, body: body.clone() });
-        Ok(body)
+        let secrets = found.secrets();
+        let secrets_of = (&self.secrets, configuration);
+        let body = compose::installation(&key.0, &found, self.artifacts.as_deref(), secrets_of);
+        let body = body.map(Arc::new);
+        if matches!(body, Ok(_) | Err(ComposeError::Secret { .. })) {
+            let made = Composed { release, files, secrets, body: body.clone() };
+            lock(&self.kept).keep(key, made);
+        }
+        body
+    }
+
+    /// Whether the ledger still says the same of the secrets of a body. What it lacks is asked for once more.
+    fn is_still_so(&self, made: &Composed, configuration: &Configuration) -> bool {
+        // Each is asked for: a gateway tells what was asked for lately.
+        let found = made.secrets.iter().map(|name| (name, self.secrets.find(name, configuration)));
+        let found: Vec<_> = found.collect();
+        match &made.body {
+            Ok(_) => found.iter().all(|(_, found)| found.is_ok()),
+            Err(ComposeError::Secret { name, problem }) => {
+                let is_it = |it: &SecretName| it.as_str() == name;
+                found.iter().any(|(it, found)| is_it(it) && found.as_ref() == Err(problem))
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+// === impl Composed ===
+
+impl Composed {
+    /// Bytes that it takes in memory, about.
+    fn size(&self) -> usize {
+        let names: usize = self.secrets.iter().map(|name| name.as_str().len()).sum();
+        OWN_BYTES + names + self.body.as_ref().map_or(0, |body| body.size())
     }
 }
 
@@ -82,15 +118,15 @@ impl Composer {
 
 impl Kept {
     fn keep(&mut self, key: (ReleaseName, String), composed: Composed) {
-        let size = composed.body.size();
+        let size = composed.size();
         if let Some(former) = self.bodies.remove(&key) {
-            self.bytes -= former.body.size();
+            self.bytes -= former.size();
         }
         if self.bytes + size > KEPT_BYTES {
             *self = Self::default();
         }
         self.bytes += size;
-        self.bodies.insert(key, composed);
+        self.bodies.insert(key, Arc::new(composed));
     }
 }
 
@@ -105,7 +141,7 @@ mod tests {
     use prost_types::value::Kind;
 
     use super::*;
-    use crate::secrets::directory::tests::{directory, write};
+    use crate::secrets::directory::tests::{directory, opened, record, write};
     use crate::secrets::reference::KEY;
     use guest_fleet_ledger::Change;
     use guest_fleet_ledger::records::configuration::ReleaseRecord;
@@ -154,7 +190,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&of("amd64"), &of("arm64")));
         assert_eq!(lock(&composer.kept).bodies.len(), 2);
         let removal = composer.body(&configuration, "p", &Target::Absent, "amd64");
-        assert_ne!(removal.expect("a body").digest, of("amd64").digest);
+        assert_ne!(removal.expect("a body").digests, of("amd64").digests);
     }
 
     #[test]
@@ -164,37 +200,50 @@ mod tests {
         let former = composer.body(&configuration, "p", &target, "amd64").expect("a body");
         declare(&mut configuration, 2, text("y"));
         let body = composer.body(&configuration, "p", &target, "amd64").expect("a body");
-        assert_ne!(body.digest, former.digest);
+        assert_ne!(body.digests, former.digests);
         assert_eq!(lock(&composer.kept).bodies.len(), 1);
     }
 
     #[tokio::test]
-    async fn a_secret_that_changed_is_in_the_next_body_and_one_that_is_gone_in_none() {
+    async fn a_secret_is_recorded_before_it_is_in_a_body_and_in_none_once_it_changed() {
         let folder = directory();
         write(folder.path(), "db", b"first");
-        let secrets = Secrets::open(folder.path()).await.expect("it is opened");
+        let secrets = opened(folder.path()).await;
         let composer = Composer::new(None, secrets.clone());
         let mut configuration = Configuration::default();
         let target = declare(&mut configuration, 1, refers_to("db"));
-        let mut digests = Vec::new();
-        for content in ["first", "first", "second"] {
-            write(folder.path(), "db", content.as_bytes());
-            secrets.refresh().await;
-            let body = composer.body(&configuration, "p", &target, "amd64").expect("a body");
-            digests.push(body.digest);
-        }
-        assert_eq!(digests[0], digests[1]);
-        assert_ne!(digests[1], digests[2]);
-        std::fs::remove_file(folder.path().join("db")).expect("removed");
+        let body = |configuration: &Configuration| {
+            composer.body(configuration, "p", &target, "amd64").map(|body| body.digests)
+        };
+        let unrecorded = body(&configuration).expect_err("it is not recorded");
+        assert!(unrecorded.is_for_a_moment(), "{unrecorded}");
+        record(&secrets, &mut configuration, "gw-1");
+        let first = body(&configuration).expect("a body");
+        assert_eq!(body(&configuration), Ok(first));
+        write(folder.path(), "db", b"second");
         secrets.refresh().await;
-        assert!(composer.body(&configuration, "p", &target, "amd64").is_err());
+        let changed = body(&configuration).expect_err("it changed").to_string();
+        assert!(changed.contains("`db@2`"), "{changed}");
+        write(folder.path(), "db", b"first");
+        secrets.refresh().await;
+        assert_eq!(body(&configuration), Ok(first));
+        // Another gateway recorded another content under this name, in a ledger that was restored.
+        let elsewhere = directory();
+        write(elsewhere.path(), "db", b"of another");
+        let others = opened(elsewhere.path()).await;
+        let mut restored = Configuration::default();
+        declare(&mut restored, 1, refers_to("db"));
+        others.refresh().await;
+        drop(others.find(&SecretName::new("db").expect("a name"), &restored));
+        record(&others, &mut restored, "gw-2");
+        assert!(body(&restored).is_err(), "a body that was kept is no excuse");
     }
 
     #[tokio::test]
     async fn files_that_did_not_change_are_the_same_secrets() {
         let folder = directory();
         write(folder.path(), "db", b"first");
-        let secrets = Secrets::open(folder.path()).await.expect("it is opened");
+        let secrets = opened(folder.path()).await;
         let before = secrets.snapshot();
         secrets.refresh().await;
         assert_eq!(secrets.snapshot(), before);
@@ -210,11 +259,12 @@ mod tests {
         let body = composer.body(&configuration, "p", &target, "amd64").expect("a body");
         for number in 0..200 {
             let name = ReleaseName { plugin: "p".to_owned(), revision: number.to_string() };
-            let (release, secrets) = (Revision(1), composer.secrets.snapshot());
-            let composed = Composed { release, secrets, body: body.clone() };
+            let (release, files) = (Revision(1), composer.secrets.snapshot());
+            let (secrets, body) = (BTreeSet::new(), Ok(body.clone()));
+            let composed = Composed { release, files, secrets, body };
             let mut kept = lock(&composer.kept);
             kept.keep((name, "any".to_owned()), composed);
-            let held: usize = kept.bodies.values().map(|made| made.body.size()).sum();
+            let held: usize = kept.bodies.values().map(|made| made.size()).sum();
             assert_eq!(kept.bytes, held);
             assert!(held <= KEPT_BYTES, "{held}");
         }

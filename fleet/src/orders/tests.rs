@@ -15,14 +15,15 @@ use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord
 use guest_fleet_ledger::records::event::subject;
 use guest_fleet_ledger::records::gateway::GatewayRecord;
 use guest_fleet_ledger::records::journal::{JournalRecord, OrderRecord};
-use guest_fleet_ledger::{Bucket, Ledger, Log, MemoryLedger, Revision, Write, records};
+use guest_fleet_ledger::records::secret::SecretRecord;
+use guest_fleet_ledger::{Bucket, Fate, Ledger, Log, MemoryLedger, Revision, Write, records};
 use guest_fleet_sessions::desk::{Desk, OpenSession};
 use guest_fleet_sessions::messages;
 use prost::Message;
 
 use super::{OrderSettings, Orders, UnknownAgents};
 use crate::secrets::Secrets;
-use crate::secrets::directory::tests::{directory, write};
+use crate::secrets::directory::tests::{directory, opened, write};
 use crate::secrets::reference::tests::{reference, table};
 
 const AGENT: &str = "fleet/1";
@@ -112,11 +113,7 @@ async fn wish(ledger: &MemoryLedger, revision: &str) {
 
 /// Every agent should have this revision, which is ordered like this.
 async fn wish_as(ledger: &MemoryLedger, revision: &str, order: ConfigurePlugin) {
-    let name = ReleaseName { plugin: "monitor".to_owned(), revision: revision.to_owned() };
-    let archive = Archive { digest: "ab".repeat(32), url: "https://files.example/a".to_owned() };
-    let archives = [(ANY_ARCHITECTURE.to_owned(), archive)].into();
-    let release = Release { archives, order: order.encode_to_vec() };
-    put(ledger, &release_key(&name), ReleaseRecord::of(&name, &release).encode_to_vec()).await;
+    declare(ledger, revision, order, "https://files.example/a").await;
     let assignment = Assignment {
         plugin: "monitor".to_owned(),
         target: Target::Revision(revision.to_owned()),
@@ -128,6 +125,15 @@ async fn wish_as(ledger: &MemoryLedger, revision: &str, order: ConfigurePlugin) 
         declared: None,
     };
     put(ledger, "assignment/all", AssignmentRecord::of(&assignment).encode_to_vec()).await;
+}
+
+/// A release, with the address of its archive.
+async fn declare(ledger: &MemoryLedger, revision: &str, order: ConfigurePlugin, url: &str) {
+    let name = ReleaseName { plugin: "monitor".to_owned(), revision: revision.to_owned() };
+    let archive = Archive { digest: "ab".repeat(32), url: url.to_owned() };
+    let archives = [(ANY_ARCHITECTURE.to_owned(), archive)].into();
+    let release = Release { archives, order: order.encode_to_vec() };
+    put(ledger, &release_key(&name), ReleaseRecord::of(&name, &release).encode_to_vec()).await;
 }
 
 /// The agent reports that it has nothing.
@@ -183,49 +189,83 @@ async fn content(ledger: &MemoryLedger) -> Vec<u8> {
     content
 }
 
+/// Number of the state of an order that is done.
+const DONE: u32 = 4;
+
+/// The order of a release whose configuration refers to this secret.
+fn refers_to(secret: &str) -> ConfigurePlugin {
+    let config = Config::StructConfig(table(&[("password", reference(secret))]));
+    let manifest = Some(Manifest { config: Some(config), ..Manifest::default() });
+    ConfigurePlugin { manifest, ..ConfigurePlugin::default() }
+}
+
+/// The plugin as it is after an order.
+fn has(order: &OrderRecord) -> PluginReport {
+    PluginReport {
+        name: "monitor".to_owned(),
+        revision: order.revision.clone(),
+        order_digest: order.digest.clone(),
+        generation: order.generation,
+        ..PluginReport::default()
+    }
+}
+
+/// Looks at the files twice: a file that is being written is not recorded.
+async fn looked_twice(secrets: &Secrets) {
+    secrets.refresh().await;
+    secrets.refresh().await;
+}
+
+/// The heartbeat of the gateway.
+async fn own_record(ledger: &MemoryLedger, gateway: &Orders) -> GatewayRecord {
+    let own = ledger.get(Bucket::Configuration, gateway.key()).await.expect("it is read");
+    records::decode("own", &own.expect("a record").value).expect("decodes")
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_missing_secret_orders_nothing_and_a_changed_one_orders_again() {
+async fn a_secret_that_is_missing_or_overwritten_orders_nothing_and_another_version_does() {
     let (ledger, folder) = (MemoryLedger::new(), directory());
-    let secrets = Secrets::open(folder.path()).await.expect("they are opened");
+    let secrets = opened(folder.path()).await;
     let settings = OrderSettings { secrets: secrets.clone(), ..OrderSettings::default() };
     let gateway = Orders::new(Arc::new(ledger.clone()), settings);
     let renewed = tokio::spawn(gateway.clone().run());
-    let config = Config::StructConfig(table(&[("password", reference("password"))]));
-    let manifest = Some(Manifest { config: Some(config), ..Manifest::default() });
-    wish_as(&ledger, "1", ConfigurePlugin { manifest, ..ConfigurePlugin::default() }).await;
+    wish_as(&ledger, "1", refers_to("password@1")).await;
     let session = open(&gateway, 1).await;
     report(&gateway, &session).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(ordered(&ledger).await, None);
-    let own = ledger.get(Bucket::Configuration, gateway.key()).await.expect("it is read");
-    let own: GatewayRecord =
-        records::decode("own", &own.expect("a record").value).expect("decodes");
+    let own = own_record(&ledger, &gateway).await;
+    assert_eq!(own.secrets_key, secrets.key_name());
     let [missing] = own.missing_secrets.as_slice() else { panic!("{own:?}") };
-    assert_eq!(missing.name, "password");
+    assert_eq!(missing.name, "password@1");
     assert!(missing.problem.contains("write one"), "{}", missing.problem);
 
-    write(folder.path(), "password", b"hunter22");
-    secrets.refresh().await;
+    write(folder.path(), "password@1", b"hunter22");
+    looked_twice(&secrets).await;
     let first = next(&ledger, 0).await;
     assert_eq!(first.revision, "1");
     assert!(String::from_utf8_lossy(&first.body).contains("$secret"));
     gateway.answered(&session, &first.message_id, None).await;
-    let has = |order: &OrderRecord| PluginReport {
-        name: "monitor".to_owned(),
-        revision: "1".to_owned(),
-        order_digest: order.digest.clone(),
-        generation: order.generation,
-        ..PluginReport::default()
-    };
     report_of(&gateway, &session, vec![has(&first)]).await;
-    // The same secret is the same order, however often it is looked at.
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(newest(&ledger).await.map(|it| it.message_id), Some(first.message_id.clone()));
+    // The same secret is the same order, however often it is looked at; so is another content, which the
+    // gateway tells.
+    for content in ["hunter22", "hunter23"] {
+        write(folder.path(), "password@1", content.as_bytes());
+        looked_twice(&secrets).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let newest = newest(&ledger).await.map(|it| (it.message_id, it.state));
+        assert_eq!(newest, Some((first.message_id.clone(), DONE)));
+    }
+    let own = own_record(&ledger, &gateway).await;
+    let [changed] = own.missing_secrets.as_slice() else { panic!("{own:?}") };
+    assert_eq!(changed.name, "password@1");
+    assert!(changed.problem.contains("`password@2`"), "{}", changed.problem);
 
-    write(folder.path(), "password", b"hunter23");
-    secrets.refresh().await;
+    write(folder.path(), "password@2", b"hunter23");
+    looked_twice(&secrets).await;
+    wish_as(&ledger, "2", refers_to("password@2")).await;
     let second = next(&ledger, first.generation).await;
-    assert_ne!(second.digest, first.digest);
+    assert_eq!(second.revision, "2");
     // The journal was lost: what the agent has is taken over, because its digest is the same.
     gateway.answered(&session, &second.message_id, None).await;
     gateway.closed(&session);
@@ -244,6 +284,79 @@ async fn a_missing_secret_orders_nothing_and_a_changed_one_orders_again() {
     assert!(!String::from_utf8_lossy(&content).contains("hunter2"));
     gateway.stop();
     renewed.await.expect("it ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn gateways_with_other_keys_addresses_and_contents_order_an_agent_nothing_anew() {
+    let ledger = MemoryLedger::new();
+    wish_as(&ledger, "1", refers_to("password@1")).await;
+    declare(&ledger, "1", refers_to("password@1"), "").await;
+    let mut ordered: Option<OrderRecord> = None;
+    let (key, other_key) = ("0123456789abcdef", "another key of 128 bits");
+    for (address, key, content, problems) in [
+        ("https://one.example", key, "hunter22", 0),
+        ("https://two.example", other_key, "hunter22", 0),
+        ("https://one.example", key, "hunter23", 1),
+    ] {
+        let folder = directory();
+        write(folder.path(), ".digest-key", key.as_bytes());
+        write(folder.path(), "password@1", content.as_bytes());
+        let secrets = opened(folder.path()).await;
+        let artifacts = Some(address.to_owned());
+        let settings = OrderSettings { secrets, artifacts, ..OrderSettings::default() };
+        let gateway = Orders::new(Arc::new(ledger.clone()), settings);
+        let renewed = tokio::spawn(gateway.clone().run());
+        let session = open(&gateway, 1).await;
+        report_of(&gateway, &session, ordered.iter().map(has).collect()).await;
+        if ordered.is_none() {
+            let first = next(&ledger, 0).await;
+            gateway.answered(&session, &first.message_id, None).await;
+            report_of(&gateway, &session, vec![has(&first)]).await;
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let newest = next(&ledger, 0).await;
+        assert_eq!(newest.state, DONE);
+        if let Some(former) = &ordered {
+            assert_eq!(newest.message_id, former.message_id);
+        }
+        assert_eq!(own_record(&ledger, &gateway).await.missing_secrets.len(), problems);
+        gateway.closed(&session);
+        gateway.stop();
+        renewed.await.expect("it ends");
+        ordered = Some(newest);
+    }
+    // Each key has its mark of the one content.
+    let found = ledger.get(Bucket::Configuration, "secret/password@1").await.expect("it is read");
+    let record: SecretRecord =
+        records::decode("own", &found.expect("a record").value).expect("decodes");
+    assert_eq!(record.marks.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_is_recorded_whatever_becomes_of_the_write() {
+    for fates in [
+        &[Fate::Conflict][..],
+        &[Fate::Lost, Fate::Answered, Fate::Lost],
+        &[Fate::Happened],
+        &[Fate::Late],
+    ] {
+        let (ledger, folder) = (MemoryLedger::new(), directory());
+        write(folder.path(), "password@1", b"hunter22");
+        let secrets = opened(folder.path()).await;
+        let settings = OrderSettings { secrets, ..OrderSettings::default() };
+        let gateway = Orders::new(Arc::new(ledger.clone()), settings);
+        wish_as(&ledger, "1", refers_to("password@1")).await;
+        gateway.shared.views.renew().await.expect("it is renewed");
+        let session = open(&gateway, 1).await;
+        report(&gateway, &session).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(ordered(&ledger).await, None, "it is not recorded yet");
+        ledger.script(fates.iter().copied());
+        let renewed = tokio::spawn(gateway.clone().run());
+        until_ordered(&ledger, "1").await;
+        gateway.stop();
+        renewed.await.expect("it ends");
+    }
 }
 
 async fn until_ordered(ledger: &MemoryLedger, revision: &str) {

@@ -28,6 +28,7 @@ use super::environment::Environment;
 use crate::chain::Chain;
 use crate::configuration::Configuration;
 use crate::secrets::Secrets;
+use crate::secrets::directory::Snapshot;
 use crate::simulated::removed;
 
 /// Oldest view on which an order may leave.
@@ -71,6 +72,8 @@ pub(crate) struct Known {
 struct Heartbeat {
     revision: Revision,
     configuration: Configuration,
+    /// The secrets when it was written.
+    secrets: Option<Snapshot>,
 }
 
 /// Why a view was not renewed.
@@ -219,12 +222,14 @@ impl Views {
 
     async fn try_renew(&self) -> Result<(), RenewError> {
         let mut heartbeat = self.heartbeat.lock().await;
+        self.record_secrets(&heartbeat.configuration).await;
         let as_of = self.environment.since_boot();
         let value = {
             let mut counted = lock(&self.counted);
             let wall = Duration::from_secs(self.environment.wall().0);
             counted.beat = SystemTime::UNIX_EPOCH.checked_add(wall).map(Into::into);
-            let missing = self.secrets.missing().into_iter();
+            counted.secrets_key = self.secrets.key_name();
+            let missing = self.secrets.missing(&heartbeat.configuration).into_iter();
             counted.missing_secrets =
                 missing.map(|(name, problem)| MissingSecret { name, problem }).collect();
             let joined: BTreeSet<String> =
@@ -250,6 +255,9 @@ impl Views {
             .catch_up(&*self.ledger, at_least)
             .await
             .map_err(RenewError::Read)?;
+        // An order may wait for a file that is there now.
+        let secrets = Some(self.secrets.snapshot());
+        let has_secrets = std::mem::replace(&mut heartbeat.secrets, secrets) != secrets;
         let is_new = {
             let mut known = lock(&self.known);
             let is_new = changed || known.as_of.is_none();
@@ -259,12 +267,32 @@ impl Views {
             // A view that was too old is one that orders may leave on again.
             let is_back = known.as_of.is_some_and(|as_of| !self.is_fresh(as_of));
             known.as_of = Some(as_of);
-            is_new || is_back
+            is_new || is_back || has_secrets
         };
         if is_new {
             self.changed.notify_waiters();
         }
         Ok(())
+    }
+
+    /// Records the content of secrets that are ordered for the first time.
+    async fn record_secrets(&self, configuration: &Configuration) {
+        let host = lock(&self.counted).host.clone();
+        let writes = self.secrets.to_record(configuration, (&host, self.environment.wall()));
+        if writes.is_empty() {
+            return;
+        }
+        let count = writes.len();
+        match self.ledger.write(Bucket::Configuration, writes).await {
+            Ok(_) => tracing::info!(count, "the content of secrets is recorded"),
+            // Another gateway was first, or it is not known: the next renewal tells.
+            Err(error @ (WriteError::Conflict { .. } | WriteError::Ambiguous(_))) => {
+                tracing::debug!(error = %Chain(&error), "the content of secrets was not recorded");
+            }
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "the content of secrets was not recorded");
+            }
+        }
     }
 
     async fn take_back(&self) {

@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use super::begin::{Changing, Manner};
 use super::known::Known;
 use super::rows::Rows;
-use super::{begin, told};
+use super::{begin, tidy, told};
 use crate::chain::Chain;
 use crate::configuration::change::{ChangeError, Changed, Decision, Edit, change_under};
-use crate::configuration::{Configuration, ended, words};
+use crate::configuration::{Configuration, words};
 use crate::fold::lease::Lease;
 use crate::fold::patience::patience;
 use crate::fold::{Jitter, Wall, by_chance, by_clock};
@@ -61,7 +61,7 @@ const GAP: u64 = 60;
 /// How soon it is looked again for agents that join an assignment, where none of them could be reached.
 const JOIN_AGAIN: Duration = Duration::from_secs(10);
 
-/// How often rollouts that have ended are held against their bounds.
+/// How often outdated records are looked for.
 const TIDY: Duration = Duration::from_secs(600);
 
 /// Longest that one round may take before the controller begins anew.
@@ -125,7 +125,7 @@ struct Controller<'a> {
     asked: Option<Instant>,
     /// By assignment: when nobody was found that joins it.
     without: BTreeMap<String, Instant>,
-    /// When rollouts that have ended were held against their bounds, or that began to be due.
+    /// When outdated records were looked for, or that began to be due.
     tidied: Instant,
 }
 
@@ -290,18 +290,18 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Deletes rollouts that have ended and are beyond their bounds. Whatever hinders that, rollouts go on.
+    /// Deletes outdated records. Whatever hinders that, rollouts go on.
     async fn tidy(&mut self) -> Result<(), Lost> {
         if self.tidied.elapsed() < TIDY {
             return Ok(());
         }
         self.tidied = Instant::now();
         let now = (self.settings.wall)();
-        match ended::outdated(self.ledger, &self.configuration, now).await {
+        match tidy::outdated(self.ledger, &self.configuration, now).await {
             Ok(outdated) if outdated.is_empty() => Ok(()),
             Ok(outdated) => self.renew(outdated).await,
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "rollouts that have ended were not read");
+                tracing::warn!(error = %Chain(&error), "outdated records were not read");
                 Ok(())
             }
         }

@@ -1,7 +1,8 @@
 //! References to secrets in the configuration of a plugin. Pure.
 //!
 //! A reference is a table with the one key `$secret`. It stands where a text will stand, or for the
-//! whole configuration, which is a text then.
+//! whole configuration, which is a text then. It names a version of the secret, `NAME@2`, whose content never
+//! changes: another version is another reference, and so another release.
 
 use std::convert::Infallible;
 
@@ -13,14 +14,20 @@ use thiserror::Error;
 /// The key of a reference.
 pub(crate) const KEY: &str = "$secret";
 
-/// Longest name of a secret, in bytes.
+/// Longest name of a secret, with its version, in bytes.
 pub(crate) const NAME_BYTES: usize = 128;
+
+/// Stands between the name and the version.
+const AT: char = '@';
+
+/// Most digits of a version.
+const VERSION_DIGITS: usize = 9;
 
 /// Most references of one configuration.
 pub(crate) const REFERENCES: usize = 64;
 
-/// The name of a secret, which is that of its file: it leads into no other directory, and is no hidden
-/// file.
+/// The name of a secret and its version, `NAME@2`, or the name alone where it has one version only. Its file
+/// has the same name, which leads into no other directory and is no hidden file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SecretName(String);
 
@@ -35,8 +42,8 @@ pub enum ReferenceError {
     NotText,
     /// The name cannot be that of a file.
     #[error(
-        "the name of a secret has 1 to {NAME_BYTES} letters, digits, `-`, `_` and `.`, and begins with a letter or a \
-         digit"
+        "a secret is named `NAME` or `NAME@VERSION`, with at most {NAME_BYTES} bytes: the name has letters, digits, `-`, \
+         `_` and `.`, and begins with a letter or a digit; the version is a whole number from 1"
     )]
     Name,
     /// There are too many references.
@@ -59,10 +66,44 @@ impl SecretName {
     /// The name, if it is one.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
-        let is_name = (1..=NAME_BYTES).contains(&text.len())
-            && text.starts_with(|first: char| first.is_ascii_alphanumeric())
-            && text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it));
-        is_name.then(|| Self(text.to_owned()))
+        let (name, version) = match text.split_once(AT) {
+            Some((name, version)) => (name, Some(version)),
+            None => (text, None),
+        };
+        let is_name = text.len() <= NAME_BYTES
+            && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it));
+        // One version has one name: no sign, no zero before it.
+        let is_version = |version: &str| {
+            (1..=VERSION_DIGITS).contains(&version.len())
+                && !version.starts_with('0')
+                && version.bytes().all(|it| it.is_ascii_digit())
+        };
+        (is_name && version.is_none_or(is_version)).then(|| Self(text.to_owned()))
+    }
+
+    /// The name without the version.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.split_once(AT).map_or(self.as_str(), |(name, _)| name)
+    }
+
+    /// The version; `None` where the name has none.
+    #[must_use]
+    pub fn version(&self) -> Option<u32> {
+        self.0.split_once(AT)?.1.parse().ok()
+    }
+
+    /// Whether it names the other one: itself, or without a version all versions of its name.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self == other || (self.version().is_none() && self.name() == other.name())
+    }
+
+    /// The version after this one. A name without a version comes before all that have one, and is the
+    /// first.
+    pub(crate) fn next(&self) -> String {
+        format!("{}{AT}{}", self.name(), self.version().unwrap_or(1).saturating_add(1))
     }
 
     /// The name as text.
@@ -260,12 +301,38 @@ pub(crate) mod tests {
 
     #[test]
     fn a_name_leads_out_of_no_directory_and_has_a_bound() {
-        for good in ["a", "db-password", "tls.key", "0", &"x".repeat(NAME_BYTES)] {
+        let versions = ["db-password@1", "a@999999999"];
+        for good in ["a", "db-password", "tls.key", "0", &"x".repeat(NAME_BYTES)]
+            .into_iter()
+            .chain(versions)
+        {
             assert_eq!(SecretName::new(good).map(|it| it.to_string()), Some(good.to_owned()));
         }
         let long = "x".repeat(NAME_BYTES + 1);
-        for bad in ["", ".", "..", ".digest-key", "a/b", "/a", "a\0", "-a", "ä", long.as_str()] {
+        let versions = ["@1", "a@", "a@0", "a@01", "a@+1", "a@1.0", "a@x", "a@1@2", "a@1000000000"];
+        let names = ["", ".", "..", ".digest-key", "a/b", "/a", "a\0", "-a", "ä", long.as_str()];
+        for bad in names.into_iter().chain(versions) {
             assert_eq!(SecretName::new(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_has_its_version_and_the_next_one() {
+        for (text, name, version, next) in [
+            ("db", "db", None, "db@2"),
+            ("db@1", "db", Some(1), "db@2"),
+            ("tls.key@41", "tls.key", Some(41), "tls.key@42"),
+        ] {
+            let found = SecretName::new(text).expect("a name");
+            assert_eq!((found.name(), found.version()), (name, version));
+            assert_eq!(found.next(), next);
+            let covers = |other: &str| {
+                SecretName::new(name)
+                    .expect("a name")
+                    .covers(&SecretName::new(other).expect("a name"))
+            };
+            assert!(covers(text) && found.covers(&found) && !covers("other"));
+            assert_eq!(found.covers(&SecretName::new(next).expect("a name")), version.is_none());
         }
     }
 }

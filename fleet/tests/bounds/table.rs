@@ -201,6 +201,7 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("A secret", "fleet/src/secrets/file.rs", "SECRET_BYTES", "it is missing, and the log says why", (SECRETS, "what_is_no_secret_says_what_to_do")),
             bound("Secrets of a gateway", "fleet/src/secrets/directory.rs", "SECRETS", "all are missing, and the gateway does not start", (SECRETS, "a_directory_that_cannot_be_used_is_refused")),
             bound("Entries of the directory with secrets", "fleet/src/secrets/directory.rs", "ENTRIES", "all are missing, and the gateway does not start", (SECRETS, "a_directory_that_cannot_be_used_is_refused")),
+            bound("Keys by which a secret is known", "fleet/src/secrets/recorded.rs", "KEYS", "the oldest is forgotten", ("fleet/src/secrets/recorded.rs", "a_secret_is_known_by_a_bounded_number_of_keys_and_the_oldest_is_forgotten")),
             bound("Missing secrets that a gateway tells", "fleet/src/secrets/directory.rs", "MISSING", "further ones are in its log alone", (SECRETS, "what_is_asked_for_and_not_there_is_told_for_a_while")),
             bound("Levels of a configuration", "fleet/src/declarations/config.rs", "DEPTH", "refused with the place", OF_A_RELEASE),
             bound("A selector", "fleet/core/src/selector/expression.rs", "TEXT_BYTES", "refused with the place", OTHER),

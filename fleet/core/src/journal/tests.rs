@@ -3,6 +3,7 @@ use crate::desired::{Permission, Turn};
 
 const DIGEST: [u8; 32] = [1; 32];
 const OTHER: [u8; 32] = [2; 32];
+const BODY: Digests = Digests { sent: DIGEST, declared: [7; 32] };
 const NOW: Seconds = Seconds(1000);
 const IGNORED: Generations = Generations::Ignored { late: REPEAT_AFTER };
 
@@ -21,14 +22,14 @@ fn there(revision: &str) -> Observed {
 }
 
 fn ordered(decision: &Decision, state: OrderState) -> Entry {
-    let order = Order { state, ..Order::new(decision, DIGEST, 3, NOW) };
+    let order = Order { state, ..Order::new(decision, &BODY, 3, NOW) };
     Entry { generation: 3, order: Some(order) }
 }
 
 #[track_caller]
 fn check(decision: &Decision, entry: &Entry, observed: Option<&Observed>, expected: Next) {
     let kept = Generations::Kept;
-    let found = next(decision, &DIGEST, entry, observed, kept, Some(NOW), NOW.plus(1000));
+    let found = next(decision, &BODY, entry, observed, kept, Some(NOW), NOW.plus(1000));
     assert_eq!(found, expected);
 }
 
@@ -51,7 +52,7 @@ fn a_new_order_has_a_generation_above_all_that_are_known() {
     let entry = Entry { generation: 4, order: None };
     let kept = Generations::Kept;
     let ask = |observed: &Observed, now| {
-        next(&decision, &DIGEST, &entry, Some(observed), kept, None, Seconds(now))
+        next(&decision, &BODY, &entry, Some(observed), kept, None, Seconds(now))
     };
     assert_eq!(ask(&there("1"), 0), Next::Order { generation: 5 });
     let ahead = Observed { generation: 9, ..there("1") };
@@ -63,9 +64,9 @@ fn a_new_order_has_a_generation_above_all_that_are_known() {
 #[test]
 fn what_is_there_is_adopted_and_never_ordered() {
     let one = decision(Some("1"));
-    check(&one, &Entry::default(), Some(&there("1")), Next::Adopt { generation: 0 });
+    check(&one, &Entry::default(), Some(&there("1")), Next::Adopt { generation: 0, sent: DIGEST });
     let same = Observed { digest: Some(DIGEST), ..there("1") };
-    check(&one, &Entry::default(), Some(&same), Next::Adopt { generation: 0 });
+    check(&one, &Entry::default(), Some(&same), Next::Adopt { generation: 0, sent: DIGEST });
     // The revision is there, and is configured in another way.
     let changed = Observed { digest: Some(OTHER), ..there("1") };
     check(&one, &Entry::default(), Some(&changed), Next::Order { generation: 2000 });
@@ -86,7 +87,7 @@ fn an_order_that_may_still_arrive_is_overruled_even_by_what_is_there() {
     // The report is from before the order.
     check(&decision(Some("1")), &settled, Some(&there("1")), Next::Order { generation: 2000 });
     let seen = Observed { generation: 3, ..there("1") };
-    check(&decision(Some("1")), &settled, Some(&seen), Next::Adopt { generation: 3 });
+    check(&decision(Some("1")), &settled, Some(&seen), Next::Adopt { generation: 3, sent: DIGEST });
 }
 
 #[test]
@@ -100,16 +101,22 @@ fn what_a_done_order_takes_away_and_a_report_still_shows_is_ordered_again() {
     check(&one, &removal, Some(&taken), order(2000));
     let upgrade = ordered(&decision(Some("2")), done());
     check(&one, &upgrade, Some(&taken), order(2000));
-    let other_body = Order { digest: OTHER, ..Order::new(&one, DIGEST, 3, NOW) };
+    let other_body =
+        Order { declared: Some(OTHER), digest: OTHER, ..Order::new(&one, &BODY, 3, NOW) };
     let other_body = Order { state: done(), ..other_body };
     let other_body = Entry { generation: 3, order: Some(other_body) };
     check(&one, &other_body, Some(&taken), order(2000));
     // An order that this journal does not know brought it.
     let newer = Observed { generation: 4, ..there("1") };
-    check(&one, &removal, Some(&newer), Next::Adopt { generation: 4 });
+    check(&one, &removal, Some(&newer), Next::Adopt { generation: 4, sent: DIGEST });
     // The order is for what is there, and a person asked for another attempt.
     let again = Decision { attempt: 1, ..one.clone() };
-    check(&again, &ordered(&one, done()), Some(&taken), Next::Adopt { generation: 3 });
+    check(
+        &again,
+        &ordered(&one, done()),
+        Some(&taken),
+        Next::Adopt { generation: 3, sent: DIGEST },
+    );
 }
 
 #[test]
@@ -161,10 +168,15 @@ fn events_of_earlier_orders_say_nothing_about_what_was_adopted() {
 #[test]
 fn a_removal_is_sent_only_for_what_is_there() {
     let absent = decision(None);
-    check(&absent, &Entry::default(), Some(&Observed::default()), Next::Adopt { generation: 0 });
+    check(
+        &absent,
+        &Entry::default(),
+        Some(&Observed::default()),
+        Next::Adopt { generation: 0, sent: DIGEST },
+    );
     check(&absent, &Entry::default(), Some(&there("1")), Next::Order { generation: 2000 });
     let local = Observed { is_local: true, ..there("1") };
-    check(&absent, &Entry::default(), Some(&local), Next::Adopt { generation: 0 });
+    check(&absent, &Entry::default(), Some(&local), Next::Adopt { generation: 0, sent: DIGEST });
 }
 
 #[test]
@@ -199,11 +211,63 @@ fn another_attempt_another_body_or_another_target_is_a_new_order() {
     check(&again, &entry, Some(&there("0")), Next::Order { generation: 2000 });
     check(&decision(Some("2")), &entry, Some(&there("0")), Next::Order { generation: 2000 });
     let kept = Generations::Kept;
-    let found = next(&one, &OTHER, &entry, Some(&there("0")), kept, None, NOW);
+    let other = Digests { declared: OTHER, ..BODY };
+    let found = next(&one, &other, &entry, Some(&there("0")), kept, None, NOW);
     assert_eq!(found, Next::Order { generation: 1000 });
     // Which assignment asks does not matter.
     let renamed = Decision { assignment: "b".to_owned(), ..one };
     check(&renamed, &entry, Some(&there("0")), Next::Nothing(Idle::Settled));
+}
+
+#[test]
+fn other_secrets_or_addresses_at_a_gateway_order_nothing_that_an_agent_has() {
+    let one = decision(Some("1"));
+    let elsewhere = Digests { sent: OTHER, ..BODY };
+    let observed = Observed { generation: 3, digest: Some(DIGEST), ..there("1") };
+    let ask = |entry: &Entry, generations| {
+        next(&one, &elsewhere, entry, Some(&observed), generations, None, NOW.plus(1000))
+    };
+    let reason = || "x".to_owned();
+    for (state, idle) in [
+        (OrderState::Acknowledged, Idle::Waiting),
+        (OrderState::Begun, Idle::Waiting),
+        (OrderState::Done { adopted: false }, Idle::Done),
+        (OrderState::Done { adopted: true }, Idle::Done),
+        (OrderState::Failed { reason: reason() }, Idle::Settled),
+        (OrderState::TakenBack { reason: reason() }, Idle::Settled),
+    ] {
+        let mut entry = ordered(&one, state);
+        assert_eq!(ask(&entry, Generations::Kept), Next::Nothing(idle));
+        assert_eq!(ask(&entry, IGNORED), Next::Nothing(idle));
+        // It was recorded before orders said what was declared.
+        entry.order.as_mut().expect("an order").declared = None;
+        assert_eq!(ask(&entry, Generations::Kept), Next::Nothing(idle));
+    }
+    // Another attempt orders nothing that the agent has, and neither does another assignment.
+    let again = Decision { attempt: 1, ..one.clone() };
+    let kept = |body: &Digests, entry: &Entry, observed: &Observed| {
+        next(&again, body, entry, Some(observed), Generations::Kept, None, NOW.plus(1000))
+    };
+    let mut done = ordered(&one, OrderState::Done { adopted: false });
+    assert_eq!(kept(&elsewhere, &done, &observed), Next::Adopt { generation: 3, sent: DIGEST });
+    let other = Digests { declared: OTHER, ..elsewhere };
+    assert_eq!(kept(&other, &done, &observed), Next::Order { generation: 2000 });
+    // The ledger is older than the agent, which has what this gateway would send by a later order.
+    let later = Observed { generation: 9, digest: Some(OTHER), ..there("1") };
+    assert_eq!(kept(&elsewhere, &done, &later), Next::Adopt { generation: 9, sent: OTHER });
+    // Nobody knows by which declaration it came: its bytes alone say what it is.
+    done.order.as_mut().expect("an order").declared = None;
+    assert_eq!(kept(&elsewhere, &done, &observed), Next::Order { generation: 2000 });
+    assert_eq!(kept(&BODY, &done, &observed), Next::Adopt { generation: 3, sent: DIGEST });
+    // An id stands for the same bytes: an order that may not have arrived is another one with others.
+    let mut sent = ordered(&one, OrderState::Sent);
+    assert_eq!(ask(&sent, Generations::Kept), Next::Order { generation: 2000 });
+    // Without generations it would come beside the one that is under way.
+    let coming = Observed { pending: Some("1".to_owned()), is_listed: true, ..there("0") };
+    let found = next(&one, &elsewhere, &sent, Some(&coming), IGNORED, None, NOW.plus(1000));
+    assert_eq!(found, Next::Nothing(Idle::Waiting));
+    sent.order.as_mut().expect("an order").digest = OTHER;
+    assert_eq!(ask(&sent, Generations::Kept), Next::Again);
 }
 
 #[test]
@@ -212,7 +276,7 @@ fn an_agent_without_generations_is_given_the_order_again_when_it_did_not_take() 
     let entry = ordered(&one, OrderState::Acknowledged);
     let ask = |observed: Option<&Observed>, generations, fenced: Option<u64>, waited| {
         let fenced = fenced.map(|after| NOW.plus(after));
-        next(&one, &DIGEST, &entry, observed, generations, fenced, NOW.plus(waited))
+        next(&one, &BODY, &entry, observed, generations, fenced, NOW.plus(waited))
     };
     let waiting = Next::Nothing(Idle::Waiting);
     let forgot = there("0");
@@ -226,12 +290,11 @@ fn an_agent_without_generations_is_given_the_order_again_when_it_did_not_take() 
     // It may forget what it had begun with.
     let begun = ordered(&one, OrderState::Begun);
     let fenced = Some(NOW.plus(10));
-    let found = next(&one, &DIGEST, &begun, Some(&forgot), IGNORED, fenced, NOW.plus(70));
+    let found = next(&one, &BODY, &begun, Some(&forgot), IGNORED, fenced, NOW.plus(70));
     assert_eq!(found, Next::Repeat);
     let mut tired = entry.clone();
     tired.order.as_mut().expect("an order").repeats = REPEATS;
-    let found =
-        next(&one, &DIGEST, &tired, Some(&forgot), IGNORED, Some(NOW.plus(10)), NOW.plus(70));
+    let found = next(&one, &BODY, &tired, Some(&forgot), IGNORED, Some(NOW.plus(10)), NOW.plus(70));
     assert_eq!(found, waiting);
 }
 
@@ -239,7 +302,7 @@ fn an_agent_without_generations_is_given_the_order_again_when_it_did_not_take() 
 fn an_agent_without_generations_is_not_ordered_what_it_has() {
     let ask = |wanted: Option<&str>, entry: &Entry, observed: &Observed, waited| {
         let (fenced, now) = (Some(NOW.plus(10)), NOW.plus(waited));
-        next(&decision(wanted), &DIGEST, entry, Some(observed), IGNORED, fenced, now)
+        next(&decision(wanted), &BODY, entry, Some(observed), IGNORED, fenced, now)
     };
     let waiting = Next::Nothing(Idle::Waiting);
     // The order may have been done when its acknowledgement was lost.
@@ -252,12 +315,18 @@ fn an_agent_without_generations_is_not_ordered_what_it_has() {
     let other = ordered(&decision(Some("2")), OrderState::Acknowledged);
     let moving = Observed { pending: Some("2".to_owned()), ..there("1") };
     assert_eq!(ask(Some("1"), &other, &there("1"), 69), waiting);
-    assert_eq!(ask(Some("1"), &other, &there("1"), 70), Next::Adopt { generation: 3 });
+    assert_eq!(
+        ask(Some("1"), &other, &there("1"), 70),
+        Next::Adopt { generation: 3, sent: DIGEST }
+    );
     assert_eq!(ask(Some("1"), &other, &moving, 70), waiting);
     assert_eq!(ask(Some("1"), &other, &there("2"), 0), Next::Order { generation: 1000 });
     // A removal is sent only for what is listed.
     assert_eq!(ask(None, &other, &Observed::default(), 69), waiting);
-    assert_eq!(ask(None, &other, &Observed::default(), 70), Next::Adopt { generation: 3 });
+    assert_eq!(
+        ask(None, &other, &Observed::default(), 70),
+        Next::Adopt { generation: 3, sent: DIGEST }
+    );
     assert_eq!(ask(None, &other, &there("1"), 0), Next::Order { generation: 1000 });
     let begun = Observed { pending: Some("2".to_owned()), ..Observed::default() };
     assert_eq!(ask(None, &other, &begun, 0), Next::Order { generation: 1000 });
@@ -390,7 +459,7 @@ fn an_order_says_what_it_replaced_and_which_rollout_gave_it() {
             permission: Permission::Go,
             turn: Some(turn),
         };
-        Order::new(&decision, [1; 32], 1, Seconds(1))
+        Order::new(&decision, &BODY, 1, Seconds(1))
     };
     let first = order("1", true).replacing(None, Some(&observed("0")));
     assert_eq!((first.rollout.as_str(), first.replaced.clone()), ("spring", Some(revision("0"))));

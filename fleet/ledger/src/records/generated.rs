@@ -380,22 +380,51 @@ pub struct GatewayRecord {
     /// It takes no more streams and ends those it has.
     #[prost(bool, tag = "8")]
     pub is_draining: bool,
-    /// The secrets that orders waited for lately.
+    /// The secrets that orders waited for lately, and those that changed in place.
     #[prost(message, repeated, tag = "9")]
     pub missing_secrets: ::prost::alloc::vec::Vec<MissingSecret>,
     /// Assignments that agents of it wait to join, by name; at most 100.
     #[prost(string, repeated, tag = "10")]
     pub joined: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Name of the key with which it marks secrets; empty where it has no secrets.
+    #[prost(bytes = "vec", tag = "11")]
+    pub secrets_key: ::prost::alloc::vec::Vec<u8>,
 }
-/// A secret that a gateway does not have.
+/// A secret that a gateway does not have, or not as the fleet knows it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MissingSecret {
-    /// Its name.
+    /// Its name, with its version.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// The problem, and its fix.
     #[prost(string, tag = "2")]
     pub problem: ::prost::alloc::string::String,
+}
+/// The marks of a secret that a gateway ordered: its content never changes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SecretRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// The mark of its content under each key of gateways; the newest last, at most 8.
+    #[prost(message, repeated, tag = "2")]
+    pub marks: ::prost::alloc::vec::Vec<SecretMark>,
+}
+/// The mark of a secret's content. Without the key nobody can find the content by trying.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SecretMark {
+    /// Name of the key, which does not tell the key.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: ::prost::alloc::vec::Vec<u8>,
+    /// HMAC-SHA256 of name and content under the key.
+    #[prost(bytes = "vec", tag = "2")]
+    pub mark: ::prost::alloc::vec::Vec<u8>,
+    /// When a gateway recorded it, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "3")]
+    pub at: u64,
+    /// Host of that gateway.
+    #[prost(string, tag = "4")]
+    pub host: ::prost::alloc::string::String,
 }
 /// How many shards the index has. Written once, when the first fold begins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -885,6 +914,10 @@ pub struct OrderRecord {
     /// The revision that the agent had before; empty for none, absent where that is not known.
     #[prost(string, optional, tag = "14")]
     pub replaced: ::core::option::Option<::prost::alloc::string::String>,
+    /// SHA-256 of what was declared of its body, without secrets and addresses; empty where it was not
+    /// recorded.
+    #[prost(bytes = "vec", tag = "15")]
+    pub declared: ::prost::alloc::vec::Vec<u8>,
 }
 /// How far a rollout is.
 #[derive(Clone, PartialEq, ::prost::Message)]

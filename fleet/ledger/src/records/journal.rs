@@ -81,6 +81,10 @@ impl OrderRecord {
                 .as_slice()
                 .try_into()
                 .map_err(|_| damaged("the digest of an order has not 32 bytes"))?,
+            declared: (!self.declared.is_empty())
+                .then(|| self.declared.as_slice().try_into())
+                .transpose()
+                .map_err(|_| damaged("the declared digest of an order has not 32 bytes"))?,
             assignment: self.assignment.clone(),
             attempt: self.attempt,
             rollout: self.rollout.clone(),
@@ -114,6 +118,7 @@ impl OrderRecord {
         self.generation = order.generation;
         self.revision = revision(&order.target);
         self.digest = order.digest.to_vec();
+        self.declared = order.declared.map(|it| it.to_vec()).unwrap_or_default();
         self.assignment.clone_from(&order.assignment);
         self.attempt = order.attempt;
         self.rollout.clone_from(&order.rollout);
@@ -140,6 +145,7 @@ mod tests {
             generation: 1,
             target: Target::Absent,
             digest: [0; 32],
+            declared: None,
             assignment: String::new(),
             attempt: 0,
             rollout: String::new(),

@@ -38,6 +38,7 @@ use super::rollout::{
     BeforePart, CausePart, ClosedPart, DecisionPart, GrantPart, HaltedPart, LabelPart, PastPart,
     ResultsPart, RolloutRecord, WavePart,
 };
+use super::secret::{SecretMark, SecretRecord};
 use super::webhook::WebhookRecord;
 use super::{Versioned, decode};
 
@@ -196,6 +197,7 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
         body: vec![1, 2, 3],
         rollout: text(""),
         replaced: None,
+        declared: Vec::new(),
     };
     let entry = EntryRecord { generation: 7, order: Some(order) };
     let journal = JournalRecord {
@@ -206,6 +208,10 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
         told: BTreeMap::new(),
     };
     check("journal", &journal, fixture("journal"));
+    let mut declared = journal.clone();
+    let entry = declared.plugins.get_mut("monitor").expect("it is there");
+    entry.order.as_mut().expect("an order").declared = vec![2; 32];
+    check("journal-declared", &declared, fixture("journal-declared"));
     let hold = ReportedHold { by: text("root"), reason: text("busy"), until: AT };
     let report = ReportRecord {
         version: 1,
@@ -249,6 +255,13 @@ fn every_audit_record_of_schema_1_is_readable() {
     check("audit", &entry, fixture("audit"));
     let head = AuditHead { version: 1, number: 3, digest: vec![9; 32] };
     check("audit-head", &head, fixture("audit-head"));
+}
+
+#[test]
+fn the_record_of_a_secret_of_schema_1_is_readable() {
+    let mark =
+        SecretMark { key: vec![3; 8], mark: vec![4; 32], at: 1_767_225_600, host: text("gw-1") };
+    check("secret", &SecretRecord { version: 1, marks: vec![mark] }, fixture("secret"));
 }
 
 #[test]

@@ -64,6 +64,11 @@ pub(super) const GATEWAYS: &str = "Examples:\n\
     \x20 guest-fleet gateways\n\
     \x20 guest-fleet gateways --json";
 
+pub(super) const SECRET: &str = "Examples:\n\
+    \x20 guest-fleet secret status\n\
+    \x20 guest-fleet secret status db-password\n\
+    \x20 guest-fleet secret status db-password@2 --json";
+
 pub(super) const EXPLAIN: &str = "Examples:\n\
     \x20 guest-fleet explain a-1 monitor";
 

@@ -34,7 +34,7 @@ pub struct ExplanationJson {
     pub assignments: Vec<SelectingJson>,
     /// What the agent should have; null where no assignment selects it.
     pub desired: Option<DesiredJson>,
-    /// The secrets of the release that gateways miss: they order nothing without them.
+    /// The secrets of the release that gateways cannot use: they order nothing without them.
     pub missing_secrets: Vec<MissingSecretJson>,
     /// What a person can do about it; null where nothing is to be done.
     pub next: Option<String>,
@@ -159,7 +159,7 @@ pub(crate) fn explanation(
     }
     let missing_secrets = secrets::needed(view, plugin, decision.as_ref(), missing);
     if let (State::Waits, Some(first)) = (state, missing_secrets.first()) {
-        sentence = format!("waits for the secret `{}`, which a gateway misses", first.name);
+        sentence = format!("waits for the secret `{}`, which a gateway cannot use", first.name);
         next = Some(format!("on {}: {}", first.gateway, first.problem));
     }
     let deciding = decision.as_ref().map(|decision| decision.assignment.as_str());
@@ -290,7 +290,7 @@ fn lines(found: &ExplanationJson) -> Vec<String> {
     }
     for secret in &found.missing_secrets {
         let MissingSecretJson { gateway, name, problem } = secret;
-        lines.push(format!("  secret    {name} is missing on {gateway}: {problem}"));
+        lines.push(format!("  secret    {name} on {gateway}: {problem}"));
     }
     let seen = found.seen.as_deref().unwrap_or("never");
     lines.push(format!("  seen      {seen}"));

@@ -6,7 +6,9 @@
 
 use guest_agent_cli_kit::schemas::{Document, Form, printed};
 
-use super::{agents, audit, document, explain, export, gateways, lists, rollout, status, token};
+use super::{
+    agents, audit, document, explain, export, gateways, lists, rollout, secret, status, token,
+};
 
 /// All documents.
 #[must_use]
@@ -132,6 +134,13 @@ const DOCUMENTS: &[Document] = &[
         form: Form::Whole,
         about: "The gateways that agents are connected to",
         schema: printed::<gateways::GatewaysJson>,
+    },
+    Document {
+        name: "secrets",
+        commands: &["secret status"],
+        form: Form::Whole,
+        about: "Which version of a secret is where",
+        schema: printed::<secret::SecretsJson>,
     },
     Document {
         name: "token",

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::context::Context;
 use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson, StandingsJson};
+use super::secrets::{self, MissingSecretJson};
 use super::text::{or_hyphen, table};
 
 /// How many agents stand where.
@@ -24,6 +25,8 @@ pub struct StatusJson {
     pub left_out: u64,
     /// By plugin and revision, as they are wanted or reported.
     pub plugins: Vec<PluginCountsJson>,
+    /// The secrets that gateways cannot use: they order nothing with them.
+    pub secrets: Vec<MissingSecretJson>,
 }
 
 /// Agents by how present they are.
@@ -59,16 +62,20 @@ pub struct PluginCountsJson {
 /// # Errors
 /// The ledger cannot be read.
 pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
+    let secrets = secrets::missing(context).await?;
     let Some((index, age)) = index::open(context).await? else {
         context.remark(format_args!(
             "nobody counted yet: `guest-fleet serve` keeps the counts, `guest-fleet agents` lists the agents"
         ))?;
         let none = Counts::default();
-        context.document(&document(&none, None))?;
+        for line in secrets::lines(&secrets) {
+            context.say(format_args!("{line}"))?;
+        }
+        context.document(&document(&none, None, secrets))?;
         return Ok(Exit::Done);
     };
     let counts = index.counts(context.seconds(), context.zones);
-    let document = document(&counts, Some(age.clone()));
+    let document = document(&counts, Some(age.clone()), secrets);
     let all = &document.agents;
     let total = all.present + all.away + all.never_seen + all.quarantined;
     let by_presence: Vec<String> = counts
@@ -91,11 +98,19 @@ pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
             context.say(format_args!("{line}"))?;
         }
     }
+    for (number, line) in secrets::lines(&document.secrets).iter().enumerate() {
+        let gap = if number == 0 { "\n" } else { "" };
+        context.say(format_args!("{gap}{line}"))?;
+    }
     context.document(&document)?;
     Ok(Exit::Done)
 }
 
-fn document(counts: &Counts, index: Option<IndexJson>) -> StatusJson {
+fn document(
+    counts: &Counts,
+    index: Option<IndexJson>,
+    secrets: Vec<MissingSecretJson>,
+) -> StatusJson {
     let agents = |presence| counts.agents.get(&presence).copied().unwrap_or(0);
     let mut plugins: BTreeMap<(String, Option<String>), PluginCountsJson> = BTreeMap::new();
     let mut plugin = |plugin: &str, revision: Option<&String>| {
@@ -124,6 +139,7 @@ fn document(counts: &Counts, index: Option<IndexJson>) -> StatusJson {
         index,
         left_out: counts.left_out,
         plugins: plugins.into_values().collect(),
+        secrets,
     }
 }
 

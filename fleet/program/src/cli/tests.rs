@@ -5,6 +5,7 @@ mod documents;
 mod gateways;
 mod indexed;
 mod rollouts;
+mod secrets;
 mod standing;
 mod tokens;
 

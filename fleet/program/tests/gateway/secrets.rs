@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use prost::Message;
 use prost_types::value::Kind;
@@ -22,24 +23,34 @@ fn write(folder: &Path, name: &str, content: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-fn declare(path: &Path) {
+/// Writes a release whose configuration has this secret, and its assignment; returns the directory.
+fn declare(path: &Path, revision: &str, secret: &str) -> String {
     let declared = path.join("declared");
-    fs::create_dir(&declared).unwrap();
-    let release = RELEASE.replace("REVISION", "1");
-    let text = format!(
-        "{release}config = {{ user = \"u\", password = {{ \"$secret\" = \"db-password\" }} }}\n\n\
-         [[assignment]]\nname = \"monitor-prod\"\nplugin = \"monitor\"\nrevision = \"1\"\nselect = \"env = prod\"\n"
+    fs::create_dir_all(&declared).unwrap();
+    let release = RELEASE.replace("REVISION", revision);
+    let release = format!(
+        "{release}config = {{ user = \"u\", password = {{ \"$secret\" = \"{secret}\" }} }}\n"
     );
-    fs::write(declared.join("fleet.toml"), text).unwrap();
+    fs::write(declared.join(format!("monitor-{revision}.toml")), release).unwrap();
+    let assignment = format!(
+        "[[assignment]]\nname = \"monitor-prod\"\nplugin = \"monitor\"\nrevision = \"{revision}\"\n\
+         select = \"env = prod\"\n"
+    );
+    fs::write(declared.join("assignment.toml"), assignment).unwrap();
+    declared.display().to_string()
+}
+
+async fn until_explained(path: &Path, words: &str) -> String {
+    until_said(path, &["explain", AGENT, "monitor"], words).await
 }
 
 /// Asks until the answer has these words.
-async fn until_explained(path: &Path, words: &str) -> String {
+async fn until_said(path: &Path, verb: &[&str], words: &str) -> String {
     let asking = async {
         loop {
-            let explained = ask(path, &["explain", AGENT, "monitor"]).await;
-            if explained.contains(words) {
-                return explained;
+            let said = ask(path, verb).await;
+            if said.contains(words) {
+                return said;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -80,8 +91,7 @@ async fn a_secret_reaches_the_agent_and_nothing_else() {
     let log = path.join("log");
     let mut served = Served::spawn_logging(path, &arguments, &log);
     served.line("listening unix:").await;
-    declare(path);
-    let declared = path.join("declared").display().to_string();
+    let declared = declare(path, "1", "db-password");
     ask(path, &["apply", "-f", &declared]).await;
     let mut machine = Machine::connect(path, "").await;
     ask(path, &["agent", "label", AGENT, "env=prod"]).await;
@@ -120,6 +130,7 @@ async fn a_secret_reaches_the_agent_and_nothing_else() {
         &["explain", AGENT, "monitor", "--json"],
         &["agent", AGENT, "--json"],
         &["gateways", "--json"],
+        &["secret", "status", "db-password", "--json"],
         &["diff", "-f", &declared],
     ] {
         let output = program(path).args(verb).output().await.unwrap();
@@ -137,6 +148,61 @@ async fn a_secret_reaches_the_agent_and_nothing_else() {
     // What the ledger wrote at its end, as well.
     assert_eq!(with_secret(path).0, Vec::<String>::new());
     assert_eq!(with_secret(secrets).0.len(), 1, "it would be found");
+}
+
+fn password(entry: ConfigurePlugin) -> Option<Kind> {
+    let config = entry.manifest.and_then(|manifest| manifest.config);
+    let Some(Config::StructConfig(mut config)) = config else { panic!("no table") };
+    config.fields.remove("password").and_then(|value| value.kind)
+}
+
+#[tokio::test]
+async fn a_secret_is_rotated_by_a_declaration_and_never_by_its_file() {
+    let (directory, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, secrets) = (directory.path(), kept.path());
+    write(secrets, ".digest-key", "0123456789abcdef0123456789abcdef");
+    write(secrets, "db-password@1", "first");
+    let folder = secrets.display().to_string();
+    let served = Served::start_with(path, &["--secrets", &folder]).await;
+    let declared = declare(path, "1", "db-password@1");
+    ask(path, &["apply", "-f", &declared]).await;
+    let mut machine = Machine::connect(path, "").await;
+    ask(path, &["agent", "label", AGENT, "env=prod"]).await;
+    let (id, entry, first, _) = machine.order().await;
+    assert_eq!(password(entry), Some(Kind::StringValue("first".to_owned())));
+    machine.does(&id, "1").await;
+    until_explained(path, "done").await;
+
+    // A gateway tells of it, also one that never saw the former content, and orders nobody anything.
+    write(secrets, "db-password@1", "second");
+    let status = ["secret", "status", "db-password"];
+    until_said(path, &status, "its file has another content").await;
+    served.kill().await;
+    let served = Served::start_with(path, &["--secrets", &folder]).await;
+    let told = until_said(path, &status, "its file has another content").await;
+    assert!(told.contains("write this one as `db-password@2` and declare that"), "{told}");
+    let mut machine = Machine::connect(path, "1").await;
+    let has =
+        |version: u32| format!("{AGENT}  monitor  db-password@{version}  db-password@{version}");
+    let there = has(1);
+    tokio::select! {
+        said = until_said(path, &status, &there) => drop(said),
+        order = machine.order() => panic!("{:?} was ordered", order.0),
+    }
+
+    write(secrets, "db-password@2", "second");
+    declare(path, "2", "db-password@2");
+    ask(path, &["apply", "-f", &declared, "--reason", "TICKET-8"]).await;
+    let (id, entry, second, _) = machine.order().await;
+    assert!(second > first, "it is the next order after the first: {second}");
+    assert_eq!(entry.plugin.as_ref().map(|plugin| plugin.revision_id.as_str()), Some("2"));
+    assert_eq!(password(entry), Some(Kind::StringValue("second".to_owned())));
+    machine.does(&id, "2").await;
+    until_explained(path, "done").await;
+    until_said(path, &status, "db-password@2  on probation").await;
+    assert!(ask(path, &["rollout", "list"]).await.contains("monitor-prod"));
+    assert!(ask(path, &["audit"]).await.contains("TICKET-8"));
+    served.stop().await;
 }
 
 #[tokio::test]

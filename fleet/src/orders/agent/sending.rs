@@ -1,7 +1,7 @@
 //! What is next for a plugin, recorded in the journal, and what is to be sent of it.
 
 use guest_fleet_core::desired::Decision;
-use guest_fleet_core::journal::{Next, Observed, Order, OrderState};
+use guest_fleet_core::journal::{Digests, Next, Observed, Order, OrderState};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::journal::OrderRecord;
 
@@ -29,13 +29,14 @@ pub(super) fn carry_out(
     match next {
         Next::Order { generation } => {
             let former = journal.entry(plugin).order;
-            let order = Order::new(decision, body.digest, generation, now);
+            let order = Order::new(decision, &body.digests, generation, now);
             let order = order.replacing(former.as_ref(), observed);
             give(journal, plugin, order, body)
         }
         Next::Repeat => {
             let mut order = journal.entry(plugin).order?;
             order.repeats = order.repeats.saturating_add(1);
+            order.digest = body.digests.sent;
             order.state = OrderState::Sent;
             order.since = now;
             give(journal, plugin, order, body)
@@ -45,8 +46,9 @@ pub(super) fn carry_out(
             // It is the same order, so it has this digest: these are the bytes that were sent before.
             is_due(&record.message_id).then(|| sending(plugin, record.clone(), body.bytes.clone()))
         }
-        Next::Adopt { generation } => {
-            let order = Order::adopted(decision, body.digest, generation, now);
+        Next::Adopt { generation, sent } => {
+            let digests = Digests { sent, ..body.digests };
+            let order = Order::adopted(decision, &digests, generation, now);
             // Nothing is sent of it.
             let _recorded = journal.give(plugin, order, Vec::new());
             None

@@ -150,6 +150,7 @@ mod tests {
             generation,
             target: Target::Absent,
             digest: [0; 32],
+            declared: None,
             assignment: "a".to_owned(),
             attempt: 0,
             rollout: String::new(),

@@ -48,7 +48,7 @@ fn entry(world: &World) -> Entry {
         1 => OrderState::Acknowledged,
         _ => OrderState::Done { adopted: state == 3 },
     };
-    let order = Order { state, ..Order::new(&target(wanted), DIGEST, generation, NOW) };
+    let order = Order { state, ..Order::new(&target(wanted), &BODY, generation, NOW) };
     Entry { generation: known, order: Some(order) }
 }
 
@@ -80,22 +80,22 @@ fn act(world: &World) -> Option<World> {
     let decided = target(world.wanted);
     let mut entry = entry(world);
     let now = Seconds(u64::from(world.made) + 1);
-    match next(&decided, &DIGEST, &entry, Some(&observed), Generations::Kept, None, now) {
+    match next(&decided, &BODY, &entry, Some(&observed), Generations::Kept, None, now) {
         Next::Order { generation } => {
             after.made += 1;
-            entry.give(Order::new(&decided, DIGEST, generation, NOW));
+            entry.give(Order::new(&decided, &BODY, generation, NOW));
             after.flying.push((generation, world.wanted));
         }
         Next::Again => {
             let (_, generation, wanted, _) = world.journal?;
             after.flying.push((generation, wanted));
         }
-        Next::Adopt { generation } => {
+        Next::Adopt { generation, .. } => {
             assert!(
                 world.was_lost || world.agent.taken.is_none_or(|(_, taken)| taken == world.wanted),
                 "it is adopted, and what the agent took takes it away: {world:?}"
             );
-            entry.give(Order::adopted(&decided, DIGEST, generation, NOW));
+            entry.give(Order::adopted(&decided, &BODY, generation, NOW));
         }
         Next::Repeat | Next::Nothing(_) => return None,
     }

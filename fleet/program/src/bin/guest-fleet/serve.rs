@@ -74,8 +74,8 @@ pub(crate) struct Options {
     /// it came back, it is given again an order that its list does not show.
     #[arg(long, value_name = "SECONDS", default_value_t = REPEAT_AFTER, value_parser = clap::value_parser!(u64).range(1..=3600))]
     repeat_after: u64,
-    /// Directory with the secrets that configurations refer to, a file for each; read again when
-    /// they change.
+    /// Directory with the secrets that configurations refer to, a file for each version, named as the
+    /// reference: `NAME@2`. A file that changes after its first order is not ordered.
     #[arg(long, value_name = "DIR")]
     secrets: Option<PathBuf>,
     /// Serve artifacts from here: a directory or `s3://bucket/prefix`.

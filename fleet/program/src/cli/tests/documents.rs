@@ -29,6 +29,7 @@ fn names(verb: &Verb) -> &'static [&'static str] {
         Verb::Agents(_) => &["agents"],
         Verb::Agent(AgentOptions { verb: Some(_), .. }) => &["change"],
         Verb::Gateways => &["gateways"],
+        Verb::Secret(_) => &["secrets"],
         Verb::Token(token::Verb::Create(_)) => &["token"],
         Verb::Token(token::Verb::List) => &["tokens"],
         Verb::Token(token::Verb::Revoke(_)) => &["change"],

@@ -13,7 +13,7 @@ use super::super::failure::Exit;
 use super::agents::fleet;
 use super::{DIGEST, MemoryLedger, now, ran, ran_with};
 
-fn ago(seconds: i64) -> Option<Timestamp> {
+pub(super) fn ago(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds: now().as_second() - seconds, nanos: 0 })
 }
 
@@ -126,7 +126,7 @@ fn who_asks_why_nothing_is_ordered_is_told_which_secret_a_living_gateway_misses(
     miss(ago(2), "gw-3", &["db-password", "other"]);
     let waits = ran(&ledger, &explain).out;
     assert!(waits.contains("waits for the secret `db-password`"), "{waits}");
-    assert!(waits.contains("secret    db-password is missing on gw-3: write one"), "{waits}");
+    assert!(waits.contains("secret    db-password on gw-3: write one"), "{waits}");
     assert!(waits.contains("next      on gw-3: write one"), "{waits}");
     let json = ran(&ledger, &["explain", "a-2", "db", "--json"]).out;
     assert!(json.contains("\"gateway\": \"gw-3\"") && !json.contains("gw-2"), "{json}");

@@ -15,7 +15,12 @@ use super::{MemoryLedger, now, parsed, ran, run, runtime, shown};
 
 /// The fleet of four agents, folded at the time of the commands less `age`.
 fn folded(age: u64) -> Arc<MemoryLedger> {
-    let ledger = Arc::new(fleet());
+    fold_of(fleet(), age)
+}
+
+/// A ledger with its index, from the time of the commands less `age`.
+pub(super) fn fold_of(ledger: MemoryLedger, age: u64) -> Arc<MemoryLedger> {
+    let ledger = Arc::new(ledger);
     let at = Seconds(u64::try_from(now().as_second()).expect("after 1970") - age);
     let settings = Settings { wall: Arc::new(move || at), ..Settings::default() };
     runtime().block_on(async {
