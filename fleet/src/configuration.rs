@@ -35,6 +35,8 @@ pub struct Configuration {
     view: View,
     revisions: BTreeMap<String, Revision>,
     problems: BTreeMap<String, RecordError>,
+    /// Something was read that no caller knows of yet.
+    is_changed: bool,
     /// Holds that a person set by the command line, not by declarations.
     by_hand: BTreeSet<String>,
     /// The records of secrets, by name.
@@ -54,22 +56,22 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Reads what changed, at least up to a revision.
+    /// Reads what changed, at least up to a revision; returns whether a decision may depend on anything
+    /// that changed since the last success. A call that is cancelled counts as one that failed.
     ///
     /// # Errors
-    /// When the ledger cannot be read. What was read before the error is contained.
+    /// The ledger cannot be read. The changes from before the error are contained.
     pub async fn catch_up(
         &mut self,
         ledger: &dyn Ledger,
         at_least: Revision,
     ) -> Result<bool, ReadError> {
-        let mut changed = false;
         loop {
             let update = self.follower.next(ledger, at_least).await?;
             let more = update.more;
-            changed |= self.take(update);
+            self.is_changed |= self.take(update);
             if !more {
-                return Ok(changed);
+                return Ok(std::mem::take(&mut self.is_changed));
             }
         }
     }
@@ -241,6 +243,7 @@ impl Default for Configuration {
             view: View::default(),
             revisions: BTreeMap::new(),
             problems: BTreeMap::new(),
+            is_changed: false,
             by_hand: BTreeSet::new(),
             secrets: BTreeMap::new(),
         }

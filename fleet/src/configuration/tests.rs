@@ -10,7 +10,7 @@ use guest_fleet_core::view::{Assignment, AssignmentRollout, Before, Hold, Plugin
 use guest_fleet_ledger::records::audit::{self, AUDIT_HEAD, AuditHead};
 use guest_fleet_ledger::records::configuration::{ASSIGNMENT, AssignmentRecord, HOLD, HoldRecord};
 use guest_fleet_ledger::records::rollout::{RolloutRecord, rollout_key};
-use guest_fleet_ledger::{Bucket, Fate, Faults, Ledger, MemoryLedger};
+use guest_fleet_ledger::{Bucket, Fate, Faults, Ledger, MemoryLedger, Revision, bounds};
 use prost::Message;
 
 use super::audit::{Known, newest, verify};
@@ -272,4 +272,31 @@ async fn a_rollout_whose_place_another_one_takes_stays_known() {
         matches!(refused, Err(ChangeError::TooMuch(count)) if count == EDITS + 1),
         "{refused:?}"
     );
+}
+
+#[tokio::test]
+async fn a_change_that_was_read_before_an_error_is_reported_with_the_next_success() {
+    let mut failed = 0;
+    for seed in 0..20 {
+        let ledger = MemoryLedger::with_faults(seed, Faults::default());
+        let held = HoldRecord::of(&hold("r")).encode_to_vec();
+        ledger.put(Bucket::Configuration, "hold/h", held);
+        // More than a page takes, and nothing of them changes a decision.
+        for number in 0..=bounds::PAGE {
+            ledger.put(Bucket::Configuration, &format!("gateway/{number}"), Vec::new());
+        }
+        ledger.set_faults(Faults { unavailable: 0.5, ..Faults::default() });
+        let mut configuration = Configuration::default();
+        let changed = loop {
+            match configuration.catch_up(&ledger, Revision::ABSENT).await {
+                Ok(changed) => break changed,
+                Err(_) => failed += usize::from(!configuration.view().holds.is_empty()),
+            }
+        };
+        assert!(changed && configuration.view().holds.contains_key("h"), "seed {seed}");
+        ledger.set_faults(Faults::default());
+        let again = configuration.catch_up(&ledger, Revision::ABSENT).await;
+        assert!(!again.expect("it answers"), "it is reported once");
+    }
+    assert!(failed > 5, "{failed}: no error came between two pages");
 }

@@ -84,8 +84,6 @@ struct Owner<'a> {
     fold: Fold,
     leaves: Leaves,
     configuration: Configuration,
-    /// Whether the declarations may be others than those of `declared`.
-    is_redeclared: bool,
     declared: Declared,
     followed: [Followed; 3],
     events: u64,
@@ -172,7 +170,6 @@ impl<'a> Owner<'a> {
             fold,
             leaves,
             configuration,
-            is_redeclared: false,
             declared,
             followed,
             events: checkpoint.events,
@@ -263,16 +260,7 @@ impl<'a> Owner<'a> {
 
     async fn redeclare(&mut self) -> Result<(), ReadError> {
         let after = self.configuration.through();
-        match self.configuration.catch_up(self.ledger, after).await {
-            Ok(changed) => self.is_redeclared |= changed,
-            Err(error) => {
-                // Something may have been read before that.
-                self.is_redeclared = true;
-                return Err(error);
-            }
-        }
-        if self.is_redeclared {
-            self.is_redeclared = false;
+        if self.configuration.catch_up(self.ledger, after).await? {
             let declared = Declared::new(self.configuration.view(), patience::patience);
             if declared != self.declared {
                 for id in self.fold.declare(&self.declared, &declared) {
