@@ -359,6 +359,29 @@ async fn a_secret_is_recorded_whatever_becomes_of_the_write() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_has_nothing_to_do_writes_its_heartbeat_and_no_more() {
+    let ledger = MemoryLedger::new();
+    let gateways = [gateway(&ledger), gateway(&ledger), gateway(&ledger)];
+    let renewed = gateways.each_ref().map(|gateway| tokio::spawn(gateway.clone().run()));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let before = ledger.writes();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let writes = ledger.writes() - before;
+    assert!((120..=240).contains(&writes), "{writes} in 100 seconds by three gateways");
+    // A change reaches all of them at once.
+    wish(&ledger, "1").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for gateway in &gateways {
+        let known = gateway.shared.views.fresh().expect("it is fresh");
+        assert!(known.configuration.view().assignments.contains_key("all"));
+    }
+    gateways.iter().for_each(|gateway| gateway.stop());
+    for renewed in renewed {
+        renewed.await.expect("it ends");
+    }
+}
+
 async fn until_ordered(ledger: &MemoryLedger, revision: &str) {
     for _ in 0..200 {
         if ordered(ledger).await.as_deref() == Some(revision) {

@@ -20,8 +20,8 @@ use guest_fleet_ledger::records::gateway::{GATEWAY, GatewayRecord, MissingSecret
 use guest_fleet_ledger::{Bucket, ReadError, Revision, SharedLedger, Write, WriteError};
 use prost::Message;
 use thiserror::Error;
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::environment::Environment;
@@ -36,6 +36,9 @@ pub const AGE_MAX: Duration = Duration::from_secs(5);
 
 /// How often the view is renewed. Two attempts fit into [`AGE_MAX`].
 const INTERVAL: Duration = Duration::from_secs(2);
+
+/// How soon after a change. Changes that come together are one.
+const AT_ONCE: Duration = Duration::from_millis(200);
 
 /// Longest that one renewal may take.
 const DEADLINE: Duration = Duration::from_secs(4);
@@ -72,6 +75,8 @@ pub(crate) struct Known {
 struct Heartbeat {
     revision: Revision,
     configuration: Configuration,
+    /// The configuration is newer than the view.
+    is_ahead: bool,
     /// The secrets when it was written.
     secrets: Option<Snapshot>,
 }
@@ -190,29 +195,51 @@ impl Views {
                     }
                 }
             }
-            let pause = self.environment.jittered(INTERVAL);
+            let pause = tokio::time::sleep(self.environment.jittered(INTERVAL));
+            tokio::select! {
+                biased;
+                () = ending.cancelled() => break,
+                () = pause => {}
+                () = self.is_due(&mut changes) => {}
+            }
+        }
+        self.take_back().await;
+    }
+
+    /// Completes when the view is to be renewed at once.
+    async fn is_due(&self, changes: &mut watch::Receiver<u64>) {
+        loop {
             let changed = async {
                 // A ledger that never reports a change is polled.
                 if changes.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
             };
-            tokio::select! {
+            let is_wanted = tokio::select! {
                 biased;
-                () = ending.cancelled() => break,
-                () = tokio::time::sleep(pause) => {}
-                // Every heartbeat is a change as well: not more often than this.
-                () = async {
-                    tokio::select! {
-                        biased;
-                        () = changed => {}
-                        () = self.wanted.notified() => {}
-                    }
-                    tokio::time::sleep(INTERVAL / 10).await;
-                } => {}
+                () = self.wanted.notified() => true,
+                () = changed => false,
+            };
+            tokio::time::sleep(AT_ONCE).await;
+            // Every heartbeat of a gateway is a change as well, also its own.
+            if is_wanted || self.is_outdated().await {
+                return;
             }
         }
-        self.take_back().await;
+    }
+
+    /// Whether the ledger has a change that the view may lack.
+    async fn is_outdated(&self) -> bool {
+        let mut heartbeat = self.heartbeat.lock().await;
+        let Heartbeat { configuration, is_ahead, .. } = &mut *heartbeat;
+        let through = configuration.through();
+        let read = configuration.catch_up(&*self.ledger, through);
+        match tokio::time::timeout(DEADLINE, read).await {
+            Ok(Ok(changed)) => *is_ahead |= changed,
+            // The renewal says why.
+            Ok(Err(_)) | Err(_) => return true,
+        }
+        *is_ahead
     }
 
     /// Renews the view once.
@@ -250,11 +277,8 @@ impl Views {
             }
         }
         let at_least = heartbeat.revision;
-        let changed = heartbeat
-            .configuration
-            .catch_up(&*self.ledger, at_least)
-            .await
-            .map_err(RenewError::Read)?;
+        let read = heartbeat.configuration.catch_up(&*self.ledger, at_least).await;
+        let changed = read.map_err(RenewError::Read)? | std::mem::take(&mut heartbeat.is_ahead);
         // An order may wait for a file that is there now.
         let secrets = Some(self.secrets.snapshot());
         let has_secrets = std::mem::replace(&mut heartbeat.secrets, secrets) != secrets;

@@ -126,6 +126,12 @@ impl CallError {
     }
 }
 
+/// The same for a stream that was there when the ledger was opened: a server that has to catch up with its
+/// cluster may not know it for a moment.
+fn is_passing_of_a_stream(error: &CallError) -> bool {
+    error.is_passing() || matches!(error, CallError::Refused { code: code::STREAM_NOT_FOUND, .. })
+}
+
 // === impl Stored ===
 
 impl Stored {
@@ -201,10 +207,20 @@ impl Api {
         subject: &str,
         body: &Value,
     ) -> Result<Value, CallError> {
+        self.read_while(what, subject, body, CallError::is_passing).await
+    }
+
+    async fn read_while(
+        &self,
+        what: &'static str,
+        subject: &str,
+        body: &Value,
+        is_passing: fn(&CallError) -> bool,
+    ) -> Result<Value, CallError> {
         let mut patience = Patience::new(READ);
         loop {
             match self.ask(what, subject, body, TRY).await {
-                Err(error) if error.is_passing() => {
+                Err(error) if is_passing(&error) => {
                     if !patience.wait().await {
                         return Err(error);
                     }
@@ -234,7 +250,8 @@ impl Api {
     ) -> Result<Option<Stored>, CallError> {
         const WHAT: &str = "the last message of a subject";
         let body = json!({ "last_by_subj": subject });
-        let answer = match self.read(WHAT, &format!("STREAM.MSG.GET.{stream}"), &body).await {
+        let subject_of = format!("STREAM.MSG.GET.{stream}");
+        let answer = match self.read_while(WHAT, &subject_of, &body, is_passing_of_a_stream).await {
             Err(CallError::Refused { code: code::NO_MESSAGE, .. }) => return Ok(None),
             answer => answer?,
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::api::{Api, CallError, code};
+use super::api::{Api, CallError, Patience, code};
 use super::names::Prefix;
 use crate::{Bucket, EngineError, Log, bounds};
 
@@ -14,6 +14,10 @@ const REPLICAS: u64 = 3;
 
 /// How long the making of a stream has.
 const MAKE: Duration = Duration::from_secs(15);
+
+/// How long a server has to return that the others know and do not hear. A cluster that just began, or has much
+/// to do, misses servers for a moment.
+const RETURN: Duration = Duration::from_secs(10);
 
 /// No two servers make or find it so by chance (`server/errors.json` of nats-server).
 const NAME_IN_USE: u64 = 10058;
@@ -222,11 +226,16 @@ impl Wanted {
             config.insert("num_replicas".to_owned(), REPLICAS.into());
             config.insert("first_seq".to_owned(), first.into());
             let subject = format!("STREAM.CREATE.{}", self.name);
-            let made = api.ask("that a stream is made", &subject, &config.into(), MAKE).await;
-            match made {
-                // Another process was faster; what it made is compared.
-                Ok(_) | Err(CallError::Refused { code: NAME_IN_USE, .. }) => {}
-                Err(error) => return Err(self.failed(error)),
+            let config = config.into();
+            let mut patience = Patience::new(RETURN);
+            loop {
+                let made = api.ask("that a stream is made", &subject, &config, MAKE).await;
+                match made {
+                    // Another process was faster; what it made is compared.
+                    Ok(_) | Err(CallError::Refused { code: NAME_IN_USE, .. }) => break,
+                    Err(error) if is_away(&error) && patience.wait().await => {}
+                    Err(error) => return Err(self.failed(error)),
+                }
             }
         }
         let info = api.info(&self.name).await.map_err(|error| self.failed(error))?;
@@ -260,6 +269,12 @@ impl Wanted {
     }
 }
 
+/// Whether a stream has no place because a server that is known is not heard.
+fn is_away(error: &CallError) -> bool {
+    let CallError::Refused { code: NO_PEERS, description, .. } = error else { return false };
+    description.contains("peer offline")
+}
+
 /// Refuses a ledger that is being restored.
 pub(super) async fn refuse_restoring(api: &Api, prefix: &Prefix) -> Result<(), StreamError> {
     match Wanted::restoring(prefix).find(api).await? {
@@ -282,6 +297,19 @@ mod tests {
         config["num_replicas"] = 3.into();
         config["metadata"] = json!({ "_nats.ver": "2.15.2" });
         (wanted, config)
+    }
+
+    #[test]
+    fn only_a_server_that_is_known_may_return() {
+        let refused = |code, description: &str| CallError::Refused {
+            what: "that a stream is made",
+            code,
+            description: description.to_owned(),
+        };
+        assert!(is_away(&refused(NO_PEERS, "no suitable peers for placement, peer offline")));
+        assert!(!is_away(&refused(NO_PEERS, "no suitable peers for placement")));
+        assert!(!is_away(&refused(NOT_CLUSTERED, "peer offline")));
+        assert!(!is_away(&CallError::Busy));
     }
 
     #[test]
