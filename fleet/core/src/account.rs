@@ -62,7 +62,7 @@ pub struct Failed {
     pub wave: usize,
     /// When it failed.
     pub at: Seconds,
-    /// What failures of the same cause have in common.
+    /// Its fingerprint: the same for failures of the same cause.
     pub fingerprint: String,
     /// The reason, as the agent told it.
     pub reason: String,

@@ -67,7 +67,7 @@ const PARTS: [f64; 3] = [0.8, 0.1, 0.1];
 pub struct Failure {
     /// The wave of the agent, from 0.
     pub wave: usize,
-    /// What failures of the same cause have in common.
+    /// Its fingerprint: the same for failures of the same cause.
     pub fingerprint: String,
 }
 

@@ -370,11 +370,10 @@ impl Order {
         }
     }
 
-    /// Whether what was decided was ordered, and the agent said what became of it.
+    /// Whether the order has the target and the attempt that were decided. Its declaration may be another one.
     #[must_use]
-    pub fn is_settled_for(&self, decision: &Decision) -> bool {
-        let is_same = self.target == decision.target && self.attempt == decision.attempt;
-        is_same && self.state.is_settled()
+    pub fn asks_for(&self, decision: &Decision) -> bool {
+        self.target == decision.target && self.attempt == decision.attempt
     }
 
     /// Whether the order asks for what was decided. Another declaration of its body is another order, and so is
@@ -383,8 +382,8 @@ impl Order {
     /// An order that the agent has not acknowledged is sent again under its own id, which stands for the same
     /// bytes: with others it is another order.
     fn is_for(&self, decision: &Decision, body: &Digests) -> bool {
-        self.is_of(&decision.target, body)
-            && self.attempt == decision.attempt
+        self.asks_for(decision)
+            && self.is_of(&decision.target, body)
             && (self.state != OrderState::Sent || self.digest == body.sent)
     }
 

@@ -160,6 +160,23 @@ pub struct Window {
     pub weekly: Weekly,
 }
 
+// === impl AssignmentRollout ===
+
+impl AssignmentRollout {
+    /// The first rollout of an assignment that stays about the same agents, and of which nothing came yet.
+    #[must_use]
+    pub fn first(name: &str, plugin: &str, rollout: Rollout) -> Self {
+        Self {
+            name: name.to_owned(),
+            plugin: plugin.to_owned(),
+            number: 1,
+            before: Before::Same,
+            rollout,
+            account: Account::default(),
+        }
+    }
+}
+
 // === impl Before ===
 
 impl Before {

@@ -173,6 +173,30 @@ impl<'a> Index<'a> {
         counts
     }
 
+    /// The same from as many pages as that takes: one that looks at much and finds little is followed by the
+    /// next.
+    ///
+    /// # Errors
+    /// The ledger, or the index in it, cannot be read.
+    pub async fn rows(
+        &mut self,
+        after: Option<&str>,
+        limit: usize,
+        is_wanted: impl Fn(&str, &Row) -> bool,
+    ) -> Result<RowsPage, IndexError> {
+        let mut found = RowsPage { rows: Vec::new(), next: after.map(str::to_owned) };
+        while found.rows.len() < limit {
+            let left = limit - found.rows.len();
+            let page = self.page(found.next.as_deref(), left, &is_wanted).await?;
+            found.rows.extend(page.rows);
+            found.next = page.next;
+            if found.next.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     /// At most `limit` agents that pass `is_wanted`, in the order of their ids, after one of them. Agents
     /// without a record of their own are not shown.
     ///

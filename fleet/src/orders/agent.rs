@@ -454,7 +454,9 @@ impl AgentTask {
                     let order = journal.entry(plugin).order;
                     if error.is_for_a_moment() {
                         self.shared.views.want();
-                    } else if order.is_none_or(|order| !order.is_settled_for(decision)) {
+                    } else if order
+                        .is_none_or(|it| !(it.asks_for(decision) && it.state.is_settled()))
+                    {
                         tracing::warn!(resource = %agent.id, plugin, %error, "an order cannot be made");
                     }
                     continue;

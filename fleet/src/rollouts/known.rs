@@ -60,22 +60,18 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use guest_fleet_core::account::Account;
     use guest_fleet_core::rollout::{Former, Plan, Rollout};
-    use guest_fleet_core::view::{Before, Target};
+    use guest_fleet_core::view::Target;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn time_that_two_controllers_know_counts_once() {
-        let found = AssignmentRollout {
-            name: "spring".to_owned(),
-            plugin: "p".to_owned(),
-            number: 1,
-            before: Before::Same,
-            rollout: Rollout::new(Former::Each, Target::Absent, Plan::usual(1, 30)),
-            account: Account::default(),
-        };
+        let found = AssignmentRollout::first(
+            "spring",
+            "p",
+            Rollout::new(Former::Each, Target::Absent, Plan::usual(1, 30)),
+        );
         let mut next = Known::now(&found);
         let mut told = ProgressRecord { rollout: found.name.clone(), ..ProgressRecord::default() };
         let second = Duration::from_secs(1);

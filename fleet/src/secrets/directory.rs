@@ -135,7 +135,9 @@ struct Shared {
     changed: Mutex<BTreeSet<SecretName>>,
 }
 
-type Files = BTreeMap<SecretName, (Option<Stamp>, Result<Marked, FileProblem>)>;
+type Files = BTreeMap<SecretName, (Option<Stamp>, FoundSecret)>;
+
+type FoundSecret = Result<Marked, FileProblem>;
 
 /// A secret with its mark.
 #[derive(Clone, PartialEq, Eq)]
@@ -349,14 +351,12 @@ impl Known {
     fn is_same(&self, other: &Self) -> bool {
         match (&self.read, &other.read) {
             (Ok(one), Ok(other)) => {
-                let found = |files: &Files| -> BTreeMap<_, _> {
-                    let files =
-                        files.iter().map(|(name, (_, found))| (name.clone(), found.clone()));
-                    files.collect()
-                };
-                let is_same_key =
-                    one.key.name == other.key.name && one.is_settled == other.is_settled;
-                is_same_key && found(&one.files) == found(&other.files)
+                fn found(files: &Files) -> impl Iterator<Item = (&SecretName, &FoundSecret)> {
+                    files.iter().map(|(name, (_, found))| (name, found))
+                }
+                one.key.name == other.key.name
+                    && one.is_settled == other.is_settled
+                    && found(&one.files).eq(found(&other.files))
             }
             (Err(problem), Err(other)) => problem == other,
             (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
@@ -438,7 +438,7 @@ fn one(
     name: &SecretName,
     key: &Key,
     former: Option<&Read>,
-) -> (Option<Stamp>, Result<Marked, FileProblem>) {
+) -> (Option<Stamp>, FoundSecret) {
     let (file, stamp) = match file::open(directory, name.as_str()) {
         Ok(opened) => opened,
         Err(problem) => return (None, Err(problem)),
@@ -463,7 +463,7 @@ fn one(
 
 /// Writes into the log which files are no secrets, once each.
 fn warn(files: &Files, former: &Files) {
-    let secret = |found: &Result<Marked, FileProblem>| {
+    let secret = |found: &FoundSecret| {
         found.as_ref().map(|marked| marked.secret.clone()).map_err(Clone::clone)
     };
     for (name, (_, found)) in files {

@@ -308,14 +308,7 @@ fn in_rollout(state: State, grant: Option<Grant>) -> View {
     let [from, to] = ["1", "2"].map(|text| Target::Revision(text.to_owned()));
     let mut rollout = Rollout::new(from, to, Plan::usual(10, 60));
     (rollout.state, rollout.grant) = (state, grant);
-    let found = AssignmentRollout {
-        name: "spring".to_owned(),
-        plugin: "p".to_owned(),
-        number: 1,
-        before: Before::Same,
-        rollout,
-        account: Account::default(),
-    };
+    let found = AssignmentRollout::first("spring", "p", rollout);
     view.rollouts.insert("a".to_owned(), found);
     view
 }

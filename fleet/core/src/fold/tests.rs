@@ -6,14 +6,13 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 
 use super::*;
-use crate::account::Account;
 use crate::desired::{Permission, decide};
 use crate::labels::Labels;
 use crate::rollout::{self, Grant, Plan, Rollout, Stage, State};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::UtcOnly;
 use crate::view::{
-    Archive, Assignment, AssignmentRollout, Before, Hold, Plugins, Release, Target, View, Window,
+    Archive, Assignment, AssignmentRollout, Hold, Plugins, Release, Target, View, Window,
 };
 use crate::window::Weekly;
 
@@ -83,18 +82,8 @@ fn view(which: usize) -> View {
         rollout.state = State::Running(Stage::Reaching);
         let last = u64::MAX / 2;
         rollout.grant = Some(Grant { label: None, first: 0, last, since: Seconds(START) });
-        let (name, plugin) = ("spring".to_owned(), "metrics".to_owned());
-        view.rollouts.insert(
-            "metrics".to_owned(),
-            AssignmentRollout {
-                name,
-                plugin,
-                number: 1,
-                before: Before::Same,
-                rollout,
-                account: Account::default(),
-            },
-        );
+        view.rollouts
+            .insert("metrics".to_owned(), AssignmentRollout::first("spring", "metrics", rollout));
         if which >= 3 {
             add("log-other", assignment("log", revision("1"), "env = prod", 5));
             add("metrics-2", assignment("metrics", revision("7"), "env = test", 1));

@@ -1,5 +1,4 @@
 use super::*;
-use crate::account::Account;
 use crate::fold::{AgentFacts, ReportFacts, ReportedFacts};
 use crate::gate::{Block, Faults};
 use crate::rollout::{
@@ -8,9 +7,7 @@ use crate::rollout::{
 use crate::selector::{OwnLabels, Selector};
 use crate::target::Ordered;
 use crate::time::UtcOnly;
-use crate::view::{
-    Archive, Assignment, AssignmentRollout, Before, Hold, Plugins, Release, ReleaseName,
-};
+use crate::view::{Archive, Assignment, AssignmentRollout, Hold, Plugins, Release, ReleaseName};
 
 const BEGAN: u64 = 1_000_000;
 const NOW: Seconds = Seconds(BEGAN + 1000);
@@ -47,18 +44,7 @@ fn view() -> View {
     rollout.state = State::Running(Stage::Reaching);
     rollout.began = vec![Seconds(BEGAN), Seconds(BEGAN + 500)];
     rollout.wave = 1;
-    let (name, plugin) = ("spring".to_owned(), "p".to_owned());
-    view.rollouts.insert(
-        "a".to_owned(),
-        AssignmentRollout {
-            name,
-            plugin,
-            number: 1,
-            before: Before::Same,
-            rollout,
-            account: Account::default(),
-        },
-    );
+    view.rollouts.insert("a".to_owned(), AssignmentRollout::first("spring", "p", rollout));
     view
 }
 

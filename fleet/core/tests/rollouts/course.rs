@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guest_fleet_core::account::Account;
 use guest_fleet_core::evidence::{Gathering, Seen};
 use guest_fleet_core::fingerprint::fingerprint;
 use guest_fleet_core::fold::{AgentFacts, OrderFacts, ReportFacts, Row, Step, silent_after};
@@ -18,9 +17,7 @@ use guest_fleet_core::rollout::{
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::target::{Ordered, Target};
 use guest_fleet_core::time::{Seconds, UtcOnly};
-use guest_fleet_core::view::{
-    Archive, Assignment, AssignmentRollout, Before, Release, ReleaseName, View,
-};
+use guest_fleet_core::view::{Archive, Assignment, AssignmentRollout, Release, ReleaseName, View};
 
 use crate::world::{self, Agent, BEGAN, Fate, PATIENCE, Truth, World, zone_name};
 
@@ -407,15 +404,7 @@ impl Rows {
             declared: None,
         };
         view.assignments.insert(ASSIGNMENT.to_owned(), assignment);
-        let (name, plugin) = (ROLLOUT.to_owned(), PLUGIN.to_owned());
-        let found = AssignmentRollout {
-            name,
-            plugin,
-            number: 1,
-            before: Before::Same,
-            rollout: rollout.clone(),
-            account: Account::default(),
-        };
+        let found = AssignmentRollout::first(ROLLOUT, PLUGIN, rollout.clone());
         view.rollouts.insert(ASSIGNMENT.to_owned(), found);
         let at = ids.iter().cloned().zip(0..).collect();
         let mut rows = Self { view, ids, at, rows: BTreeMap::new(), crashes: BTreeMap::new() };

@@ -380,7 +380,7 @@ pub struct GatewayRecord {
     /// It takes no more streams and ends those it has.
     #[prost(bool, tag = "8")]
     pub is_draining: bool,
-    /// The secrets that orders waited for lately, and those that changed in place.
+    /// The secrets that the gateway cannot use: their files are missing, wrong or overwritten.
     #[prost(message, repeated, tag = "9")]
     pub missing_secrets: ::prost::alloc::vec::Vec<MissingSecret>,
     /// Assignments that agents of it wait to join, by name; at most 100.

@@ -70,15 +70,7 @@ fn hours() -> WeeklyPart {
 }
 
 fn of_all(rollout: Rollout) -> AssignmentRollout {
-    let (name, plugin) = (text("spring"), text("p"));
-    AssignmentRollout {
-        name,
-        plugin,
-        number: 1,
-        before: Before::Same,
-        rollout,
-        account: Account::default(),
-    }
+    AssignmentRollout::first("spring", "p", rollout)
 }
 
 fn fixture(name: &str) -> &'static str {

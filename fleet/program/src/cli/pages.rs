@@ -24,18 +24,9 @@ pub(super) async fn read(
     let doors = Doors { holds: &holds, windows: &windows, zones: context.zones };
     let selector = options.selector.as_ref().or(options.select.as_ref());
     let is_wanted = |id: &str, row: &Row| is_wanted(options, selector, id, row, now, &doors);
-    let mut agents = Vec::new();
-    let mut after = options.after.clone();
-    // A page that looks at much and finds little is followed by the next.
-    while agents.len() < limit {
-        let page = index.page(after.as_deref(), limit - agents.len(), is_wanted).await?;
-        agents.extend(page.rows.iter().map(|(id, row)| shown(id, row, now, &doors)));
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    Ok((agents, after))
+    let page = index.rows(options.after.as_deref(), limit, is_wanted).await?;
+    let agents = page.rows.iter().map(|(id, row)| shown(id, row, now, &doors));
+    Ok((agents.collect(), page.next))
 }
 
 fn is_wanted(

@@ -214,20 +214,9 @@ async fn agents(
         row.presence(now) != Some(Presence::Archived)
             && !of_row(id, row, uses, now, &doors).is_empty()
     };
-    let mut found = Vec::new();
-    let mut after = options.after.clone();
-    let mut count = 0;
-    // A page that looks at much and finds little is followed by the next.
-    while count < limit {
-        let page = index.page(after.as_deref(), limit - count, is_wanted).await?;
-        count += page.rows.len();
-        found.extend(page.rows.iter().flat_map(|(id, row)| of_row(id, row, uses, now, &doors)));
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    Ok((found, after))
+    let page = index.rows(options.after.as_deref(), limit, is_wanted).await?;
+    let found = page.rows.iter().flat_map(|(id, row)| of_row(id, row, uses, now, &doors));
+    Ok((found.collect(), page.next))
 }
 
 fn of_row(
@@ -282,10 +271,7 @@ fn print(context: &mut Context<'_>, document: &SecretsJson) -> Result<(), Failur
         }
     }
     let problems = document.secrets.iter().flat_map(|secret| &secret.problems);
-    for (number, line) in secrets::lines(problems).iter().enumerate() {
-        let gap = if number == 0 { "\n" } else { "" };
-        context.say(format_args!("{gap}{line}"))?;
-    }
+    secrets::say_below(problems, context)?;
     if let [most, others @ ..] = document.keys.as_slice()
         && !others.is_empty()
     {

@@ -54,6 +54,18 @@ pub(crate) fn lines<'a>(missing: impl IntoIterator<Item = &'a MissingSecretJson>
     hosts.into_iter().map(line).collect()
 }
 
+/// Says them below what was said before, with a gap.
+pub(crate) fn say_below<'a>(
+    missing: impl IntoIterator<Item = &'a MissingSecretJson>,
+    context: &mut Context<'_>,
+) -> Result<(), Failure> {
+    let lines = lines(missing);
+    if !lines.is_empty() {
+        context.say(format_args!(""))?;
+    }
+    lines.iter().try_for_each(|line| context.say(format_args!("{line}")))
+}
+
 /// Hosts of living gateways with secrets, by the key that they mark secrets with; the key of most first.
 ///
 /// # Errors

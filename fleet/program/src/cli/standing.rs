@@ -138,10 +138,9 @@ pub fn standing(
         return Standing { state: State::Archived, sentence, next: Some(next) };
     }
     let Some(decision) = decision else { return not_assigned(plugin, order) };
-    // Which release the order was made from is in its digest, which only a gateway can compare: it
-    // knows the URL of the archive.
-    let current =
-        order.filter(|order| order.target == decision.target && order.attempt == decision.attempt);
+    // The declaration of the order is in its digest, which only a gateway can compare: it knows the archive that
+    // the agent takes.
+    let current = order.filter(|order| order.asks_for(decision));
     let turn = decision.turn.as_ref();
     let standing = match (current, turn) {
         (Some(Order { state: OrderState::Done { .. }, .. }), Some(turn)) if turn.waits => {

@@ -98,10 +98,7 @@ pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
             context.say(format_args!("{line}"))?;
         }
     }
-    for (number, line) in secrets::lines(&document.secrets).iter().enumerate() {
-        let gap = if number == 0 { "\n" } else { "" };
-        context.say(format_args!("{gap}{line}"))?;
-    }
+    secrets::say_below(&document.secrets, context)?;
     context.document(&document)?;
     Ok(Exit::Done)
 }

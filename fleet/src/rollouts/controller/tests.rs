@@ -1,11 +1,10 @@
 //! One controller after the other, and one agent that has an order.
 
-use guest_fleet_core::account::Account;
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::rollout::{DRY, Former, Grant, Plan, Rollout, Size, Strategy, Verb, Wave};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::UtcOnly;
-use guest_fleet_core::view::{Archive, Assignment, Before, Release, ReleaseName, Target};
+use guest_fleet_core::view::{Archive, Assignment, Release, ReleaseName, Target};
 use guest_fleet_ledger::MemoryLedger;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::configuration::{
@@ -58,15 +57,7 @@ impl World {
             Plan { waves: vec![wave], budget: 1, ..Plan::default() },
         );
         rollout.ask(&Verb::Start, world.wall()).unwrap();
-        let (name, plugin) = ("spring".to_owned(), "p".to_owned());
-        let record = RolloutRecord::of(&AssignmentRollout {
-            name,
-            plugin,
-            number: 1,
-            before: Before::Same,
-            rollout,
-            account: Account::default(),
-        });
+        let record = RolloutRecord::of(&AssignmentRollout::first("spring", "p", rollout));
         world.put(Bucket::Configuration, &rollout_key("a"), record.encode_to_vec()).await;
         let seen = std::time::UNIX_EPOCH + Duration::from_secs(WALL);
         let agent = AgentRecord {

@@ -1,7 +1,6 @@
-use guest_fleet_core::account::Account;
 use guest_fleet_core::rollout::{Grant, Plan, Rollout, Stage, Verb};
 use guest_fleet_core::time::Seconds;
-use guest_fleet_core::view::{AssignmentRollout, Before, Target};
+use guest_fleet_core::view::{AssignmentRollout, Target};
 use guest_fleet_ledger::{Existing, Revision, SqliteLedger, Write, restore};
 
 use super::*;
@@ -27,14 +26,7 @@ fn rollout(assignment: &str, state: State) -> AssignmentRollout {
     let mut rollout = Rollout::new(from, to, Plan::usual(10, 60));
     rollout.grant = Some(Grant { label: None, first: 1, last: 9, since: Seconds(3) });
     (rollout.state, rollout.resumed) = (state, Seconds(4));
-    AssignmentRollout {
-        number: 1,
-        before: Before::Same,
-        name: format!("of-{assignment}"),
-        plugin: "p".to_owned(),
-        rollout,
-        account: Account::default(),
-    }
+    AssignmentRollout::first(&format!("of-{assignment}"), "p", rollout)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,12 +7,11 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     ConfigurePlugin, Manifest, Plugin,
 };
-use guest_fleet_core::account::Account;
 use guest_fleet_core::rollout::{Cause, Rollout, Stage, State, Strategy, Verb};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::target::Target;
 use guest_fleet_core::view::{
-    ANY_ARCHITECTURE, Archive, Assignment, AssignmentRollout, Before, Release, ReleaseName,
+    ANY_ARCHITECTURE, Archive, Assignment, AssignmentRollout, Release, ReleaseName,
 };
 use guest_fleet_ledger::records::configuration::{
     ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key,
@@ -102,15 +101,7 @@ pub(super) async fn declare(world: &World) {
 pub(super) async fn create(world: &World, case: &case::Case) {
     let mut rollout = Rollout::new(revision(FORMER), revision(NEW), case.plan.clone());
     rollout.ask(&Verb::Start, world.wall()).expect("a draft");
-    let (name, plugin) = ("spring".to_owned(), PLUGIN.to_owned());
-    let record = RolloutRecord::of(&AssignmentRollout {
-        name,
-        plugin,
-        number: 1,
-        before: Before::Same,
-        rollout,
-        account: Account::default(),
-    });
+    let record = RolloutRecord::of(&AssignmentRollout::first("spring", PLUGIN, rollout));
     let edits = vec![edit(rollout_key(ASSIGNMENT_NAME), record.encode_to_vec()), assigned(NEW)];
     let decision = decision(world, "create", "TICKET-4");
     let plan = |_: &Configuration| Ok::<_, NotNow>((edits.clone(), ()));

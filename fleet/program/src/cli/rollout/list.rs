@@ -29,7 +29,7 @@ pub struct ListOptions {
 /// The rollouts.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct RolloutsJson {
-    /// One for each assignment that has one; with `--ended`, those that have ended, the newest first.
+    /// The newest rollout of each assignment; with `--ended`, the rollouts that have ended, the newest first.
     pub rollouts: Vec<RolloutJson>,
 }
 

@@ -25,7 +25,7 @@ pub struct ProgressJson {
     pub failed: Vec<FailedJson>,
     /// On how many it failed.
     pub failures: u32,
-    /// What failures have in common, the most frequent first.
+    /// The fingerprints of the failures, the most frequent first.
     pub fingerprints: Vec<FingerprintJson>,
     /// How many were given the new release.
     pub given: u32,
@@ -37,7 +37,7 @@ pub struct ProgressJson {
     pub may_arrive: Vec<String>,
     /// How many there are.
     pub may_arrive_count: u32,
-    /// What the tests of the gate say.
+    /// The results of the tests of the gate.
     pub meters: Vec<MeterJson>,
     /// How many agents stand where.
     pub stands: Vec<StandJson>,
@@ -57,7 +57,7 @@ pub struct ResultsJson {
     pub failed: Vec<FailedJson>,
     /// On how many it failed.
     pub failures: u32,
-    /// What failures have in common, the most frequent first.
+    /// The fingerprints of the failures, the most frequent first.
     pub fingerprints: Vec<FingerprintJson>,
     /// How many were given the new release.
     pub given: u32,
@@ -82,7 +82,7 @@ pub struct FailedJson {
     /// When.
     #[schemars(with = "Time")]
     pub at: String,
-    /// What failures of the same cause have in common.
+    /// The fingerprint of the failure: the same for failures of the same cause.
     pub fingerprint: String,
     /// The reason, as the agent told it.
     pub reason: String,
@@ -95,11 +95,11 @@ pub struct FailedJson {
 pub struct KeptJson {
     /// Its id.
     pub agent: String,
-    /// What keeps it back, and until when.
+    /// The hold, the window or the rollout that keeps it back, and until when.
     pub why: String,
 }
 
-/// What failures have in common.
+/// The fingerprint of failures: the same for failures of the same cause.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct FingerprintJson {
     /// How many have it.
@@ -121,7 +121,7 @@ pub struct FacetJson {
     pub value: String,
 }
 
-/// What a test of the gate says.
+/// The result of a test of the gate.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct MeterJson {
     /// Logarithm of the e-value.

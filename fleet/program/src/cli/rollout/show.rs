@@ -75,7 +75,7 @@ pub struct RolloutJson {
     /// Whether agents had each its own before: they came to the assignment by a new selector, by their labels,
     /// or because the assignment is new.
     pub from_each: bool,
-    /// What installations of earlier rollouts of the plugin came to.
+    /// The installations of earlier rollouts of the plugin, by their ends.
     pub history: HistoryJson,
     /// Its name.
     pub name: String,
@@ -115,7 +115,7 @@ pub struct DecisionJson {
     pub why: String,
 }
 
-/// What installations of earlier rollouts of a plugin came to: of those that were done and never halted.
+/// The installations of earlier rollouts of a plugin that were done and never halted, by their ends.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HistoryJson {
     /// Installations that failed.

@@ -49,7 +49,7 @@ pub(super) struct Failed {
     pub(super) reason: String,
 }
 
-/// What failures have in common.
+/// The fingerprint of failures of one cause.
 #[derive(Debug, Deserialize)]
 pub(super) struct Fingerprint {
     pub(super) agents: u32,
