@@ -34,12 +34,14 @@ use crate::trace::Trace;
 use crate::wire::{self, AgentFacts, DecodedOrder, Request, WireError};
 
 mod audited;
+pub mod deeds;
 pub mod fleet;
 pub mod generations;
 mod kinds;
 pub mod remembered;
 
 use audited::{Audited, not_saved, outdated};
+use deeds::Giver;
 use fleet::{FleetOrders, Weighed};
 use kinds::{kind_of, kind_of_act, kind_of_refused};
 use remembered::{MessageKey, Remembered};
@@ -323,9 +325,9 @@ impl ControlPlaneActor {
         let receiving = receiving(configure.as_ref());
         save.writes.extend(self.remembered.forget_old(at));
         save.writes.push(key.put(at));
-        let numbered = numbered.map(|order| self.fleet.keep(&order, first));
-        let (writes, numbered) = numbered.unzip();
-        save.writes.extend(writes.into_iter().flatten());
+        let (writes, kept) =
+            self.fleet.keep(numbered.as_ref(), first, &decoded, &Giver::ControlPlane);
+        save.writes.extend(writes);
         let (store, link) = (self.store.clone(), self.ports.link.clone());
         let saved = async move {
             let saved = flatten(store.send(SaveOrForget(save)).await);
@@ -341,9 +343,7 @@ impl ControlPlaneActor {
         self.taking.insert(key, Vec::new());
         ctx.spawn(saved.into_actor(self).map(move |(saved, receipt), this, ctx| {
             let repeated = this.taking.remove(&key).unwrap_or_default();
-            if let Some(numbered) = numbered {
-                this.fleet.settle(numbered, saved.is_ok());
-            }
+            this.fleet.settle(kept, saved.is_ok());
             match saved {
                 Ok(()) => {
                     this.remembered.remember(key, receipt.stream, at, since.elapsed());
@@ -512,6 +512,7 @@ impl Handler<Submit> for ControlPlaneActor {
         let Submit { submission, asker, traceparent } = submit;
         let at = self.ports.clock.now();
         let what = matches!(submission, Submission::Run(_)).then_some(AuditAct::Run);
+        let giver = Giver::person(asker.as_ref(), at);
         let audited = asker.map(|asker| Audited { asker, at, what });
         let (content, decoded) = match decode_submission(submission) {
             Ok((content, decoded)) => (content, self.or_refused(decoded)),
@@ -528,6 +529,8 @@ impl Handler<Submit> for ControlPlaneActor {
             message_id = id, trace_id = %trace.id, "takes orders that were given on this machine"
         );
         let (mut save, configure) = self.take(content, Origin::Local, &decoded, &trace);
+        let (writes, kept) = self.fleet.keep(None, given, &decoded, &giver);
+        save.writes.extend(writes);
         let receiving = receiving(configure.as_ref());
         let of_all = configure.as_ref().and_then(|configure| configure.of_all.as_ref());
         let verdicts = match of_all {
@@ -546,6 +549,7 @@ impl Handler<Submit> for ControlPlaneActor {
             saved
         };
         Box::pin(saved.into_actor(self).map(move |saved, this, _| {
+            this.fleet.settle(kept, saved.is_ok());
             if let Err(error) = saved {
                 this.carry_out(given, None);
                 let audit = not_saved(entries, &error.to_string());

@@ -2,6 +2,7 @@
 
 pub mod act;
 pub mod audit;
+pub mod deed;
 pub mod event;
 pub mod exit;
 pub mod facts;

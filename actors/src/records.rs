@@ -19,8 +19,10 @@ use crate::trace::Trace;
 use crate::wire;
 
 mod audit;
+mod deed;
 mod generation;
 
+pub use deed::{put_deeds, read_deeds};
 pub use generation::{delete_generation, put_generation, read_generation};
 
 const VERSION: u32 = 1;

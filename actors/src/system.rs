@@ -33,6 +33,7 @@ use crate::messages::{LinkChanged, UseHealthPolicy, UsePolicy};
 use crate::metrics::MetricsActor;
 use crate::model::act::Hold;
 use crate::model::audit::AuditEntry;
+use crate::model::deed::Deeds;
 use crate::model::event::StoredEvent;
 use crate::model::health::HealthPolicy;
 use crate::model::id::{Generation, PluginName};
@@ -44,7 +45,7 @@ use crate::plugin::PluginHandles;
 use crate::plugin::snapshot::Snapshot;
 use crate::plugin::state::Policy;
 use crate::ports::{Ports, Storage, Table};
-use crate::records::{HOLD_OF_ALL, InboxEntry, hold_of_all, read_generation};
+use crate::records::{HOLD_OF_ALL, InboxEntry, hold_of_all, read_deeds, read_generation};
 use crate::registry::catalogue::Catalogue;
 use crate::registry::record::{self, Record};
 use crate::registry::view::RegistryView;
@@ -130,6 +131,7 @@ struct Left {
     taken: Vec<(MessageKey, SystemTime)>,
     /// The newest numbered order of each plugin.
     generations: Vec<(PluginName, Newest)>,
+    deeds: BTreeMap<PluginName, Deeds>,
     /// The hold of all plugins, if one was in force.
     hold: Option<Hold>,
     catalogue: Catalogue,
@@ -143,6 +145,7 @@ enum Fact {
     Taken(MessageKey, SystemTime),
     HoldOfAll(Hold),
     FleetGeneration(PluginName, Newest),
+    Deeds(PluginName, Deeds),
     Other,
 }
 
@@ -240,7 +243,7 @@ pub async fn start(ports: Ports, settings: Settings) -> System {
         list: manager.clone().recipient(),
         delivered: manager.clone().recipient(),
     };
-    let fleet = FleetOrders::new(Generations::from_facts(left.generations), there);
+    let fleet = FleetOrders::new(Generations::from_facts(left.generations), left.deeds, there);
     let sources = ReportSources {
         agent: agent.clone(),
         labels,
@@ -359,13 +362,14 @@ impl Left {
         let history: Vec<u64> =
             load(storage, Table::History, events).await.iter().map(|event| event.seq).collect();
         let (mut numbers, mut hold) = (BTreeMap::new(), None);
-        let (mut taken, mut generations) = (Vec::new(), Vec::new());
+        let (mut taken, mut generations, mut deeds) = (Vec::new(), Vec::new(), BTreeMap::new());
         for fact in load(storage, Table::Facts, Fact::read).await {
             match fact {
                 Fact::Number(key, number) => drop(numbers.insert(key, number)),
                 Fact::Taken(key, at) => taken.push((key, at)),
                 Fact::HoldOfAll(of_all) => hold = Some(of_all),
                 Fact::FleetGeneration(name, newest) => generations.push((name, newest)),
+                Fact::Deeds(name, of) => drop(deeds.insert(name, of)),
                 Fact::Other => {}
             }
         }
@@ -395,6 +399,7 @@ impl Left {
             next_generation,
             taken,
             generations,
+            deeds,
             hold,
             catalogue,
             audit,
@@ -417,6 +422,9 @@ impl Fact {
             _ => {
                 if let Some((name, newest)) = read_generation(key, bytes)? {
                     return Ok(Self::FleetGeneration(name, newest));
+                }
+                if let Some((name, deeds)) = read_deeds(key, bytes)? {
+                    return Ok(Self::Deeds(name, deeds));
                 }
                 let taken = remembered::read_fact(key, bytes)?;
                 Ok(taken.map_or(Self::Other, |(key, at)| Self::Taken(key, at)))

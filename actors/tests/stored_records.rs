@@ -23,10 +23,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use guest_agent_actors::control_plane::generations::Newest;
+use guest_agent_actors::control_plane::generations::{Asks, Newest};
 use guest_agent_actors::keys::number_key;
 use guest_agent_actors::model::act::{Act, HeldOrder, Hold, Left, Person};
 use guest_agent_actors::model::audit::{self, Asker, AuditAct, AuditEntry, AuditVerdict, Via};
+use guest_agent_actors::model::deed::{Change as ByPerson, Deed, Deeds};
 use guest_agent_actors::model::event::{NewEvent, StoredEvent};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::{Number, Scope, Value};
@@ -50,7 +51,9 @@ use guest_agent_actors::plugin::state::{
 };
 use guest_agent_actors::plugin::transition_log::TransitionLog;
 use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
-use guest_agent_actors::records::{InboxContent, InboxEntry, put_generation, read_generation};
+use guest_agent_actors::records::{
+    InboxContent, InboxEntry, put_deeds, put_generation, read_deeds, read_generation,
+};
 use guest_agent_actors::registry::catalogue::ProcessRun;
 use guest_agent_actors::registry::entry::{Entry, Epoch, Offer, RawOffer, Registrant};
 use guest_agent_actors::registry::record::{self, Record as RegistryRecord};
@@ -144,6 +147,9 @@ fn render(name: &str, bytes: &[u8]) -> String {
             .map(|read| format!("{read:#?}\n"))
             .map_err(|e| format!("{e:?}")),
         "generation" => read_generation(b"generation/web", bytes)
+            .map(|read| without(&format!("{read:#?}\n"), "asks", &None::<()>))
+            .map_err(|e| format!("{e:?}")),
+        "deeds" => read_deeds(b"deeds/web", bytes)
             .map(|read| format!("{read:#?}\n"))
             .map_err(|e| format!("{e:?}")),
         "registry" => RegistryRecord::decode(&registry_key(name), bytes)
@@ -344,11 +350,19 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
         generation: FleetGeneration::new(7).unwrap(),
         body: Sha256Digest::of(b"the order"),
         order: Generation(17),
+        asks: None,
     };
-    let Write::Put { value, .. } = put_generation(&"web".parse().unwrap(), &newest) else {
-        unreachable!("it is put")
-    };
-    add("generation".to_owned(), value);
+    let web: PluginName = "web".parse().unwrap();
+    let config = Some(Sha256Digest::of(b"the configuration"));
+    for (name, asks) in [
+        ("generation", None),
+        ("generation-of-removal", Some(Asks::Removal)),
+        ("generation-of-config", Some(Asks::Config(config))),
+        ("generation-of-no-config", Some(Asks::Config(None))),
+    ] {
+        add(name.to_owned(), put(put_generation(&web, &Newest { asks, ..newest })));
+    }
+    add("deeds".to_owned(), put(put_deeds(&web, &deeds(config))));
     let mut story = TransitionLog::default();
     story.unenforced.push(Shortfall::new("memory limit", "no controller", "enable it"));
     let short = Snapshot { story, ..plain(state(running(Change::None))) };
@@ -433,6 +447,29 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
 
 fn at(seconds: u64, nanos: u32) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos)
+}
+
+/// The value of a record.
+fn put(write: Write) -> Vec<u8> {
+    let Write::Put { value, .. } = write else { unreachable!("it is put") };
+    value
+}
+
+/// One deed of each kind; what was done with the configuration twice.
+fn deeds(config: Option<Sha256Digest>) -> Deeds {
+    let changes = [
+        ByPerson::Removed,
+        ByPerson::Installed("2".parse().unwrap()),
+        ByPerson::RolledBack,
+        ByPerson::Configured(config),
+        ByPerson::Configured(None),
+        ByPerson::Stopped,
+    ];
+    let deed = |(change, second)| {
+        let at = (second != 3).then(|| at(1_700_000_000 + second, 5));
+        Deed { change, by: format!("alice as root (uid 0): {second}").into(), at }
+    };
+    changes.into_iter().zip(1u64..).map(deed).collect()
 }
 
 fn event(number: i32, details: &str) -> StoredEvent {

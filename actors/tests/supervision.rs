@@ -17,6 +17,7 @@ mod limits;
 mod local;
 mod one_shot;
 mod overflow;
+mod owners_changes;
 mod recovery;
 mod registry;
 mod reports;

@@ -1,7 +1,9 @@
-//! Keeps the numbers of a fleet's orders for the control-plane actor: weighs an order before it is
-//! taken, records its number with it, and shows others which numbers are durable.
+//! Keeps the numbers of a fleet's orders for the control-plane actor, and what people changed about
+//! the plugins: weighs an order before it is taken, records its number with it, and shows others
+//! what is durable.
 //!
-//! What a number means is decided in [`generations`](super::generations).
+//! What a number means is decided in [`generations`](super::generations), what people changed in
+//! [`super::deeds`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,25 +11,37 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use super::generations::{Age, Generations, Undo};
+use super::deeds::{self, Giver, Target};
+use super::generations::{Age, Asks, Generations, Newest, Undo};
+use crate::model::deed::{Deeds, Numbered};
 use crate::model::id::{FleetGeneration, Generation, PluginName};
 use crate::ports::Write;
-use crate::records::{delete_generation, put_generation};
-use crate::wire::{self, FleetOrder};
+use crate::records::{delete_generation, put_deeds, put_generation};
+use crate::wire::{self, DecodedOrder, FleetOrder, NamedOrder};
 
-/// The number of the newest order of each plugin, those that are gone included.
-pub type FleetGenerations = BTreeMap<PluginName, FleetGeneration>;
+/// The plugins for which a fleet gave orders, those that are gone included.
+pub type FleetGenerations = BTreeMap<PluginName, Numbered>;
 
 /// What the actor knows of a fleet's orders.
 pub struct FleetOrders {
     generations: Generations,
+    /// What people did to plugins that have a number. Those are left out to which nobody did anything.
+    deeds: BTreeMap<PluginName, Deeds>,
     /// The plugins that there are; `None` while nobody knows.
     there: watch::Receiver<Option<BTreeSet<PluginName>>>,
-    /// The numbers that are durable.
+    /// What is durable.
     durable: watch::Sender<FleetGenerations>,
     /// The newest order of each plugin that an older one was found to be behind. One of them is
     /// recorded, so that a server which repeats itself does not fill the record.
-    behind: FleetGenerations,
+    behind: BTreeMap<PluginName, FleetGeneration>,
+}
+
+/// Undoes [`FleetOrders::keep`], for orders that could not be made durable.
+#[must_use = "what is not durable must not outlive the orders"]
+pub(super) struct Kept {
+    number: Option<Undo>,
+    /// The deeds about each plugin before its order, and after it.
+    deeds: Vec<(PluginName, Deeds, Deeds)>,
 }
 
 /// What is to be done with a message of orders.
@@ -59,14 +73,18 @@ impl FleetOrders {
     #[must_use]
     pub fn new(
         generations: Generations,
+        deeds: BTreeMap<PluginName, Deeds>,
         there: watch::Receiver<Option<BTreeSet<PluginName>>>,
     ) -> Self {
-        let all = generations.all().map(|(name, generation)| (name.clone(), generation));
+        let all = generations.all().map(|(name, generation)| {
+            let deeds = deeds.get(name).cloned().unwrap_or_default();
+            (name.clone(), Numbered { generation, deeds })
+        });
         let durable = watch::Sender::new(all.collect());
-        Self { generations, there, durable, behind: FleetGenerations::new() }
+        Self { generations, deeds, there, durable, behind: BTreeMap::new() }
     }
 
-    /// The numbers that are durable.
+    /// What is durable.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<FleetGenerations> {
         self.durable.subscribe()
@@ -105,32 +123,110 @@ impl FleetOrders {
         }
     }
 
-    /// Keeps the number of an order that is taken as order `number`, and gives the writes that
-    /// belong in the order's commit.
-    pub(super) fn keep(&mut self, order: &FleetOrder, number: Generation) -> (Vec<Write>, Undo) {
-        let undo = self.generations.keep(order, number);
-        let mut writes = vec![put_generation(&undo.name, &undo.kept)];
+    /// Keeps what orders mean that are taken, the first of them as order `first`: the number of one
+    /// that a fleet `numbered`, and what people change or a control plane replaces. Gives the writes
+    /// that belong in the orders' commit.
+    pub(super) fn keep(
+        &mut self,
+        numbered: Option<&FleetOrder>,
+        first: Generation,
+        decoded: &[DecodedOrder],
+        giver: &Giver,
+    ) -> (Vec<Write>, Kept) {
+        let mut writes = Vec::new();
+        let number = numbered.map(|order| {
+            let taken = decoded.first().and_then(|order| order.as_ref().ok());
+            let asks = taken.and_then(|taken| Asks::of(&taken.order));
+            self.keep_number(order, first, asks, &mut writes)
+        });
+        let mut changed = Vec::new();
+        for NamedOrder { name, order, .. } in decoded.iter().flatten() {
+            let Some(newest) = self.generations.newest(name) else { continue };
+            let is_there = self.there.borrow().as_ref().is_none_or(|there| there.contains(name));
+            let before = self.deeds.get(name).cloned().unwrap_or_default();
+            let target = Target { asks: newest.asks, is_there };
+            let after = deeds::after(before.clone(), giver, order, target);
+            if after != before {
+                writes.push(put_deeds(name, &after));
+                self.remember(name, after.clone());
+                changed.push((name.clone(), before, after));
+            }
+        }
+        (writes, Kept { number, deeds: changed })
+    }
+
+    fn keep_number(
+        &mut self,
+        order: &FleetOrder,
+        number: Generation,
+        asks: Option<Asks>,
+        writes: &mut Vec<Write>,
+    ) -> Undo {
+        let undo = self.generations.keep(order, number, asks);
+        writes.push(put_generation(&undo.name, &undo.kept));
         let gone = self.generations.forget_gone(self.there.borrow().as_ref());
         for name in &gone {
             self.behind.remove(name);
             writes.push(delete_generation(name));
+            if self.deeds.remove(name).is_some() {
+                writes.push(put_deeds(name, &Deeds::default()));
+            }
         }
         if !gone.is_empty() {
             self.durable.send_modify(|durable| durable.retain(|name, _| !gone.contains(name)));
         }
-        (writes, undo)
+        undo
     }
 
-    /// The commit of an order is durable, or is not and never will be.
-    pub(super) fn settle(&mut self, undo: Undo, is_durable: bool) {
-        if !is_durable {
-            self.generations.undo(undo);
-            return;
+    fn remember(&mut self, name: &PluginName, deeds: Deeds) {
+        if deeds.is_empty() {
+            self.deeds.remove(name);
+        } else {
+            self.deeds.insert(name.clone(), deeds);
         }
-        let Undo { name, kept, .. } = undo;
-        self.durable.send_modify(|durable| {
-            let shown = durable.entry(name).or_insert(kept.generation);
-            *shown = kept.generation.max(*shown);
+    }
+
+    /// The commit of orders is durable, or is not and never will be.
+    pub(super) fn settle(&mut self, Kept { number, deeds }: Kept, is_durable: bool) {
+        let mut moved: Vec<PluginName> = deeds.iter().map(|(name, ..)| name.clone()).collect();
+        if !is_durable {
+            if let Some(number) = number {
+                self.generations.undo(number);
+            }
+            // Two orders of one message may be for one plugin.
+            for (name, before, after) in deeds.into_iter().rev() {
+                // What came later stays.
+                if self.deeds.get(&name).cloned().unwrap_or_default() == after {
+                    self.remember(&name, before);
+                }
+            }
+        } else if let Some(Undo { name, kept: Newest { generation, .. }, .. }) = number {
+            self.durable.send_modify(|durable| {
+                let first = Numbered { generation, deeds: Deeds::default() };
+                let shown = durable.entry(name.clone()).or_insert(first);
+                shown.generation = generation.max(shown.generation);
+            });
+            moved.push(name);
+        }
+        self.show_deeds(&moved);
+    }
+
+    /// Shows the deeds about these plugins. One whose commit is still under way may be among them: its
+    /// order is not carried out before, so nothing of it is in force.
+    fn show_deeds(&self, of: &[PluginName]) {
+        self.durable.send_if_modified(|durable| {
+            let mut has_changed = false;
+            for name in of {
+                let deeds = self.deeds.get(name).cloned().unwrap_or_default();
+                if let Some(shown) = durable.get_mut(name).filter(|it| it.deeds != deeds) {
+                    shown.deeds = deeds;
+                    has_changed = true;
+                }
+            }
+            has_changed
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::manager::plan::PLUGINS_MAX;
 use crate::model::id::{FleetGeneration, Generation, PluginName, Sha256Digest};
+use crate::model::spec::Config;
+use crate::plugin::event::Order;
 use crate::wire::FleetOrder;
 
 /// Most plugins that are gone and whose number is remembered. One more, and the one is forgotten
@@ -33,6 +35,18 @@ pub struct Newest {
     pub body: Sha256Digest,
     /// Its number among all orders that this agent took.
     pub order: Generation,
+    /// What it asks for, or the newest before it that this agent did not refuse. Older agents did
+    /// not record it.
+    pub asks: Option<Asks>,
+}
+
+/// What an order of a fleet asks for, as far as people can change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Nothing of the plugin is to be left.
+    Removal,
+    /// The plugin is to have the configuration with this digest; `None`: none.
+    Config(Option<Sha256Digest>),
 }
 
 /// How a numbered order stands to the newest one of its plugin.
@@ -59,6 +73,21 @@ pub struct Undo {
     before: Option<Newest>,
 }
 
+// === impl Asks ===
+
+impl Asks {
+    /// What an order asks for; `None` for one that no fleet gives.
+    #[must_use]
+    pub fn of(order: &Order) -> Option<Self> {
+        match order {
+            Order::Install(spec) => Some(Self::Config(spec.config.as_ref().map(Config::digest))),
+            Order::Apply(config) => Some(Self::Config(config.as_ref().map(Config::digest))),
+            Order::Remove => Some(Self::Removal),
+            Order::Restart | Order::Asked(_) => None,
+        }
+    }
+}
+
 // === impl Generations ===
 
 impl Generations {
@@ -73,6 +102,12 @@ impl Generations {
         self.newest.iter().map(|(name, newest)| (name, newest.generation))
     }
 
+    /// The newest numbered order of a plugin.
+    #[must_use]
+    pub fn newest(&self, name: &PluginName) -> Option<&Newest> {
+        self.newest.get(name)
+    }
+
     /// How an order stands to the newest one of its plugin.
     #[must_use]
     pub fn age(&self, order: &FleetOrder) -> Age {
@@ -85,12 +120,15 @@ impl Generations {
         }
     }
 
-    /// Keeps the number of an order that is newer, and that this agent takes as its order `number`.
-    /// Its record belongs in the commit that makes the order durable.
-    pub fn keep(&mut self, order: &FleetOrder, number: Generation) -> Undo {
+    /// Keeps the number of an order that is newer, and that this agent takes as its order `number`;
+    /// `asks` is `None` where it refuses the order. Its record belongs in the commit that makes the
+    /// order durable.
+    pub fn keep(&mut self, order: &FleetOrder, number: Generation, asks: Option<Asks>) -> Undo {
         let FleetOrder { name, generation, body } = order;
-        let kept = Newest { generation: *generation, body: *body, order: number };
-        let before = self.newest.insert(name.clone(), kept);
+        let before = self.newest.get(name).copied();
+        let asks = asks.or(before.and_then(|before| before.asks));
+        let kept = Newest { generation: *generation, body: *body, order: number, asks };
+        self.newest.insert(name.clone(), kept);
         Undo { name: name.clone(), kept, before }
     }
 

@@ -62,7 +62,7 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         unenforced: Unenforced::default(),
         spec,
         history: History::default(),
-        stopped: false,
+        stopped: None,
         held: None,
         left: None,
         on_trial: false,

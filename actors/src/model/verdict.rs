@@ -264,7 +264,7 @@ impl Case<'_> {
         let is_failed = |pending: &&Pending| {
             matches!(pending.state, Reported::InstallFailed | Reported::Crashed)
                 && !pending.error.is_empty()
-                && self.view.left.as_ref() != Some(&pending.revision)
+                && self.view.left.as_ref().is_none_or(|left| left.revision != pending.revision)
         };
         if let Some(failed) = pending.as_ref().filter(is_failed) {
             let (new, error) = (&failed.revision, &failed.error);
@@ -306,7 +306,7 @@ impl Case<'_> {
         let PluginView { reason, revision, history, left, pending, .. } = self.view;
         let held =
             |cause, why: String, since, verb| self.verdict((Level::Held, cause), why, since, verb);
-        if self.view.stopped && self.view.state == Reported::Stopped {
+        if self.view.stopped.is_some() && self.view.state == Reported::Stopped {
             return Some(held(Cause::Stopped, reason.to_string(), history.since, "start"));
         }
         if let Some(Held { hold, waits }) = &self.view.held {
@@ -315,7 +315,7 @@ impl Case<'_> {
             let verdict = held(Cause::Held, why, Some(hold.since), "release");
             return Some(Verdict { until: hold.until, ..verdict });
         }
-        let left = left.as_ref()?;
+        let left = &left.as_ref()?.revision;
         // Only one that still shows as failed has a text that says who rolled it back.
         let why = pending.as_ref().filter(|it| it.revision == *left).map(|it| &*it.error);
         let why = why.filter(|why| !why.is_empty()).unwrap_or("rolled back");

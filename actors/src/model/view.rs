@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::model::act::Hold;
+use crate::model::act::{Hold, Left};
 use crate::model::exit::ExitCause;
 use crate::model::history::History;
 use crate::model::id::{Endpoint, Generation, PluginName, RevisionId, Sha256Digest};
@@ -86,12 +86,12 @@ pub struct PluginView {
     pub unenforced: Unenforced,
     /// What happened to it before, as far as verdicts need it.
     pub history: History,
-    /// Whether a person stopped it; `reason` says who.
-    pub stopped: bool,
+    /// Who stopped it, and why; `None` when no person did.
+    pub stopped: Option<Arc<str>>,
     /// Set while a person makes orders wait.
     pub held: Option<Held>,
     /// The revision that a person rolled back, until another is ordered or it is released.
-    pub left: Option<RevisionId>,
+    pub left: Option<Left>,
     /// Whether its revision is on trial.
     pub on_trial: bool,
     /// The revision that a rollback would return to; none where none is on disk.

@@ -3,7 +3,7 @@
 use guest_agent_proto::record as rec;
 use prost::Message;
 
-use crate::control_plane::generations::Newest;
+use crate::control_plane::generations::{Asks, Newest};
 use crate::model::id::{FleetGeneration, Generation, PluginName, Sha256Digest};
 use crate::ports::{Table, Write};
 
@@ -15,11 +15,17 @@ const VERSION: u32 = 1;
 /// Records the newest numbered order of a plugin.
 #[must_use]
 pub fn put_generation(name: &PluginName, newest: &Newest) -> Write {
+    use rec::generation_record::Asks as Recorded;
+    let digest = |digest: Sha256Digest| digest.as_bytes().to_vec();
     let record = rec::GenerationRecord {
         version: VERSION,
         generation: newest.generation.get(),
-        body: newest.body.as_bytes().to_vec(),
+        body: digest(newest.body),
         order: newest.order.0,
+        asks: newest.asks.map(|asks| match asks {
+            Asks::Removal => Recorded::Removal(true),
+            Asks::Config(config) => Recorded::Config(config.map(digest).unwrap_or_default()),
+        }),
     };
     Write::Put { table: Table::Facts, key: key_of(name), value: record.encode_to_vec() }
 }
@@ -43,9 +49,23 @@ pub fn read_generation(key: &[u8], value: &[u8]) -> Result<Option<(PluginName, N
         return Err(format!("it has version {}, this agent knows {VERSION}", record.version));
     }
     let generation = FleetGeneration::new(record.generation).ok_or("its number is 0")?;
-    let body = <[u8; 32]>::try_from(record.body).map_err(|_| "its body is not a digest")?;
-    let (body, order) = (Sha256Digest::from_bytes(body), Generation(record.order));
-    Ok(Some((name, Newest { generation, body, order })))
+    let body = digest_of(record.body).ok_or("its body is not a digest")?;
+    let asks = match record.asks {
+        None => None,
+        Some(rec::generation_record::Asks::Removal(_)) => Some(Asks::Removal),
+        Some(rec::generation_record::Asks::Config(digest)) if digest.is_empty() => {
+            Some(Asks::Config(None))
+        }
+        Some(rec::generation_record::Asks::Config(digest)) => {
+            let digest = digest_of(digest).ok_or("its configuration is not a digest")?;
+            Some(Asks::Config(Some(digest)))
+        }
+    };
+    Ok(Some((name, Newest { generation, body, order: Generation(record.order), asks })))
+}
+
+pub(super) fn digest_of(bytes: Vec<u8>) -> Option<Sha256Digest> {
+    bytes.try_into().ok().map(Sha256Digest::from_bytes)
 }
 
 fn key_of(name: &PluginName) -> Vec<u8> {
@@ -70,15 +90,21 @@ mod tests {
         assert!(read_generation(b"generation/web", &record.encode_to_vec()).is_err());
     }
 
+    fn any_asks() -> impl Strategy<Value = Asks> {
+        let config = proptest::option::of(any::<[u8; 32]>().prop_map(Sha256Digest::from_bytes));
+        prop_oneof![Just(Asks::Removal), config.prop_map(Asks::Config)]
+    }
+
     proptest! {
         #[test]
         fn law_a_record_gives_back_what_was_recorded(
-            name in "[a-z][a-z0-9._-]{0,20}", generation in 1u64.., body: [u8; 32], order: u64
+            name in "[a-z][a-z0-9._-]{0,20}", generation in 1u64.., body: [u8; 32], order: u64,
+            asks in proptest::option::of(any_asks()),
         ) {
             let name: PluginName = name.parse().expect("a name");
             let generation = FleetGeneration::new(generation).expect("it is not 0");
             let body = Sha256Digest::from_bytes(body);
-            let newest = Newest { generation, body, order: Generation(order) };
+            let newest = Newest { generation, body, order: Generation(order), asks };
             let Write::Put { key, value, .. } = put_generation(&name, &newest) else { unreachable!() };
             prop_assert_eq!(read_generation(&key, &value), Ok(Some((name, newest))));
         }

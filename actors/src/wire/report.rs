@@ -10,10 +10,13 @@ use prost::Message;
 
 use super::{AgentFacts, MESSAGE_TYPE, go_architecture, type_url};
 use crate::model::act::Hold;
-use crate::model::id::{BootId, FleetGeneration, PluginName};
+use crate::model::deed::Numbered;
+use crate::model::id::{BootId, PluginName};
 use crate::model::view::{PluginView, Reported};
 use crate::ports::OutboundMessage;
 use crate::text::shortened;
+
+mod changes;
 
 /// The type of a report.
 const AGENT_REPORT: &str = "guest_agent.fleet.v1.AgentReport";
@@ -47,14 +50,14 @@ pub struct HostFacts {
     pub boot: BootId,
 }
 
-/// A report on plugins, sorted by name, and on the numbers of the fleet's newest orders. The sender
-/// sets the id.
+/// A report on plugins, sorted by name, and on what is known of the plugins that a fleet `numbered`.
+/// The sender sets the id.
 #[must_use]
 pub fn encode_report(
     agent: &AgentFacts,
     host: &HostFacts,
     plugins: &[Arc<PluginView>],
-    generations: &BTreeMap<PluginName, FleetGeneration>,
+    numbered: &BTreeMap<PluginName, Numbered>,
 ) -> OutboundMessage {
     let text = |text: &str| shortened(text, TEXT_MAX).to_owned();
     let mut report = pb::AgentReport {
@@ -70,13 +73,14 @@ pub fn encode_report(
         plugins_left_out: 0,
     };
     let there: BTreeSet<&PluginName> = plugins.iter().map(|view| &view.name).collect();
-    let generation = |name| generations.get(name).map_or(0, |generation| generation.get());
-    let reports = plugins.iter().take(PLUGINS_MAX).map(|view| plugin(view, generation(&view.name)));
-    let gone = generations.iter().filter(|(name, _)| !there.contains(name));
+    let reports = plugins.iter().take(PLUGINS_MAX);
+    let reports = reports.map(|view| plugin(view, numbered.get(&view.name)));
+    let gone = numbered.iter().filter(|(name, _)| !there.contains(name));
     let all = plugins.len() + gone.clone().count();
-    let gone = gone.take(PLUGINS_MAX).map(|(name, generation)| pb::PluginReport {
+    let gone = gone.take(PLUGINS_MAX).map(|(name, numbered)| pb::PluginReport {
         name: name.to_string(),
-        generation: generation.get(),
+        generation: numbered.generation.get(),
+        owners_changes: changes::of_gone(&numbered.deeds),
         ..Default::default()
     });
     let mut room = REPORT_MAX.saturating_sub(report.encoded_len() + FIELD);
@@ -94,7 +98,7 @@ pub fn encode_report(
     }
 }
 
-fn plugin(view: &PluginView, generation: u64) -> pb::PluginReport {
+fn plugin(view: &PluginView, numbered: Option<&Numbered>) -> pb::PluginReport {
     use pb::plugin_report::Installation;
     let current = view.current.as_deref();
     let is_coming = |state| matches!(state, Reported::Installing | Reported::Starting);
@@ -111,10 +115,12 @@ fn plugin(view: &PluginView, generation: u64) -> pb::PluginReport {
         revision: current.map(|current| current.revision.to_string()).unwrap_or_default(),
         pending_revision: pending.to_owned(),
         order_digest: digest.map(|digest| digest.as_bytes().to_vec()).unwrap_or_default(),
-        generation,
+        generation: numbered.map_or(0, |numbered| numbered.generation.get()),
         installation: installation.into(),
-        stopped_by_owner: view.stopped,
+        stopped_by_owner: view.stopped.is_some(),
         hold: view.held.as_ref().map(|held| hold(&held.hold)),
+        // A fleet that ordered nothing of a plugin has nothing to compare it with.
+        owners_changes: numbered.map_or_else(Vec::new, |it| changes::of(view, &it.deeds)),
     }
 }
 

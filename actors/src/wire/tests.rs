@@ -495,7 +495,7 @@ fn view() -> PluginView {
         current: Some(spec.clone()),
         spec,
         history: crate::model::history::History::default(),
-        stopped: false,
+        stopped: None,
         held: None,
         left: None,
         on_trial: false,

@@ -446,7 +446,8 @@ impl Run {
         self.doom.log("THE LAST ROUND");
         let names = self.plugins.clone();
         let listed = self.agent.list().await;
-        let stopped: Vec<_> = listed.iter().filter(|plugin| plugin.view.stopped).collect();
+        let stopped: Vec<_> =
+            listed.iter().filter(|plugin| plugin.view.stopped.is_some()).collect();
         for plugin in &stopped {
             self.start(plugin.view.name.as_str()).await;
         }

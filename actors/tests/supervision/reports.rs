@@ -25,16 +25,16 @@ fn reports(agent: &Harness) -> Vec<AgentReport> {
     heard(agent).into_iter().map(decode).collect()
 }
 
-fn last(agent: &Harness) -> AgentReport {
+pub(crate) fn last(agent: &Harness) -> AgentReport {
     reports(agent).pop().expect("there is a report")
 }
 
-fn plugin(agent: &Harness, name: &str) -> PluginReport {
+pub(crate) fn plugin(agent: &Harness, name: &str) -> PluginReport {
     let mut plugins = last(agent).plugins.into_iter();
     plugins.find(|plugin| plugin.name == name).expect("it is in the report")
 }
 
-async fn agent_of_a_fleet() -> Harness {
+pub(crate) async fn agent_of_a_fleet() -> Harness {
     let mut agent = Harness::asleep();
     agent.wake().await;
     agent.connect_to(ServerKind::Fleet).await;

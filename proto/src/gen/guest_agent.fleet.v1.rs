@@ -41,7 +41,7 @@ pub struct AgentReport {
     pub plugins_left_out: u32,
 }
 /// One plugin of an agent.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PluginReport {
     /// Name of the plugin.
     #[prost(string, tag = "1")]
@@ -70,6 +70,10 @@ pub struct PluginReport {
     /// A person on the machine holds it as it is: orders wait.
     #[prost(message, optional, tag = "8")]
     pub hold: ::core::option::Option<Hold>,
+    /// What people on the machine changed about it, and no order of a control plane has replaced since; at
+    /// most one change of each kind. A plugin that a person removed is listed with its generation and this.
+    #[prost(message, repeated, tag = "9")]
+    pub owners_changes: ::prost::alloc::vec::Vec<OwnersChange>,
 }
 /// Nested message and enum types in `PluginReport`.
 pub mod plugin_report {
@@ -111,6 +115,76 @@ pub mod plugin_report {
                 "INSTALLATION_UNSPECIFIED" => Some(Self::Unspecified),
                 "DYNAMIC" => Some(Self::Dynamic),
                 "LOCAL" => Some(Self::Local),
+                _ => None,
+            }
+        }
+    }
+}
+/// A change of a plugin by a person on the machine.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OwnersChange {
+    /// What became of the plugin.
+    #[prost(enumeration = "owners_change::Kind", tag = "1")]
+    pub kind: i32,
+    /// Who did it, and why, as the agent's audit record has it.
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
+    /// When, by the clock of the machine; absent where the agent does not remember.
+    #[prost(message, optional, tag = "3")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
+}
+/// Nested message and enum types in `OwnersChange`.
+pub mod owners_change {
+    /// What became of the plugin.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Kind {
+        Unspecified = 0,
+        /// The plugin was removed.
+        Removed = 1,
+        /// A revision was installed, another one or the same with other settings, such as limits.
+        Installed = 2,
+        /// The plugin was taken back to the revision before.
+        RolledBack = 3,
+        /// The plugin was given another configuration.
+        Configured = 4,
+        /// The plugin was stopped.
+        Stopped = 5,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "KIND_UNSPECIFIED",
+                Self::Removed => "REMOVED",
+                Self::Installed => "INSTALLED",
+                Self::RolledBack => "ROLLED_BACK",
+                Self::Configured => "CONFIGURED",
+                Self::Stopped => "STOPPED",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "KIND_UNSPECIFIED" => Some(Self::Unspecified),
+                "REMOVED" => Some(Self::Removed),
+                "INSTALLED" => Some(Self::Installed),
+                "ROLLED_BACK" => Some(Self::RolledBack),
+                "CONFIGURED" => Some(Self::Configured),
+                "STOPPED" => Some(Self::Stopped),
                 _ => None,
             }
         }

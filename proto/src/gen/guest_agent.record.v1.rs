@@ -827,6 +827,61 @@ pub struct GenerationRecord {
     /// The agent's own number of the order. Of plugins that are gone, the lowest is forgotten first.
     #[prost(uint64, tag = "4")]
     pub order: u64,
+    /// What it asks for, or the newest before it that was not refused. Older records do not have it.
+    #[prost(oneof = "generation_record::Asks", tags = "5, 6")]
+    pub asks: ::core::option::Option<generation_record::Asks>,
+}
+/// Nested message and enum types in `GenerationRecord`.
+pub mod generation_record {
+    /// What it asks for, or the newest before it that was not refused. Older records do not have it.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Asks {
+        /// The plugin is to be removed.
+        #[prost(bool, tag = "5")]
+        Removal(bool),
+        /// SHA-256 of the configuration; empty for none.
+        #[prost(bytes, tag = "6")]
+        Config(::prost::alloc::vec::Vec<u8>),
+    }
+}
+/// What people did to a plugin that has a GenerationRecord, oldest first.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeedsRecord {
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub deeds: ::prost::alloc::vec::Vec<deeds_record::Deed>,
+}
+/// Nested message and enum types in `DeedsRecord`.
+pub mod deeds_record {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Deed {
+        /// Who, and why.
+        #[prost(string, tag = "1")]
+        pub by: ::prost::alloc::string::String,
+        #[prost(message, optional, tag = "2")]
+        pub at: ::core::option::Option<::prost_types::Timestamp>,
+        #[prost(oneof = "deed::Change", tags = "3, 4, 5, 6, 7")]
+        pub change: ::core::option::Option<deed::Change>,
+    }
+    /// Nested message and enum types in `Deed`.
+    pub mod deed {
+        #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+        pub enum Change {
+            #[prost(bool, tag = "3")]
+            Removed(bool),
+            /// The revision.
+            #[prost(string, tag = "4")]
+            Installed(::prost::alloc::string::String),
+            #[prost(bool, tag = "5")]
+            RolledBack(bool),
+            /// SHA-256 of the configuration; empty for none.
+            #[prost(bytes, tag = "6")]
+            Configured(::prost::alloc::vec::Vec<u8>),
+            #[prost(bool, tag = "7")]
+            Stopped(bool),
+        }
+    }
 }
 /// What a person asked of this agent, and whether it was accepted.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

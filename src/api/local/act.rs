@@ -193,7 +193,7 @@ fn submission(
 /// # Errors
 /// A person stopped it.
 fn startable(view: &PluginView) -> Result<(), Status> {
-    if !view.stopped {
+    if view.stopped.is_none() {
         return Ok(());
     }
     let (name, why) = (&view.name, one_line(&view.reason));
@@ -240,7 +240,7 @@ mod tests {
                 matches!(submission, Submission::Asked(_, Act::Rollback(by)) if &*by == "root")
             );
         }
-        view.stopped = true;
+        view.stopped = Some("alice as root: maintenance".into());
         view.reason = "stopped by alice as root: maintenance".into();
         let status = startable(&view).expect_err("it is to stay stopped");
         assert!(status.message().contains("alice as root: maintenance"), "{status:?}");

@@ -85,7 +85,7 @@ pub(super) fn plugin(
         on_trial: view.on_trial,
         hold: view.held.as_ref().map(|Held { hold: held, waits }| hold(held, waits.as_deref())),
         rollback_to: view.way_back.as_ref().map(ToString::to_string).unwrap_or_default(),
-        rolled_back: view.left.as_ref().map(ToString::to_string).unwrap_or_default(),
+        rolled_back: view.left.as_ref().map(|left| left.revision.to_string()).unwrap_or_default(),
         generation: view.generation.0,
         busy: view.activity == Activity::Busy,
         not_enforced: view

@@ -186,7 +186,7 @@ fn each_plugin<S: Sink>(
         &of::PLUGIN_HELD,
         shown().flat_map(|(view, _)| {
             let ways = [
-                (view.stopped, "stopped"),
+                (view.stopped.is_some(), "stopped"),
                 (view.held.is_some(), "held"),
                 (view.left.is_some(), "rolled_back"),
             ];
@@ -198,7 +198,8 @@ fn each_plugin<S: Sink>(
         &of::PLUGIN_PENDING,
         shown().filter_map(|(view, _)| {
             // What a person rolled back did not fail; its verdict says who did it.
-            let is_meant = |it: &&Pending| view.left.as_ref() != Some(&it.revision);
+            let is_meant =
+                |it: &&Pending| view.left.as_ref().is_none_or(|left| left.revision != it.revision);
             let pending = view.pending.as_ref().filter(is_meant)?;
             let state = wire::state_name(pending.state);
             Some((vec![view.name.as_str(), pending.revision.as_str(), state], 1.0))

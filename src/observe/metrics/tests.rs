@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::fakes::sample_view;
 use guest_agent_actors::messages::{Listed, Reading};
+use guest_agent_actors::model::act::Left;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::view::{Pending, Reported};
 use guest_agent_actors::outbox::Weight;
@@ -101,7 +102,7 @@ fn plugin(name: &str, revision: &str) -> Listed {
     view.state = Reported::Running;
     let limits = &mut Arc::make_mut(&mut view.spec).limits;
     (limits.memory_bytes, limits.cpu_percent) = (Some(64 << 20), Some(150));
-    view.stopped = true;
+    view.stopped = Some("root".into());
     view.restarts = 4;
     view.last_exit = Some((ExitCause::Signaled(9), Some(at)));
     view.started_at = Some(at + Duration::from_secs(1));
@@ -222,7 +223,8 @@ fn numbers_are_those_of_the_snapshot() {
 fn a_revision_that_failed_is_pending_and_one_that_a_person_rolled_back_is_not() {
     let failed = plugin("web", "r1");
     let mut rolled = plugin("db", "r2");
-    Arc::make_mut(&mut rolled.view).left = Some("r2".parse().expect("a revision"));
+    let left = Left { revision: "r2".parse().expect("a revision"), by: "root".into() };
+    Arc::make_mut(&mut rolled.view).left = Some(left);
     let families = page(vec![failed, rolled], Counted::default());
     let pending = &families["guest_agent_plugin_pending"].samples;
     assert_eq!(pending.len(), 1);

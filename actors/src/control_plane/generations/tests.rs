@@ -18,7 +18,7 @@ fn order(name: &str, generation: u64, body: &str) -> FleetOrder {
 fn takes(generations: &mut Generations, order: &FleetOrder, number: u64) -> bool {
     match generations.age(order) {
         Age::Newer => {
-            let _durable = generations.keep(order, Generation(number));
+            let _durable = generations.keep(order, Generation(number), None);
             true
         }
         Age::Again => true,
@@ -31,7 +31,7 @@ fn an_order_is_older_newer_the_same_or_a_mistake() {
     let mut generations = Generations::default();
     let seventh = order("web", 7, "seven");
     assert_eq!(generations.age(&seventh), Age::Newer);
-    let _durable = generations.keep(&seventh, Generation(1));
+    let _durable = generations.keep(&seventh, Generation(1), None);
     assert_eq!(generations.age(&seventh), Age::Again);
     assert_eq!(generations.age(&order("web", 7, "another")), Age::Clash);
     assert_eq!(generations.age(&order("web", 6, "seven")), Age::Older(seventh.generation));
@@ -46,15 +46,28 @@ fn an_order_is_older_newer_the_same_or_a_mistake() {
 #[test]
 fn what_could_not_be_made_durable_was_never_kept() {
     let mut generations = Generations::default();
-    let first = generations.keep(&order("web", 3, "three"), Generation(1));
+    let first = generations.keep(&order("web", 3, "three"), Generation(1), None);
     generations.undo(first);
     assert_eq!(generations, Generations::default());
-    let _durable = generations.keep(&order("web", 3, "three"), Generation(2));
-    let fifth = generations.keep(&order("web", 5, "five"), Generation(3));
-    let _durable = generations.keep(&order("web", 6, "six"), Generation(4));
+    let _durable = generations.keep(&order("web", 3, "three"), Generation(2), None);
+    let fifth = generations.keep(&order("web", 5, "five"), Generation(3), None);
+    let _durable = generations.keep(&order("web", 6, "six"), Generation(4), None);
     generations.undo(fifth);
     let kept: Vec<_> = generations.all().map(|(_, generation)| generation.get()).collect();
     assert_eq!(kept, [6], "a newer one stays");
+}
+
+#[test]
+fn an_order_that_is_refused_asks_for_what_the_one_before_did() {
+    let mut generations = Generations::default();
+    let asks = |generations: &Generations| {
+        generations.newest(&"web".parse().expect("a name")).and_then(|newest| newest.asks)
+    };
+    let _durable = generations.keep(&order("web", 1, "x"), Generation(1), None);
+    assert_eq!(asks(&generations), None);
+    let _durable = generations.keep(&order("web", 2, "x"), Generation(2), Some(Asks::Removal));
+    let _durable = generations.keep(&order("web", 3, "x"), Generation(3), None);
+    assert_eq!(asks(&generations), Some(Asks::Removal));
 }
 
 #[test]
@@ -64,7 +77,7 @@ fn of_plugins_that_are_gone_the_oldest_are_forgotten_first() {
     for n in 0..GONE_MAX + 5 {
         // Their names say nothing about their age.
         let number = u64::try_from((n * 7919) % (GONE_MAX + 5)).expect("small");
-        let _durable = generations.keep(&order(&name(n), 1, "x"), Generation(number));
+        let _durable = generations.keep(&order(&name(n), 1, "x"), Generation(number), None);
     }
     let there = ["plugin-0", "plugin-1"].map(|name| name.parse().expect("a name")).into();
     assert_eq!(generations.forget_gone(Some(&there)).len(), 3, "1,003 are gone");
@@ -80,7 +93,7 @@ fn while_nobody_knows_which_plugins_there_are_more_are_remembered() {
     let mut generations = Generations::default();
     for n in 0..REMEMBERED_MAX + 1 {
         let number = Generation(u64::try_from(n).expect("small"));
-        let _durable = generations.keep(&order(&format!("p{n}"), 1, "x"), number);
+        let _durable = generations.keep(&order(&format!("p{n}"), 1, "x"), number, None);
     }
     assert_eq!(generations.forget_gone(None).len(), 1);
     assert_eq!(generations.newest.len(), REMEMBERED_MAX);

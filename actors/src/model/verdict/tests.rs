@@ -3,6 +3,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::fakes::sample_view;
+use crate::model::act::Left;
 use crate::model::view::Pending;
 use crate::ports::{Health, Shortfall};
 
@@ -238,7 +239,8 @@ fn levels_are_in_order_and_named() {
 fn what_a_person_stopped_is_held_and_its_crashes_are_not_held_against_it() {
     let stopped = |view: &mut PluginView| {
         crashed(view, &[30, 20, 10, 5]);
-        (view.state, view.stopped, view.pid) = (Reported::Stopped, true, None);
+        (view.state, view.stopped, view.pid) =
+            (Reported::Stopped, Some("root: maintenance".into()), None);
         view.reason = "stopped by root: maintenance".into();
         view.history.since = Some(ago(3));
     };
@@ -260,7 +262,8 @@ fn what_a_person_stopped_is_held_and_its_crashes_are_not_held_against_it() {
 fn a_revision_that_a_person_rolled_back_is_held_and_not_degraded() {
     let rolled_back = |view: &mut PluginView| {
         view.pending = failed(Reported::Crashed, "rolled back by root: it is slow");
-        view.left = Some("3".parse().unwrap());
+        let (revision, by) = ("3".parse().unwrap(), "root: it is slow".into());
+        view.left = Some(Left { revision, by });
     };
     let verdict = verdict_of(rolled_back);
     assert_eq!((verdict.level, verdict.cause), (Level::Held, Cause::RolledBack));

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::fakes::sample_view;
-use crate::model::id::Sha256Digest;
+use crate::model::deed::Deeds;
+use crate::model::id::{FleetGeneration, Sha256Digest};
 use crate::model::spec::PluginSpec;
 use crate::model::view::{Held, Pending};
 
@@ -28,11 +29,12 @@ fn report(
     generations: &[(&str, u64)],
 ) -> (pb::AgentReport, OutboundMessage) {
     let plugins: Vec<_> = plugins.iter().cloned().map(Arc::new).collect();
-    let generation = |(name, number): &(&str, u64)| {
-        (name.parse().expect("a name"), FleetGeneration::new(*number).expect("a number"))
+    let numbered = |(name, number): &(&str, u64)| {
+        let generation = FleetGeneration::new(*number).expect("a number");
+        (name.parse().expect("a name"), Numbered { generation, deeds: Deeds::default() })
     };
-    let generations = generations.iter().map(generation).collect();
-    let message = encode_report(&agent(), &host(), &plugins, &generations);
+    let numbered = generations.iter().map(numbered).collect();
+    let message = encode_report(&agent(), &host(), &plugins, &numbered);
     (pb::AgentReport::decode(&*message.body).expect("a report"), message)
 }
 
@@ -92,7 +94,7 @@ fn a_hold_says_who_why_and_until_when() {
     let held = |by: &str, until| {
         let hold = Hold { by: by.into(), since: SystemTime::UNIX_EPOCH, until };
         let held = Some(Held { hold, waits: None });
-        PluginView { held, stopped: true, ..sample_view("web", "3") }
+        PluginView { held, stopped: Some("root".into()), ..sample_view("web", "3") }
     };
     let until = SystemTime::UNIX_EPOCH + Duration::from_secs(9);
     let plugin =
@@ -116,8 +118,18 @@ fn a_plugin_that_is_gone_is_listed_with_its_number_alone() {
 }
 
 #[test]
+fn a_plugin_that_no_fleet_ordered_has_no_changes() {
+    let stopped = PluginView { stopped: Some("root".into()), ..sample_view("web", "3") };
+    let (mine, _) = report(std::slice::from_ref(&stopped), &[]);
+    assert_eq!((mine.plugins[0].stopped_by_owner, mine.plugins[0].owners_changes.len()), (true, 0));
+    let (theirs, _) = report(&[stopped], &[("web", 1)]);
+    assert_eq!(theirs.plugins[0].owners_changes[0].by, "root");
+}
+
+#[test]
 fn equal_facts_make_equal_bytes() {
-    let plugins = [ordered(sample_view("a", "1"), b"x"), sample_view("b", "2")];
+    let stopped = PluginView { stopped: Some("root".into()), ..sample_view("b", "2") };
+    let plugins = [ordered(sample_view("a", "1"), b"x"), stopped];
     let one = report(&plugins, &[("b", 1), ("c", 2)]).1;
     for _ in 0..20 {
         assert_eq!(report(&plugins, &[("b", 1), ("c", 2)]).1, one);
@@ -136,7 +148,8 @@ fn a_report_is_never_larger_than_it_may_be_and_says_how_many_it_leaves_out() {
             error: "".into(),
         };
         let view = ordered(sample_view(&name(n), &revision), b"x");
-        PluginView { pending: Some(pending), held: Some(Held { hold, waits: None }), ..view }
+        let (held, stopped) = (Some(Held { hold, waits: None }), Some("é".repeat(256).into()));
+        PluginView { pending: Some(pending), held, stopped, ..view }
     };
     let plugins: Vec<_> = (0..PLUGINS_MAX + 7).map(large).collect();
     let names: Vec<String> = (5000..5000 + PLUGINS_MAX + 3).map(name).collect();
