@@ -2,8 +2,8 @@
 //! their audit entries.
 //!
 //! A record that cannot be read never makes a change happen: an assignment or a release that is
-//! damaged orders nothing, and in place of a hold, a window or a rollout that is damaged everything is
-//! held.
+//! damaged orders nothing, in place of a hold, a window or a rollout that is damaged everything is
+//! held, and an assignment whose repairs are damaged pauses.
 
 pub mod audit;
 pub mod change;
@@ -16,6 +16,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use guest_fleet_core::repair::Repair;
 use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{Hold, Plugins, View};
@@ -23,6 +24,7 @@ use guest_fleet_ledger::records::configuration::{
     ASSIGNMENT, AssignmentRecord, DEFAULTS, DefaultsRecord, HOLD, HoldRecord, POLICY, PolicyRecord,
     RELEASE, ReleaseRecord, WINDOW, WindowRecord,
 };
+use guest_fleet_ledger::records::repair::{REPAIR, RepairRecord};
 use guest_fleet_ledger::records::rollout::{ROLLOUT, RolloutRecord};
 use guest_fleet_ledger::records::secret::{SECRET, SecretRecord};
 use guest_fleet_ledger::records::{self, RecordError};
@@ -142,7 +144,7 @@ impl Configuration {
     /// Takes over one change; whether a decision may depend on it.
     pub(crate) fn change(&mut self, change: &Change) -> bool {
         let key = change.key.as_str();
-        let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW, ROLLOUT, DEFAULTS, POLICY, SECRET];
+        let kinds = [RELEASE, ASSIGNMENT, HOLD, WINDOW, ROLLOUT, DEFAULTS, POLICY, SECRET, REPAIR];
         let Some(kind) = kinds.into_iter().find(|kind| key.starts_with(kind)) else { return false };
         let name = &key[kind.len()..];
         // Most records are read once, when nothing of them is known yet.
@@ -158,6 +160,9 @@ impl Configuration {
             tracing::error!(key, %error, "a record of the configuration cannot be read");
             if [HOLD, WINDOW, ROLLOUT].contains(&kind) {
                 self.view.holds.insert(unreadable(key), held_by_damage(&error));
+            }
+            if kind == REPAIR {
+                self.view.repairs.insert(name.to_owned(), Repair::unreadable());
             }
             self.problems.insert(key.to_owned(), error);
         }
@@ -180,6 +185,7 @@ impl Configuration {
             DEFAULTS => self.view.defaults = Strategy::default(),
             POLICY => drop(self.view.policies.remove(name)),
             SECRET => drop(self.secrets.remove(name)),
+            REPAIR => drop(self.view.repairs.remove(name)),
             _ => drop(self.view.windows.remove(name)),
         }
         self.view.holds.remove(&unreadable(key));
@@ -219,6 +225,10 @@ impl Configuration {
             SECRET => {
                 let record = records::decode::<SecretRecord>(key, value)?;
                 self.secrets.insert(name.to_owned(), record);
+            }
+            REPAIR => {
+                let record = records::decode::<RepairRecord>(key, value)?;
+                self.view.repairs.insert(name.to_owned(), record.repair(key)?);
             }
             DEFAULTS => {
                 let record = records::decode::<DefaultsRecord>(key, value)?;

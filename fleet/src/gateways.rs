@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   gateway/<id> in the configuration's bucket ─► presence ─► people, drain
-//!                                                    └─► housekeeping: who leads, archives and forgets
+//!      ▲                             │               └─► housekeeping: who leads, archives and forgets
+//!      └── needs of agents ──────────┴─► the controller of rollouts
 //! ```
 
 pub mod housekeeping;
+pub(crate) mod needs;
 pub mod presence;

@@ -22,6 +22,7 @@ mod controller;
 pub mod declared;
 mod holder;
 mod known;
+pub mod repairs;
 pub mod restored;
 pub mod rows;
 mod tidy;

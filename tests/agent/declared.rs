@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::archive::Archive;
 use crate::harness::{Bed, RESOURCE};
 
+mod drift;
+
 #[derive(Parser)]
 struct Line {
     #[command(subcommand)]
@@ -37,11 +39,19 @@ struct Fleet {
 
 impl Fleet {
     async fn start(bed: &Bed, name: &str) -> Self {
+        Self::start_as(bed, name, OrderSettings::default(), rollouts::Settings::default()).await
+    }
+
+    async fn start_as(
+        bed: &Bed,
+        name: &str,
+        orders: OrderSettings,
+        settings: rollouts::Settings,
+    ) -> Self {
         let ledger = SqliteLedger::open(&bed.dir().join(name)).unwrap();
-        let orders = Orders::new(ledger.clone(), OrderSettings::default());
+        let orders = Orders::new(ledger.clone(), orders);
         tokio::spawn(orders.clone().run());
         let ending = CancellationToken::new();
-        let settings = rollouts::Settings::default();
         tokio::spawn(rollouts::run(ledger.clone(), settings, ending.clone()));
         let gateway = Gateway::builder(orders.clone(), Arc::new(Anyone))
             .listen(Listen::Unix(bed.dir().join("cp.sock")))
@@ -121,10 +131,14 @@ impl Fleet {
 
 /// A fleet with an agent that has revision 1.
 async fn begun() -> (Bed, Archive, Fleet) {
+    begun_as(OrderSettings::default(), rollouts::Settings::default()).await
+}
+
+async fn begun_as(orders: OrderSettings, settings: rollouts::Settings) -> (Bed, Archive, Fleet) {
     let mut bed = Bed::builder().build().await;
     let archive = bed.echo().await;
     bed.stop_control_plane().await;
-    let fleet = Fleet::start(&bed, "ledger.db").await;
+    let fleet = Fleet::start_as(&bed, "ledger.db", orders, settings).await;
     fleet.declare(&archive, "1").await;
     bed.spawn_agent();
     fleet.label(&bed).await;

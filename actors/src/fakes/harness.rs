@@ -222,6 +222,15 @@ impl Harness {
         self.world.storage.revive();
     }
 
+    /// A crash, and another machine in the place of this one, on which nothing is. Its connection and its ids
+    /// are those of the former.
+    pub fn replace_machine(&mut self) {
+        self.crash();
+        let (link, ids) = (self.world.ports.link.clone(), self.world.ports.ids.clone());
+        self.world = World::new();
+        (self.world.ports.link, self.world.ports.ids) = (link, ids);
+    }
+
     /// A crash, another agent, and a new stream for it.
     pub async fn crash_and_wake(&mut self) {
         self.crash();

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::labels::Labels;
 use crate::place::place;
+use crate::repair::Repair;
 use crate::rollout::{Former, Has, State, Wish};
 use crate::time::{Seconds, Zones};
 use crate::view::{
@@ -128,6 +129,12 @@ pub enum Permission {
         /// Name of the assignment.
         assignment: String,
     },
+    /// Agents know orders of the assignment that the ledger does not: it went back, and what it wants is old.
+    /// No order of the assignment is given until a person resumes.
+    Paused {
+        /// Name of the assignment.
+        assignment: String,
+    },
     /// A rollout gave it the new target and has stopped: it keeps what came of that.
     Stopped {
         /// Name of the rollout.
@@ -175,7 +182,30 @@ pub fn decide(
     now: Seconds,
     zones: &dyn Zones,
 ) -> Option<Decision> {
-    Deciding { view, agent, plugin, now, zones }.decide(i32::MAX)
+    let mut decision = Deciding { view, agent, plugin, now, zones }.decide(i32::MAX)?;
+    // A hold or a window is from before the ledger went back as well.
+    let is_let = matches!(
+        decision.permission,
+        Permission::Go
+            | Permission::Held { .. }
+            | Permission::HeldByOwner(_)
+            | Permission::OutsideWindow { .. }
+    );
+    if is_let && let Some(assignment) = paused(view, agent, plugin, &decision.assignment) {
+        decision.permission = Permission::Paused { assignment };
+    }
+    Some(decision)
+}
+
+/// The assignment whose orders are paused, of the one that decided and those above it: the agent may follow it
+/// because a rollout of those says so.
+fn paused(view: &View, agent: &Agent, plugin: &str, decided: &str) -> Option<String> {
+    if !view.repairs.values().any(Repair::is_paused) {
+        return None;
+    }
+    let above = assigned(view, agent, plugin).into_iter().map(|(name, _)| name.as_str());
+    let mut names = above.chain([decided]);
+    names.find(|name| view.repairs.get(*name).is_some_and(Repair::is_paused)).map(str::to_owned)
 }
 
 /// The assignments that decide for an agent and a plugin, whatever rollouts say: several where those of the

@@ -29,6 +29,7 @@ mod word;
 use std::collections::BTreeMap;
 
 use crate::desired;
+use crate::drift::is_plausible;
 use crate::target::Ordered;
 use crate::time::Seconds;
 use crate::view::ReleaseName;
@@ -287,8 +288,27 @@ impl Row {
         let reported = reported
             .filter(|(_, found)| !found.is_local)
             .filter_map(|(name, found)| Some((name.clone(), found.revision.clone()?)));
-        let orders = self.orders.iter().map(|(name, order)| (name.clone(), order.ordered.clone()));
+        let orders = self.orders.iter().map(|(name, order)| {
+            let newer = self.reported_since(name, order);
+            let ordered = order.ordered.clone();
+            let ordered = match newer {
+                Some(newer) => ordered.outdated(newer.target()),
+                None => ordered,
+            };
+            (name.clone(), ordered)
+        });
         desired::ordered(reported, orders)
+    }
+
+    /// The report of a plugin, where the agent took an order since that the ledger does not know.
+    fn reported_since(&self, plugin: &str, order: &OrderFacts) -> Option<&ReportedFacts> {
+        let reported = self.report.as_ref()?.plugins.get(plugin)?;
+        let agent = self.agent.as_ref()?;
+        let is_of_fleet = agent.since.is_none_or(|since| reported.generation > since.0)
+            && agent.seen.or(agent.since).is_none_or(|at| is_plausible(reported.generation, at));
+        // Rows of older programs have no generations.
+        let is_newer = order.generation > 0 && reported.generation > order.generation;
+        (is_of_fleet && is_newer).then_some(reported)
     }
 
     fn wanted_by(&self, id: &str, declared: &Declared) -> BTreeMap<String, Wanted> {
@@ -301,7 +321,9 @@ impl Row {
     /// Where the agent stands with a plugin, whether or not it is archived.
     #[must_use]
     pub fn standing(&self, plugin: &str) -> Standing {
-        Standing::of(self.wanted.get(plugin), self.orders.get(plugin))
+        let order = self.orders.get(plugin);
+        let known = order.filter(|order| self.reported_since(plugin, order).is_none());
+        Standing::of(self.wanted.get(plugin), known)
     }
 
     /// The word for a plugin at a time.

@@ -10,16 +10,19 @@
 //!
 //! One order per plugin counts: the newest. It carries a generation above every earlier one of the
 //! plugin, so that an agent can tell an old order that arrives late. A generation is the time in
-//! seconds at which the order was made, or one above the last where that is more. An outcome settles a generation:
-//! nothing is ordered again by itself.
+//! seconds at which the order was made, or one above the last where that is more. An outcome settles a
+//! generation. A done order of which the agent lacks something later has drifted ([`crate::drift`]), and the fleet may
+//! let it be given again.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use crate::desired::Decision;
+use crate::drift::{Drift, Leave, Repairs};
 use crate::target::{Ordered, Target};
 use crate::time::Seconds;
 
+mod drifted;
 mod observed;
 #[cfg(test)]
 mod tests;
@@ -30,6 +33,9 @@ pub use observed::Observed;
 /// gateway is set up for another time. So long after the former session was fenced such an agent is
 /// asked whether its order took.
 pub const REPEAT_AFTER: u64 = 60;
+
+/// How soon after an adoption an order that the agent had taken before may show, in seconds.
+const UNDONE_WITHIN: u64 = 1800;
 
 /// How often an order is given again to an agent that cannot say whether it took.
 pub const REPEATS: u32 = 3;
@@ -47,10 +53,12 @@ pub struct Digests {
 /// What an agent was ordered for one plugin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
-    /// The highest generation that was given or reported.
+    /// The highest generation that was given or adopted.
     pub generation: u64,
     /// The newest order.
     pub order: Option<Order>,
+    /// The repairs of this order's target and attempt so far.
+    pub repairs: Repairs,
 }
 
 /// An order.
@@ -80,6 +88,8 @@ pub struct Order {
     pub since: Seconds,
     /// What became of it.
     pub state: OrderState,
+    /// The agent lacks what the order brought, or forgot the order; `None` where it has that.
+    pub drift: Option<Drift>,
 }
 
 /// What became of an order.
@@ -120,6 +130,22 @@ pub enum Generations {
     },
 }
 
+/// What is known of an agent and a plugin when it is decided what to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// What the agent has; `None` while that is not known. It may be older than the newest order only where
+    /// the agent keeps generations.
+    pub observed: Option<&'a Observed>,
+    /// Whether the agent keeps generations.
+    pub generations: Generations,
+    /// When the former session of the agent was fenced; `None` where there was no former session.
+    pub fenced: Option<Seconds>,
+    /// What the fleet lets be done.
+    pub leave: Leave,
+    /// What time it is.
+    pub now: Seconds,
+}
+
 /// What to do about one plugin now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -156,6 +182,11 @@ pub enum Idle {
     Done,
     /// The order failed, or was taken back. A person decides whether it is given again.
     Settled,
+    /// The agent lacks what the order brought. The fleet decides when it is given again.
+    Drifted,
+    /// The agent reports a generation that the journal does not know: the ledger went back. A person decides
+    /// whether orders go on.
+    LedgerWentBack,
 }
 
 /// What an agent tells of an order.
@@ -184,21 +215,26 @@ pub enum Told<'a> {
 ///
 /// `body` has the digests of the body that an order of this decision would have. Once the agent has an order,
 /// only what was declared makes another one: a gateway with other secrets or addresses changes nothing
-/// that is there. `observed` may be older than the newest order only where the agent keeps generations. `fenced` is when the former
-/// session of the agent was fenced; `None` where there was no former session.
+/// that is there.
+///
+/// Where the agent reports a generation that the journal does not know, the ledger went back, and with it
+/// what is wanted. Then nothing is ordered, and nothing that the agent has is adopted, so that it stays known,
+/// until a person accepts that.
 #[must_use]
-pub fn next(
-    decision: &Decision,
-    body: &Digests,
-    entry: &Entry,
-    observed: Option<&Observed>,
-    generations: Generations,
-    fenced: Option<Seconds>,
-    now: Seconds,
-) -> Next {
+pub fn next(decision: &Decision, body: &Digests, entry: &Entry, at: &Situation<'_>) -> Next {
     if !decision.permission.is_go() {
         return Next::Nothing(Idle::NotPermitted);
     }
+    let unknown = at.observed.and_then(|observed| entry.unknown_generation(observed, at.now));
+    if unknown.is_some_and(|unknown| unknown > at.leave.accepted) {
+        return Next::Nothing(Idle::LedgerWentBack);
+    }
+    wanted(decision, body, entry, at)
+}
+
+/// The same, whatever ledger the journal is from.
+fn wanted(decision: &Decision, body: &Digests, entry: &Entry, at: &Situation<'_>) -> Next {
+    let Situation { observed, generations, fenced, leave, now } = *at;
     // The agent took an order that this journal does not know: the ledger was lost or restored from
     // an older copy while it was on its way. What was recorded of this one says nothing any more.
     let reported = observed.map_or(0, |observed| observed.generation);
@@ -237,12 +273,37 @@ pub fn next(
             .order
             .as_ref()
             .is_none_or(|order| order.is_seen_by(observed, &decision.target, digest));
-        return if former.is_none() && is_recent && observed.has(&decision.target, digest) {
+        // A person changed what an order brought, and another person has it given again.
+        let is_changed = entry.order.as_ref().is_some_and(|order| {
+            let is_retry =
+                order.assignment == decision.assignment && order.attempt < decision.attempt;
+            is_retry && order.is_changed_by_owner()
+        });
+        let has = observed.has(&decision.target, digest) && !is_changed;
+        // The agent took a later order than this journal knows, and does no earlier one.
+        let is_overruled = generations == Generations::Kept
+            && former.is_some_and(|former| observed.generation > former.generation);
+        return if (former.is_none() || is_overruled) && is_recent && has {
             Next::Adopt { generation: known, sent }
         } else {
             Next::Order { generation: generation_above(known, now) }
         };
     };
+    let is_undone = generations == Generations::Kept
+        && order.state == (OrderState::Done { adopted: true })
+        && observed.is_some_and(|observed| order.is_undone(observed, now));
+    if is_undone {
+        return Next::Order { generation: generation_above(entry.generation, now) };
+    }
+    if order.drift.is_some() {
+        // The report may be from before the agent had it again.
+        let is_lacking = observed.is_some_and(|observed| order.lack(observed).is_some());
+        return if is_lacking && leave.repair == Some(order.generation) {
+            Next::Order { generation: generation_above(entry.generation, now) }
+        } else {
+            Next::Nothing(Idle::Drifted)
+        };
+    }
     let is_taken_up = observed.is_some_and(|observed| observed.takes_up(&order.target));
     match (&order.state, generations) {
         // A former session sent it, and the agent was heard no more.
@@ -250,11 +311,6 @@ pub fn next(
             Next::Nothing(Idle::Waiting)
         }
         (OrderState::Sent, _) => Next::Again,
-        (OrderState::Done { adopted: true }, Generations::Kept)
-            if observed.is_some_and(|observed| order.is_undone(observed)) =>
-        {
-            Next::Order { generation: generation_above(entry.generation, now) }
-        }
         (OrderState::Done { .. }, _) => Next::Nothing(Idle::Done),
         (OrderState::Failed { .. } | OrderState::TakenBack { .. }, _) => {
             Next::Nothing(Idle::Settled)
@@ -284,31 +340,29 @@ fn generation_above(known: u64, now: Seconds) -> u64 {
 impl Entry {
     /// Records a new order; the one before is superseded.
     pub fn give(&mut self, order: Order) {
+        self.count_repair(&order);
         self.generation = self.generation.max(order.generation);
         self.order = Some(order);
     }
 
     /// Takes in what the agent tells; whether anything changed.
     pub fn told(&mut self, told: &Told<'_>, now: Seconds) -> bool {
-        if let Told::Listed(observed) = told
-            && observed.generation > self.generation
-        {
-            // The ledger was restored from an older copy: go on above what the agent knows.
-            self.generation = observed.generation;
-            self.told_order(told, now);
-            return true;
-        }
-        self.told_order(told, now)
-    }
-
-    fn told_order(&mut self, told: &Told<'_>, now: Seconds) -> bool {
         let Some(order) = &mut self.order else { return false };
-        let Some(state) = order.after(told) else { return false };
-        if state == order.state {
-            return false;
+        let mut is_back = false;
+        if let Told::Listed(observed) = told
+            && order.drift.is_some()
+            && order.lack(observed).is_none()
+        {
+            order.drift = None;
+            self.repairs.rest(now);
+            is_back = true;
         }
+        let Some(state) = order.after(told).filter(|state| *state != order.state) else {
+            return is_back;
+        };
         order.state = state;
         order.since = now;
+        order.drift = None;
         true
     }
 }
@@ -333,6 +387,7 @@ impl Order {
             made: now,
             since: now,
             state: OrderState::Sent,
+            drift: None,
         }
     }
 
@@ -415,9 +470,11 @@ impl Order {
 
     /// Whether what was adopted is there no more, by a numbered order that the agent had taken before
     /// and carried out afterwards: one of a ledger that was lost, or one that an event of an earlier
-    /// order had settled.
-    fn is_undone(&self, observed: &Observed) -> bool {
+    /// order had settled. Long afterwards it is drift.
+    fn is_undone(&self, observed: &Observed, now: Seconds) -> bool {
         self.generation > 0
+            && now.since(self.since) < UNDONE_WITHIN
+            && observed.owners_change.as_ref().is_none_or(|change| !change.kind.can_be_undone())
             && observed.generation == self.generation
             && observed.is_instead_of(&self.target, &self.digest)
     }

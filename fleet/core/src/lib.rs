@@ -6,6 +6,7 @@
 //!   time, zones ────────────────────┘                 │
 //!   what the agent has ───────────────► journal::next ◄┘  ─► the order to give, or why nothing is ordered
 //!   what the agent tells ─────────────► journal::Order::told
+//!   drifted agents of an assignment ──► repair ─► who is ordered again, or why nobody is
 //!   what a rollout's agents tell ─────► gate ─► rollout::step ─► whose turn it is
 //!   what the ledger shows of all agents ─► fold ─► a row per agent, and counts
 //! ```
@@ -18,6 +19,8 @@
 pub mod account;
 pub mod archive;
 pub mod desired;
+pub mod drift;
+pub mod drifting;
 pub mod duration;
 pub mod evidence;
 pub mod facets;
@@ -29,6 +32,7 @@ pub mod labels;
 mod listed;
 pub mod place;
 pub mod progress;
+pub mod repair;
 pub mod rollout;
 pub mod selector;
 pub mod target;

@@ -31,6 +31,12 @@ impl Ordered {
         Self { target, assignment: String::new(), rollout: String::new(), replaced: None }
     }
 
+    /// The order that took its place without that anybody knows it, by what is there since.
+    #[must_use]
+    pub fn outdated(self, there: Target) -> Self {
+        Self { target: there, rollout: String::new(), replaced: None, ..self }
+    }
+
     /// Whether it was ordered.
     #[must_use]
     pub fn is_ordered(&self) -> bool {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::account::Account;
+use crate::drift::{Lack, Leave};
 use crate::labels::Labels;
+use crate::repair::Repair;
 use crate::rollout::{Rollout, Strategy};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::Seconds;
@@ -28,13 +30,19 @@ pub struct View {
     pub defaults: Strategy,
     /// Rules about changes, by name: of the servers' own configuration, and not declared.
     pub policies: BTreeMap<String, Policy>,
+    /// How it goes on with drifted agents, by the name of their assignment. Not declared.
+    pub repairs: BTreeMap<String, Repair>,
 }
 
-/// No change reaches these agents at once: changes go by rollouts alone.
+/// A rule about changes of some agents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// Which agents it is about, by labels that operators and tokens gave.
     pub selector: Selector,
+    /// No change reaches these agents at once: changes go by rollouts alone.
+    pub by_rollout: bool,
+    /// Changes by people on the machines are drift like any other.
+    pub undoes_owners: bool,
 }
 
 /// The rollout of an assignment. It decides while it leads to what the assignment wants, also after
@@ -158,6 +166,32 @@ pub struct Window {
     pub plugins: Plugins,
     /// When it is open.
     pub weekly: Weekly,
+}
+
+// === impl View ===
+
+impl View {
+    /// What is let be done about an agent and a plugin of an assignment that drifted.
+    #[must_use]
+    pub fn leave(&self, assignment: &str, agent: &str) -> Leave {
+        self.repairs.get(assignment).map(|repair| repair.leave(agent)).unwrap_or_default()
+    }
+
+    /// Whether the fleet mends what an agent lacks. What a person on the machine did stays, unless a policy
+    /// says otherwise and an order can undo it.
+    #[must_use]
+    pub fn mends(&self, lack: &Lack, id: &str, labels: &Labels) -> bool {
+        let Lack::ByOwner(change) = lack else { return true };
+        change.kind.can_be_undone() && self.undoes_owners(id, labels)
+    }
+
+    /// Whether a policy undoes what people on the machine of an agent change.
+    #[must_use]
+    pub fn undoes_owners(&self, id: &str, labels: &Labels) -> bool {
+        self.policies.values().any(|policy| {
+            policy.undoes_owners && policy.selector.selects(id, labels, OwnLabels::Ignored)
+        })
+    }
 }
 
 // === impl AssignmentRollout ===

@@ -31,6 +31,7 @@ pub mod gateway;
 pub mod index;
 pub mod journal;
 pub mod progress;
+pub mod repair;
 pub mod report;
 pub mod rollout;
 pub mod secret;

@@ -21,6 +21,7 @@ pub mod ca;
 pub mod context;
 pub mod diff;
 pub mod document;
+pub mod drift;
 mod examples;
 pub mod explain;
 pub mod export;
@@ -33,6 +34,7 @@ pub mod index;
 pub mod label;
 pub mod lists;
 mod pages;
+pub mod resume;
 pub mod retry;
 pub mod rollout;
 mod rows;
@@ -84,9 +86,13 @@ pub enum Verb {
     /// End a hold.
     #[command(after_help = examples::RELEASE)]
     Release(hold::ReleaseOptions),
-    /// Have an assignment's orders that failed or were taken back given again.
+    /// Have an assignment's orders given again that failed, were taken back, drifted, or were changed on the machine.
     #[command(after_help = examples::RETRY)]
     Retry(retry::Options),
+    /// Let orders of an assignment go on that stopped by themselves: many of its agents drifted, or the ledger went
+    /// back.
+    #[command(after_help = examples::RESUME)]
+    Resume(resume::Options),
     /// Take an assignment from one release to another, wave by wave.
     #[command(subcommand, after_help = examples::ROLLOUT)]
     Rollout(rollout::Verb),
@@ -173,6 +179,7 @@ async fn dispatch(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failur
         Verb::Hold(options) => hold::hold(options, context).await,
         Verb::Release(options) => hold::release(options, context).await,
         Verb::Retry(options) => retry::run(options, context).await,
+        Verb::Resume(options) => resume::run(options, context).await,
         Verb::Rollout(verb) => rollout::run(verb, context).await,
         Verb::Status => status::run(context).await,
         Verb::Agents(options) => agents::list(options, context).await,

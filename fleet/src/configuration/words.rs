@@ -4,6 +4,7 @@
 use guest_fleet_core::desired::{OwnersHold, Permission};
 use guest_fleet_core::duration;
 use guest_fleet_core::gate::{Halt, Meter};
+use guest_fleet_core::repair::{Repair, Stop};
 use guest_fleet_core::rollout::{Cause, OnHalt, Rollout, State, Strategy};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
@@ -31,6 +32,39 @@ pub fn timestamp(at: Seconds) -> Timestamp {
     at.unwrap_or(Timestamp::MAX)
 }
 
+/// How it goes on with drifted agents of an assignment.
+#[must_use]
+pub fn repair(repair: &Repair) -> String {
+    match &repair.stop {
+        Some(stop) => stopped(stop),
+        None if repair.is_resumed => {
+            "drifted agents are ordered again, although they are many".to_owned()
+        }
+        None if repair.accepted > 0 => format!(
+            "orders go on; generations up to {} that the ledger does not know are accepted",
+            repair.accepted
+        ),
+        None => "drifted agents are ordered again".to_owned(),
+    }
+}
+
+/// Why agents are not ordered again.
+#[must_use]
+pub fn stopped(stop: &Stop) -> String {
+    match stop {
+        Stop::Many { drifted, of } => {
+            format!(
+                "stopped: {drifted} of {of} agents drifted at once, so that no agent is ordered again"
+            )
+        }
+        Stop::Unreadable => "paused: the record of its repairs cannot be read".to_owned(),
+        Stop::LedgerWentBack { agent, generation } => format!(
+            "paused: {agent} reports generation {generation}, which the ledger does not know: the ledger went \
+             back, and what it wants may be old"
+        ),
+    }
+}
+
 /// What keeps a change back, and until when.
 #[must_use]
 pub fn permission(permission: &Permission) -> String {
@@ -52,6 +86,9 @@ pub fn permission(permission: &Permission) -> String {
         Permission::WaitsForWave { .. } => "waits for its wave".to_owned(),
         Permission::Joins { assignment } => format!(
             "waits for its wave: it came to the assignment {assignment}, and a rollout begins for it"
+        ),
+        Permission::Paused { assignment } => format!(
+            "paused: the assignment {assignment} waits for a person, see `guest-fleet status`"
         ),
         Permission::Stopped { rollout, state } => {
             format!("keeps what it has: the rollout {rollout} is {state}")
@@ -126,7 +163,12 @@ pub fn assignment(assignment: &Assignment) -> String {
 /// `no change at once on env = prod`.
 #[must_use]
 pub fn policy(policy: &Policy) -> String {
-    format!("no change at once{}", on(&policy.selector, OwnLabels::Ignored))
+    let rules = [
+        policy.by_rollout.then_some("no change at once"),
+        policy.undoes_owners.then_some("changes by people on the machine are undone"),
+    ];
+    let rules: Vec<&str> = rules.into_iter().flatten().collect();
+    format!("{}{}", rules.join(", "), on(&policy.selector, OwnLabels::Ignored))
 }
 
 /// `waves 1 10% 100%, soak 30m, budget 20, approval, on halt auto_back`; empty where it says nothing.

@@ -4,7 +4,8 @@
 //! [[policy]]
 //! name = "prod-by-rollout"
 //! select = "env = prod"
-//! at_once = false          # no change reaches these agents by `apply --at-once`
+//! at_once = false            # no change reaches these agents by `apply --at-once`
+//! undo_owner_changes = true  # agents are brought back from what people on the machine changed
 //! ```
 //!
 //! It is a file of the machine and not a declaration: who may declare could allow itself everything
@@ -35,7 +36,7 @@ const KIND: Kind = Kind {
     fewer: "let one selector be about more agents",
 };
 
-const ALLOWED: [&str; 3] = ["name", "select", "at_once"];
+const ALLOWED: [&str; 4] = ["name", "select", "at_once", "undo_owner_changes"];
 const HINTS: [(&str, &str); 1] =
     [("own_labels", "leave it out: labels that machines claim themselves loosen no rule")];
 
@@ -59,15 +60,17 @@ fn one(context: &mut Context<'_>, node: &Node) -> Option<(String, Policy)> {
     let fields = Fields::new(context, node, "policy", &ALLOWED, &HINTS)?;
     let name = values::name(context, &fields);
     let selector = values::selector(context, &fields);
-    if fields.required(context, "at_once").is_some() && fields.flag(context, "at_once") {
+    let by_rollout = fields.get("at_once").is_some() && !fields.flag(context, "at_once");
+    let undoes_owners = fields.flag(context, "undo_owner_changes");
+    if !by_rollout && !undoes_owners {
         let reason = "the policy forbids nothing";
-        let fix = "write `at_once = false`, or leave the policy out";
+        let fix = "write `at_once = false` or `undo_owner_changes = true`, or leave the policy out";
         context.problem(node.place, &fields.key("at_once"), reason, fix);
         return None;
     }
     // `own_labels` is no key of a policy, and has been named as unknown where it is there.
     let (selector, _) = selector?;
-    Some((name?.0, Policy { selector }))
+    Some((name?.0, Policy { selector, by_rollout, undoes_owners }))
 }
 
 /// The edits that make the policies of a ledger those of a file.
@@ -110,13 +113,18 @@ mod tests {
         let gone = difference(&view, &BTreeMap::new());
         assert_eq!((gone.len(), &gone[0].record), (1, &Becomes::Deleted));
         assert_eq!(parse("p.toml", "").expect("nothing is right, too").len(), 0);
+        let undo = GOOD.replace("at_once = false", "undo_owner_changes = true");
+        let policies = parse("p.toml", &undo).expect("it is right");
+        let rules = (policies["prod"].by_rollout, policies["prod"].undoes_owners);
+        assert_eq!(rules, (false, true));
     }
 
     #[test]
     fn mistakes_in_policies_are_named() {
         let wrong = [
-            ("name = \"prod\"\nselect = \"env = prod\"", "the key `at_once` is missing"),
+            ("name = \"prod\"\nselect = \"env = prod\"", "forbids nothing"),
             ("name = \"prod\"\nselect = \"all\"\nat_once = true", "forbids nothing"),
+            ("name = \"p\"\nselect = \"all\"\nundo_owner_changes = 1", "undo_owner_changes"),
             ("name = \"p_\"\nselect = \"all\"\nat_once = false", "is not a name"),
             ("name = \"p\"\nselect = \"=\"\nat_once = false", "not a selector"),
             ("name = \"p\"\nselect = \"self.a = b\"\nat_once = false", "self"),

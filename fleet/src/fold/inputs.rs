@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::escape::unescaped;
+use guest_fleet_core::drift::Repairs;
 use guest_fleet_core::fold::{
     AgentFacts, Input, LastEvent, OrderFacts, PLUGINS, ReportFacts, ReportedFacts, Step, bounded,
     bounded_labels,
@@ -89,14 +90,15 @@ fn orders(key: &str, value: &[u8]) -> Result<BTreeMap<String, OrderFacts>, Recor
     let record: JournalRecord = records::decode(key, value)?;
     let mut orders = BTreeMap::new();
     for (plugin, entry) in record.plugins.iter().take(PLUGINS) {
-        if let Some(order) = entry.entry(key)?.order {
-            orders.insert(bounded(plugin), order_facts(&order));
+        let entry = entry.entry(key)?;
+        if let Some(order) = &entry.order {
+            orders.insert(bounded(plugin), order_facts(order, entry.repairs));
         }
     }
     Ok(orders)
 }
 
-fn order_facts(order: &Order) -> OrderFacts {
+fn order_facts(order: &Order, repairs: Repairs) -> OrderFacts {
     let (step, reason) = match &order.state {
         OrderState::Sent => (Step::Sent, ""),
         OrderState::Acknowledged => (Step::Acknowledged, ""),
@@ -117,6 +119,9 @@ fn order_facts(order: &Order) -> OrderFacts {
         made: order.made,
         since: order.since,
         reason: bounded(reason),
+        generation: order.generation,
+        drift: order.drift.clone(),
+        repairs,
     }
 }
 
@@ -129,6 +134,7 @@ fn report(record: &ReportRecord) -> ReportFacts {
             pending: some(&plugin.pending_revision),
             is_held: plugin.hold.is_some(),
             is_local: plugin.is_local,
+            generation: plugin.generation,
         };
         plugins.insert(bounded(&plugin.name), facts);
         if plugins.len() > PLUGINS {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use guest_fleet_core::drift::Repairs;
 use guest_fleet_core::fold::{
     AgentFacts, Barrier, Cell, Declared, Gates, LastEvent, Mark, OrderFacts, Presence, ReportFacts,
     ReportedFacts, Row, Step, Tally, Wanted, Word,
@@ -16,6 +17,7 @@ use guest_fleet_ledger::records::index::{
     AgentPart, CellRecord, CheckpointRecord, EventPart, GatesRecord, HoldEnd, MoveRecord,
     OrderPart, PluginPart, ReportPart, ReportedPart, RowRecord, WantedPart, WindowHours,
 };
+use guest_fleet_ledger::records::repair::DriftPart;
 use guest_fleet_ledger::records::{Numbered, RecordError, revision, target};
 use prost::Message;
 
@@ -77,12 +79,17 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
             assignment: order.ordered.assignment.clone(),
             rollout: order.ordered.rollout.clone(),
             replaced: order.ordered.replaced.as_ref().map(revision),
+            generation: order.generation,
+            drift: order.drift.as_ref().map(DriftPart::of),
+            repairs: order.repairs.count,
+            repaired: order.repairs.last.0,
         }),
         reported: reported.map(|reported| ReportedPart {
             revision: reported.revision.clone(),
             pending: reported.pending.clone(),
             is_held: reported.is_held,
             is_local: reported.is_local,
+            generation: reported.generation,
         }),
         event: row.events.get(name).map(|event| EventPart {
             position: event.position,
@@ -99,6 +106,7 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
                 Barrier::NoArchive => (4, None),
                 Barrier::Gates(gates) => (5, Some(of_gates(gates))),
                 Barrier::Wave => (6, None),
+                Barrier::Paused => (7, None),
             };
             WantedPart {
                 revision: revision(&wanted.target),
@@ -108,6 +116,7 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
                 barrier,
                 gates,
                 waits: wanted.waits,
+                undoes_owners: wanted.undoes_owners,
             }
         }),
     }
@@ -179,14 +188,16 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
                 made: Seconds(order.made),
                 since: Seconds(order.since),
                 reason: order.reason,
+                generation: order.generation,
+                drift: order.drift.map(|drift| drift.drift(&record.id)).transpose()?,
+                repairs: Repairs { count: order.repairs, last: Seconds(order.repaired) },
             };
             row.orders.insert(name.clone(), facts);
         }
         if let (Some(part), Some(report)) = (plugin.reported, &mut row.report) {
-            let ReportedPart { revision, pending, is_held, is_local } = part;
-            report
-                .plugins
-                .insert(name.clone(), ReportedFacts { revision, pending, is_held, is_local });
+            let ReportedPart { revision, pending, is_held, is_local, generation } = part;
+            let facts = ReportedFacts { revision, pending, is_held, is_local, generation };
+            report.plugins.insert(name.clone(), facts);
         }
         if let Some(EventPart { position, number, kind, at, missed }) = plugin.event {
             let event = LastEvent { position, number, kind, at: Seconds(at), missed };
@@ -200,6 +211,7 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
                 4 => Barrier::NoArchive,
                 5 => Barrier::Gates(gates(part.gates)),
                 6 => Barrier::Wave,
+                7 => Barrier::Paused,
                 _ => return Err(damaged("what stands before a change does not exist")),
             };
             let wanted = Wanted {
@@ -209,6 +221,7 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
                 patience: part.patience,
                 barrier,
                 waits: part.waits,
+                undoes_owners: part.undoes_owners,
             };
             row.wanted.insert(name, wanted);
         }

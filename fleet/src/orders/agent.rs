@@ -1,15 +1,17 @@
 //! One stream of one agent: its task, which alone writes the agent's journal while it lives.
 
 mod events;
-mod joining;
 mod journal;
+mod looking;
+mod looks;
+mod needs;
 mod recorded;
 mod reported;
 mod sending;
 mod steps;
 mod upkeep;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,8 +20,8 @@ use guest_agent_proto::agent_controlplane::{AgentInfo, CurrentPluginStates};
 use guest_agent_proto::fleet::AgentReport;
 use guest_agent_proto::rpc;
 use guest_agent_serve_kit::lock::lock;
-use guest_fleet_core::desired::{Agent, desired, ordered};
-use guest_fleet_core::journal::{self as core_journal, Generations, Next};
+use guest_fleet_core::desired::desired;
+use guest_fleet_core::journal::{self as core_journal, Generations, Next, Situation};
 use guest_fleet_core::view::Target;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::report::ReportRecord;
@@ -35,8 +37,10 @@ use super::observed::{self, Told};
 use super::shared::{Shared, UnknownAgents, unavailable};
 use super::view::Known;
 use crate::chain::Chain;
+use crate::gateways::needs::Needs;
 use crate::simulated::removed::{self, Guard};
 use journal::{Journal, SaveError};
+use looks::{Looks, Source};
 use sending::{Sending, carry_out};
 
 /// How long an acknowledgement is awaited before an order is sent again.
@@ -93,6 +97,7 @@ pub(super) struct AgentTask {
     observed_at: Option<Instant>,
     /// When it is recorded again that the agent was seen.
     seen_next: Instant,
+    looks: Looks,
 }
 
 struct Flight {
@@ -155,6 +160,7 @@ impl AgentTask {
         let had_former = journal.draft().fenced().is_some();
         let since_boot = shared.settings.environment.since_boot();
         let fenced_at = if had_former { since_boot } else { Duration::ZERO };
+        let looks = Looks::new(&journal);
         Ok(Self {
             shared,
             session,
@@ -169,6 +175,7 @@ impl AgentTask {
             asked_at: None,
             observed_at: None,
             seen_next,
+            looks,
         })
     }
 
@@ -182,7 +189,7 @@ impl AgentTask {
         };
         // Nothing that waits for room in the transport leaves any more.
         lock(&self.flights).clear();
-        self.shared.views.join(self.session.stream, BTreeSet::new());
+        self.shared.views.needs(self.session.stream, Needs::default());
         if let Err(status) = ended {
             tracing::info!(resource = %self.session.resource, %status, "the agent's stream is ended");
             self.session.end(status);
@@ -258,8 +265,9 @@ impl AgentTask {
             messages::CURRENT_PLUGIN_STATES => {
                 let request = body.labels.get(messages::REQUEST_ID).map_or("", String::as_str);
                 let states = observed::bounded_list(unpacked::<CurrentPluginStates>(body)?);
-                self.told.list(states, request, Instant::now());
-                self.observe().await.map_err(Refused::from)
+                let is_newest = self.told.list(states, request, Instant::now());
+                let source = if is_newest { Source::List } else { Source::OtherList };
+                self.observe(source).await.map_err(Refused::from)
             }
             messages::AGENT_INFO => {
                 self.told.info(unpacked::<AgentInfo>(body)?);
@@ -275,7 +283,7 @@ impl AgentTask {
                 }
                 self.keep(reported::of_report(&report)).await;
                 self.told.report(report);
-                self.observe().await.map_err(Refused::from)
+                self.observe(Source::Report).await.map_err(Refused::from)
             }
             other => {
                 // A newer agent may know more; a refusal would make it send the message for ever.
@@ -292,39 +300,6 @@ impl AgentTask {
             let now = self.shared.now();
             reported::keep(&*self.shared.ledger, &self.session.resource, report, now).await;
         }
-    }
-
-    /// Takes a list in once it is certain that no report follows.
-    async fn observe_list(&mut self, now: Instant) -> Result<(), SaveError> {
-        let listed_at = self.told.listed_at();
-        let is_known = self.told.known_at().is_some_and(|at| at <= now);
-        let is_new = is_known && self.observed_at != listed_at;
-        if is_new && self.told.plugins(now).is_some() {
-            self.observe().await?;
-            if let Some(states) = self.told.listed() {
-                let architecture = self.told.agent(&self.record).architecture;
-                self.keep(reported::of_list(states, &architecture)).await;
-            }
-            self.observed_at = listed_at;
-        }
-        Ok(())
-    }
-
-    /// Takes into the journal what a report or a list says of all plugins.
-    async fn observe(&mut self) -> Result<(), SaveError> {
-        let Some(plugins) = self.told.plugins(Instant::now()) else { return Ok(()) };
-        let now = self.shared.settings.environment.wall();
-        let told = &self.told;
-        self.journal
-            .change(|journal| {
-                let mut changed = false;
-                for plugin in journal.names() {
-                    let Some(observed) = told.plugin(Some(&plugins), &plugin) else { continue };
-                    changed |= journal.told(&plugin, &core_journal::Told::Listed(&observed), now);
-                }
-                changed
-            })
-            .await
     }
 
     async fn answered(&mut self, id: &str, status: Option<&rpc::Status>) -> Result<(), Status> {
@@ -392,24 +367,15 @@ impl AgentTask {
         let known_at = self.told.known_at().filter(|at| *at > now);
         let relist = self.told.needs_list().then(|| self.asked_at.unwrap_or(now) + RELIST);
         let relist = relist.filter(|at| *at > now);
-        let soonest = [Some(look), resend, known_at, relist, more.then_some(now)];
+        let second_look = self.looks.due(self.shared.settings.drift_apart);
+        let second_look = second_look.filter(|at| *at > now);
+        let soonest = [Some(look), resend, known_at, relist, second_look, more.then_some(now)];
         Ok(soonest.into_iter().flatten().min().unwrap_or(look))
     }
 
     /// Whether the agent keeps generations.
     fn generations(&self) -> Generations {
         self.told.generations(self.shared.settings.late_orders)
-    }
-
-    /// The agent as decisions see it.
-    fn decided_on(&self, now: Instant) -> Agent {
-        let mut agent = self.told.agent(&self.record);
-        let reported = self.told.plugins(now).into_iter().flatten();
-        let reported = reported
-            .filter(|(_, found)| !found.is_local)
-            .filter_map(|(plugin, found)| Some((plugin, found.revision?)));
-        agent.ordered = ordered(reported, self.journal.ordered());
-        agent
     }
 
     /// Decides, and records what is to be sent. True when there is more than one write takes.
@@ -423,11 +389,19 @@ impl AgentTask {
         let settings = &self.shared.settings;
         let wall = settings.environment.wall();
         let decisions = desired(view, &agent, wall, &*settings.zones);
-        let joined = joining::joined(view, &agent, &decisions, wall, &*settings.zones);
-        self.shared.views.join(self.session.stream, joined);
         let plugins = self.told.plugins(now);
         let generations = self.generations();
         let mut journal = self.journal.draft();
+        let needs = needs::Ground {
+            view,
+            agent: &agent,
+            decisions: &decisions,
+            repairs: settings.repairs,
+            now: wall,
+            zones: &*settings.zones,
+        }
+        .needs(&journal, |plugin| self.told.plugin(plugins.as_ref(), plugin));
+        self.shared.views.needs(self.session.stream, needs);
         let mut sendings = Vec::new();
         let mut bytes = 0;
         let mut more = false;
@@ -466,15 +440,15 @@ impl AgentTask {
             if removed::is(Guard::RemoveWhatIsThere) && decision.target == Target::Absent {
                 observed.get_or_insert_default().pending = Some(String::new());
             }
-            let next = core_journal::next(
-                decision,
-                &body.digests,
-                &journal.entry(plugin),
-                observed.as_ref(),
+            let entry = journal.entry(plugin);
+            let situation = Situation {
+                observed: observed.as_ref(),
                 generations,
-                journal.fenced(),
-                wall,
-            );
+                fenced: journal.fenced(),
+                leave: needs::leave(view, decision, &agent, &entry),
+                now: wall,
+            };
+            let next = core_journal::next(decision, &body.digests, &entry, &situation);
             if !matches!(next, Next::Order { .. } | Next::Repeat | Next::Again) {
                 // What was handed over before is not what is wanted now, or was answered.
                 lock(&self.flights).remove(plugin);

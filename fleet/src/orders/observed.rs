@@ -1,17 +1,21 @@
 //! What an agent told of itself, as decisions need it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use guest_agent_proto::agent_controlplane::current_plugin_states::{
     DaemonPluginState, OneShotPluginState, Status, StatusValue,
 };
 use guest_agent_proto::agent_controlplane::{AgentInfo, CurrentPluginStates};
+use guest_agent_proto::fleet::owners_change::Kind;
 use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
 use guest_fleet_core::desired::{Agent, OwnersHold};
+use guest_fleet_core::drift::{OwnersChange, OwnersKind};
 use guest_fleet_core::journal::{Generations, Observed};
+use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use tokio::time::Instant;
 
@@ -46,6 +50,8 @@ const GENERATIONS: &str = "generations";
 /// What one agent told on this stream.
 #[derive(Debug, Default)]
 pub(super) struct Told {
+    /// When the agent came to this fleet. Generations from before are of another one.
+    since: u64,
     report: Option<AgentReport>,
     /// The agent sent reports on earlier streams.
     has_reported: bool,
@@ -65,7 +71,13 @@ impl Told {
     /// Nothing yet, of the agent of this record.
     pub(super) fn by(record: &AgentRecord) -> Self {
         // A boot is recorded of a report alone.
-        Self { has_reported: !record.boots.is_empty(), ..Self::default() }
+        let since = records::time(record.since);
+        let since = since.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
+        Self {
+            since: since.map_or(0, |since| since.as_secs()),
+            has_reported: !record.boots.is_empty(),
+            ..Self::default()
+        }
     }
 
     fn grace(&self) -> Duration {
@@ -101,12 +113,51 @@ impl Told {
         self.report.is_none() && !self.outdated.is_empty()
     }
 
-    /// Takes a list that is [bounded](bounded_list), the answer to this request.
-    pub(super) fn list(&mut self, states: CurrentPluginStates, request: &str, now: Instant) {
-        if request == self.asked {
+    /// Takes a list that is [bounded](bounded_list), the answer to this request; whether that is the last
+    /// one.
+    pub(super) fn list(
+        &mut self,
+        states: CurrentPluginStates,
+        request: &str,
+        now: Instant,
+    ) -> bool {
+        let is_newest = request == self.asked;
+        if is_newest {
             self.outdated.clone_from(&self.outdated_since_asked);
         }
         self.listed = Some((states, now));
+        is_newest
+    }
+
+    /// Whether the agent sent a report on this stream.
+    pub(super) fn has_report(&self) -> bool {
+        self.report.is_some()
+    }
+
+    /// Whether the last list shows a target of a plugin that the report does not: another report is on its way.
+    /// A report stands until the next one, and in other ways the two do not say the same in the same words.
+    pub(super) fn is_contradicted(
+        &self,
+        plugin: &str,
+        observed: &Observed,
+        target: &Target,
+    ) -> bool {
+        let Some((states, _)) = &self.listed else { return false };
+        let found = listed(states).find(|it| it.name == plugin).map(Listed::observed);
+        found.unwrap_or_default().takes_up(target) && !observed.takes_up(target)
+    }
+
+    /// Whether the report, or the list, had no room for all plugins, so that it says nothing of this one.
+    pub(super) fn is_left_out(&self, plugin: &str) -> bool {
+        match (&self.report, &self.listed) {
+            (Some(report), _) => {
+                report.plugins_left_out > 0 && report.plugins.iter().all(|it| it.name != plugin)
+            }
+            (None, Some((states, _))) => {
+                listed(states).count() >= PLUGINS && listed(states).all(|it| it.name != plugin)
+            }
+            (None, None) => true,
+        }
     }
 
     pub(super) fn info(&mut self, info: AgentInfo) {
@@ -151,14 +202,15 @@ impl Told {
         if self.report.is_none() && self.outdated.contains(plugin) {
             return None;
         }
-        let absent = || Observed { is_listed: self.report.is_none(), ..Observed::default() };
+        let absent =
+            || Observed { is_listed: self.report.is_none(), is_gone: true, ..Observed::default() };
         plugins.map(|found| found.get(plugin).cloned().unwrap_or_else(absent))
     }
 
     /// What the agent told of its plugins; `None` while that is not known.
     pub(super) fn plugins(&self, now: Instant) -> Option<BTreeMap<String, Observed>> {
         if let Some(report) = &self.report {
-            return Some(report.plugins.iter().map(reported).collect());
+            return Some(report.plugins.iter().map(|it| reported(it, self.since)).collect());
         }
         let (states, at) = self.listed.as_ref()?;
         // The architecture is asked for together with the list.
@@ -195,14 +247,21 @@ impl Told {
 /// A report without what is more than any agent has to tell.
 pub(super) fn bounded(mut report: AgentReport) -> AgentReport {
     let fits = |text: &str| text.len() <= TEXT_BYTES;
+    let all = report.plugins.len();
     report.plugins.retain(|it| {
         fits(&it.name) && fits(&it.revision) && fits(&it.pending_revision) && fits_digest(it)
     });
     report.plugins.truncate(REPORTED);
+    let beyond = u32::try_from(all - report.plugins.len()).unwrap_or(u32::MAX);
+    report.plugins_left_out = report.plugins_left_out.saturating_add(beyond);
     report.plugins.shrink_to_fit();
-    for hold in report.plugins.iter_mut().filter_map(|it| it.hold.as_mut()) {
-        cut(&mut hold.by);
-        cut(&mut hold.reason);
+    for plugin in &mut report.plugins {
+        if let Some(hold) = &mut plugin.hold {
+            cut(&mut hold.by);
+            cut(&mut hold.reason);
+        }
+        plugin.owners_changes.truncate(OwnersKind::ALL.len());
+        plugin.owners_changes.iter_mut().for_each(|change| cut(&mut change.by));
     }
     report.capabilities.retain(|it| fits(it));
     report.capabilities.truncate(CAPABILITIES);
@@ -326,7 +385,7 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn reported(plugin: &PluginReport) -> (String, Observed) {
+fn reported(plugin: &PluginReport, since: u64) -> (String, Observed) {
     let observed = Observed {
         revision: some(&plugin.revision),
         pending: some(&plugin.pending_revision),
@@ -337,8 +396,26 @@ fn reported(plugin: &PluginReport) -> (String, Observed) {
             && plugin.revision.is_empty()
             && plugin.pending_revision.is_empty(),
         is_listed: false,
+        is_of_before: plugin.generation <= since,
+        owners_change: owners_change(plugin),
     };
     (plugin.name.clone(), observed)
+}
+
+/// The change by a person that changes most.
+fn owners_change(plugin: &PluginReport) -> Option<OwnersChange> {
+    let changes = plugin.owners_changes.iter().filter_map(|change| {
+        let kind = match change.kind() {
+            Kind::Unspecified => return None,
+            Kind::Removed => OwnersKind::Removed,
+            Kind::Installed => OwnersKind::Installed,
+            Kind::RolledBack => OwnersKind::RolledBack,
+            Kind::Configured => OwnersKind::Configured,
+            Kind::Stopped => OwnersKind::Stopped,
+        };
+        Some(OwnersChange::new(kind, &change.by))
+    });
+    changes.filter(|_| !removed::is(removed::Guard::OwnersChange)).min_by_key(|it| it.kind)
 }
 
 fn held(plugin: &PluginReport) -> Option<(String, OwnersHold)> {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guest_agent_proto::rpc;
+use guest_fleet_core::drift::APART;
 use guest_fleet_core::journal::REPEAT_AFTER;
+use guest_fleet_core::repair::AGAIN_AFTER;
 use guest_fleet_core::time::Zones;
 use guest_fleet_ledger::SharedLedger;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +36,10 @@ pub struct OrderSettings {
     /// after its former session was fenced it is given an order again that did not take. Counts in
     /// whole seconds.
     pub late_orders: Duration,
+    /// How far apart the two looks are that tell of drift.
+    pub drift_apart: Duration,
+    /// How often a drifted agent is ordered again.
+    pub repairs: usize,
     /// Where configurations have their secrets from.
     pub secrets: Secrets,
     /// Counts what happens.
@@ -70,6 +76,8 @@ impl Default for OrderSettings {
             zones: Arc::new(IanaZones),
             unknown_agents: UnknownAgents::TakenIn,
             late_orders: Duration::from_secs(REPEAT_AFTER),
+            drift_apart: Duration::from_secs(APART),
+            repairs: AGAIN_AFTER.len(),
             secrets: Secrets::default(),
             figures: Arc::default(),
             spans: OrderSpans::default(),

@@ -16,6 +16,9 @@
 //! * no order was recorded, queued or handed over that no configuration of the last five seconds
 //!   wanted, and none was handed over that is not in the journal;
 //! * nothing was removed that was never ordered;
+//! * nothing was ordered again that the agent has, and what a machine lost was ordered again, with leave alone;
+//! * where the journals were lost, nothing was ordered to an agent that told of an order which they do not
+//!   know, until a person accepted that;
 //! * every event is in the log, once, in order;
 //! * where the processes fold the index, its rows and counts are those of a recount.
 //!

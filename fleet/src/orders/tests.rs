@@ -8,6 +8,7 @@ use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePlugin, Manifest};
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
+use guest_fleet_core::repair::Repair;
 use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
@@ -15,6 +16,7 @@ use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord
 use guest_fleet_ledger::records::event::subject;
 use guest_fleet_ledger::records::gateway::GatewayRecord;
 use guest_fleet_ledger::records::journal::{JournalRecord, OrderRecord};
+use guest_fleet_ledger::records::repair::{RepairRecord, repair_key};
 use guest_fleet_ledger::records::secret::SecretRecord;
 use guest_fleet_ledger::{Bucket, Fate, Ledger, Log, MemoryLedger, Revision, Write, records};
 use guest_fleet_sessions::desk::{Desk, OpenSession};
@@ -25,6 +27,8 @@ use super::{OrderSettings, Orders, UnknownAgents};
 use crate::secrets::Secrets;
 use crate::secrets::directory::tests::{directory, opened, write};
 use crate::secrets::reference::tests::{reference, table};
+
+mod drift;
 
 const AGENT: &str = "fleet/1";
 
@@ -266,7 +270,8 @@ async fn a_secret_that_is_missing_or_overwritten_orders_nothing_and_another_vers
     wish_as(&ledger, "2", refers_to("password@2")).await;
     let second = next(&ledger, first.generation).await;
     assert_eq!(second.revision, "2");
-    // The journal was lost: what the agent has is taken over, because its digest is the same.
+    // The journal was lost, and a person accepts that: what the agent has is taken over, because its digest is
+    // the same.
     gateway.answered(&session, &second.message_id, None).await;
     gateway.closed(&session);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -275,6 +280,10 @@ async fn a_secret_that_is_missing_or_overwritten_orders_nothing_and_another_vers
     ledger.write(Bucket::Journal, vec![lost]).await.expect("it is written");
     let session = open(&gateway, 2).await;
     report_of(&gateway, &session, vec![has(&second)]).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(newest(&ledger).await.is_none(), "nobody accepted it");
+    let accepted = Repair { accepted: second.generation, ..Repair::default() };
+    put(&ledger, &repair_key("all"), RepairRecord::of(&accepted).encode_to_vec()).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     let adopted = newest(&ledger).await.expect("it is taken over");
     assert_eq!((&adopted.digest, adopted.generation), (&second.digest, second.generation));

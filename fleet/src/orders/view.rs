@@ -9,7 +9,7 @@
 //! every change that was committed before it, so a view that reaches it misses none. A gateway that
 //! cannot write cannot prove that, and orders nothing after [`AGE_MAX`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::environment::Environment;
 use crate::chain::Chain;
 use crate::configuration::Configuration;
+use crate::gateways::needs::Needs;
 use crate::secrets::Secrets;
 use crate::secrets::directory::Snapshot;
 use crate::simulated::removed;
@@ -43,9 +44,6 @@ const AT_ONCE: Duration = Duration::from_millis(200);
 /// Longest that one renewal may take.
 const DEADLINE: Duration = Duration::from_secs(4);
 
-/// Most assignments in the `joined` list of a heartbeat.
-const JOINED: usize = 100;
-
 /// The view of a gateway. Renewed by [`Views::run`], read by the sessions.
 pub(crate) struct Views {
     ledger: SharedLedger,
@@ -56,8 +54,8 @@ pub(crate) struct Views {
     wanted: Notify,
     heartbeat: tokio::sync::Mutex<Heartbeat>,
     counted: Mutex<GatewayRecord>,
-    /// The assignments that agents wait to join, by stream.
-    joining: Mutex<BTreeMap<u64, BTreeSet<String>>>,
+    /// The matters of agents that the controller decides, by stream.
+    needs: Mutex<BTreeMap<u64, Needs>>,
     secrets: Secrets,
     /// No order leaves any more, however new the view is.
     is_closed: AtomicBool,
@@ -112,7 +110,7 @@ impl Views {
             wanted: Notify::new(),
             heartbeat: tokio::sync::Mutex::default(),
             counted: Mutex::new(record),
-            joining: Mutex::default(),
+            needs: Mutex::default(),
             is_closed: AtomicBool::new(false),
         }
     }
@@ -154,13 +152,14 @@ impl Views {
         lock(&self.counted).agents = agents;
     }
 
-    /// Says with the next heartbeat which assignments the agent of a stream waits to join.
-    pub(crate) fn join(&self, stream: u64, assignments: BTreeSet<String>) {
-        let mut joining = lock(&self.joining);
-        if assignments.is_empty() {
-            joining.remove(&stream);
-        } else if joining.insert(stream, assignments.clone()).as_ref() != Some(&assignments) {
-            drop(joining);
+    /// Tells the controller with the next heartbeat what it has to decide for the agent of a stream.
+    pub(crate) fn needs(&self, stream: u64, needs: Needs) {
+        let mut all = lock(&self.needs);
+        let former =
+            if needs.is_empty() { all.remove(&stream) } else { all.insert(stream, needs.clone()) };
+        drop(all);
+        // What merely changes waits for the next heartbeat: an agent does not say how many there are.
+        if former.unwrap_or_default().lacks(&needs) {
             self.want();
         }
     }
@@ -259,9 +258,9 @@ impl Views {
             let missing = self.secrets.missing(&heartbeat.configuration).into_iter();
             counted.missing_secrets =
                 missing.map(|(name, problem)| MissingSecret { name, problem }).collect();
-            let joined: BTreeSet<String> =
-                lock(&self.joining).values().flatten().cloned().collect();
-            counted.joined = joined.into_iter().take(JOINED).collect();
+            let mut all = Needs::default();
+            lock(&self.needs).values().for_each(|needs| all.add(needs));
+            all.tell(&mut counted);
             Bytes::from(counted.encode_to_vec())
         };
         let write =

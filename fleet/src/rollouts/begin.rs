@@ -364,7 +364,8 @@ impl Changing<'_> {
 
     /// Refuses a change at once where a policy forbids it.
     fn obey(&self, waiting: &[(&String, &Row)]) -> Result<(), Refused> {
-        for (name, policy) in &self.before.policies {
+        let policies = self.before.policies.iter();
+        for (name, policy) in policies.filter(|(_, policy)| policy.by_rollout) {
             let is_meant = |(id, row): &&(&String, &Row)| {
                 let labels = row.agent.as_ref().map(|agent| &agent.labels);
                 labels.is_some_and(|it| policy.selector.selects(id, it, OwnLabels::Ignored))

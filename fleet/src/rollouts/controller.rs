@@ -5,18 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_fleet_core::progress::{Progress, Watch, progress};
+use guest_fleet_core::repair::Pace;
 use guest_fleet_core::rollout::{Change, Decision as Step, Reason, Rollout, State, step};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::AssignmentRollout;
 use guest_fleet_ledger::records::configuration::ASSIGNMENT;
-use guest_fleet_ledger::records::gateway::{GATEWAY, GatewayRecord};
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
 use guest_fleet_ledger::records::rollout::rollout_key;
 use guest_fleet_ledger::records::{self, Versioned};
-use guest_fleet_ledger::{
-    Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError, bounds,
-};
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, SharedLedger, Write, WriteError};
 use prost::Message;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -32,6 +30,7 @@ use crate::configuration::{Configuration, words};
 use crate::fold::lease::Lease;
 use crate::fold::patience::patience;
 use crate::fold::{Jitter, Wall, by_chance, by_clock};
+use crate::gateways::needs::Needs;
 use crate::simulated::removed::{self, Guard};
 use crate::zones::IanaZones;
 
@@ -76,11 +75,13 @@ pub struct Settings {
     pub zones: Arc<dyn Zones + Send + Sync>,
     /// So that processes do not act together.
     pub jittered: Jitter,
+    /// When drifted agents are ordered again.
+    pub pace: Pace,
 }
 
 /// Why a controller does not go on.
 #[derive(Debug, Error)]
-enum Lost {
+pub(super) enum Lost {
     #[error("the ledger was not read")]
     Read(#[from] ReadError),
     #[error("another process moves rollouts, or it is not known what was written")]
@@ -103,15 +104,17 @@ struct Served {
 /// Somebody changed the rollout since it was counted.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the rollout was changed meanwhile")]
-struct Moved;
+pub(super) struct Moved;
 
 /// A controller under its lease.
-struct Controller<'a> {
-    ledger: &'a dyn Ledger,
-    settings: &'a Settings,
+pub(super) struct Controller<'a> {
+    pub(super) ledger: &'a dyn Ledger,
+    pub(super) settings: &'a Settings,
     lease: Lease,
-    configuration: Configuration,
-    rows: Option<Rows>,
+    pub(super) configuration: Configuration,
+    pub(super) rows: Option<Rows>,
+    /// Rows are needed for drifted agents.
+    pub(super) mends: bool,
     barrier: Revision,
     /// By assignment: the closed grants of its rollout.
     known: BTreeMap<String, Known>,
@@ -164,7 +167,12 @@ pub async fn run(ledger: SharedLedger, settings: Settings, ending: CancellationT
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { wall: by_clock(), zones: Arc::new(IanaZones), jittered: by_chance() }
+        Self {
+            wall: by_clock(),
+            zones: Arc::new(IanaZones),
+            jittered: by_chance(),
+            pace: Pace::default(),
+        }
     }
 }
 
@@ -178,6 +186,7 @@ impl<'a> Controller<'a> {
             lease,
             configuration: Configuration::default(),
             rows: None,
+            mends: false,
             barrier: Revision::ABSENT,
             known: BTreeMap::new(),
             passed_over: BTreeMap::new(),
@@ -219,18 +228,20 @@ impl<'a> Controller<'a> {
     async fn round(&mut self) -> Result<bool, Lost> {
         let at_least = self.configuration.through().max(self.lease.revision());
         self.configuration.catch_up(self.ledger, at_least).await?;
-        self.join().await?;
+        self.ask().await?;
         self.note_closed();
         let live: Vec<String> = self
             .configuration
             .view()
             .rollouts
             .iter()
-            .filter(|(_, found)| is_watched(&found.rollout))
+            .filter(|(name, found)| is_watched(&found.rollout) && !self.is_paused(name))
             .map(|(name, _)| name.clone())
             .collect();
         if live.is_empty() {
-            self.rows = None;
+            if !self.mends {
+                self.rows = None;
+            }
             self.passed_over.clear();
             return Ok(false);
         }
@@ -245,16 +256,22 @@ impl<'a> Controller<'a> {
         Ok(self.configuration.view().rollouts.values().any(|found| moves(&found.rollout)))
     }
 
-    /// Begins rollouts for agents that came to an assignment by their labels, or because another one does
-    /// not decide for them any more. Gateways tell which assignments these are.
-    async fn join(&mut self) -> Result<(), Lost> {
+    /// Decides what gateways ask for their agents.
+    async fn ask(&mut self) -> Result<(), Lost> {
         if self.asked.is_some_and(|asked| asked.elapsed() < LOOK) {
             return Ok(());
         }
         self.asked = Some(Instant::now());
+        let needs = Needs::load(self.ledger).await?;
+        self.repair(&needs).await?;
+        self.join(needs.joins).await
+    }
+
+    /// Begins rollouts for agents that came to an assignment by their labels, or because another one does
+    /// not decide for them any more. Gateways tell which assignments these are.
+    async fn join(&mut self, mut joined: BTreeSet<String>) -> Result<(), Lost> {
         self.without.retain(|_, since| since.elapsed() < JOIN_AGAIN);
-        let mut joined = joined(self.ledger).await?;
-        joined.retain(|name| !self.without.contains_key(name));
+        joined.retain(|name| !self.without.contains_key(name) && !self.is_paused(name));
         if joined.is_empty() {
             return Ok(());
         }
@@ -340,10 +357,11 @@ impl<'a> Controller<'a> {
         let rollouts = self.configuration.view().rollouts.values();
         let live = rollouts.filter(|found| is_watched(&found.rollout));
         let plugins: BTreeSet<String> = live.map(|found| found.plugin.clone()).collect();
+        self.rows.get_or_insert_with(Rows::new).catch_up_reports(self.ledger).await?;
         let barrier = self.write_barrier().await?;
         let rows = self.rows.get_or_insert_with(Rows::new);
         rows.keep_crashes_of(plugins);
-        Ok(rows.catch_up(self.ledger, barrier).await?)
+        Ok(rows.catch_up_journals(self.ledger, barrier).await?)
     }
 
     /// Writes a record to the bucket of journals, so that everything is read that was there before.
@@ -453,7 +471,7 @@ impl<'a> Controller<'a> {
     }
 
     /// A decision of the controller.
-    fn decision(what: &str, why: String, now: Seconds) -> Decision {
+    pub(super) fn decision(what: &str, why: String, now: Seconds) -> Decision {
         Decision {
             who: "the controller".to_owned(),
             from: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -463,16 +481,17 @@ impl<'a> Controller<'a> {
         }
     }
 
-    /// Writes the record of a rollout under the lease. False where somebody else changed it, or its
-    /// assignment, since it was looked at.
-    async fn write(
+    /// Writes a record of an assignment, or of its rollout, under the lease. False where somebody else changed
+    /// it, or the assignment, since it was looked at.
+    pub(super) async fn write(
         &mut self,
         assignment: &str,
         rollout: &str,
         decision: &Decision,
         edit: Edit,
     ) -> Result<bool, Lost> {
-        let looked_at = [rollout_key(assignment), format!("{ASSIGNMENT}{assignment}")];
+        let assignment_key = format!("{ASSIGNMENT}{assignment}");
+        let looked_at = [rollout_key(assignment), assignment_key, edit.key.clone()];
         let looked_at = looked_at.map(|key| (self.configuration.revision(&key), key));
         let renewal = self.lease.renewal();
         let begun = Instant::now();
@@ -499,7 +518,7 @@ impl<'a> Controller<'a> {
                     rollout,
                     change = decision.what,
                     why = decision.why,
-                    "a rollout moves"
+                    "the controller decides"
                 );
                 Ok(true)
             }
@@ -564,31 +583,13 @@ impl<'a> Controller<'a> {
     }
 
     /// Renews the lease, together with other writes.
-    async fn renew(&mut self, mut batch: Vec<Write>) -> Result<(), Lost> {
+    pub(super) async fn renew(&mut self, mut batch: Vec<Write>) -> Result<(), Lost> {
         let begun = Instant::now();
         batch.push(self.lease.renewal());
         let written = self.ledger.write(Bucket::Configuration, batch).await;
         let revision = written.map_err(Lost::Written)?;
         self.lease.renewed(revision, begun);
         Ok(())
-    }
-}
-
-/// The assignments that agents of gateways wait to join.
-async fn joined(ledger: &dyn Ledger) -> Result<BTreeSet<String>, ReadError> {
-    let (mut all, mut next) = (BTreeSet::new(), None);
-    loop {
-        let page =
-            ledger.scan(Bucket::Configuration, GATEWAY, next.as_deref(), bounds::PAGE).await?;
-        for record in &page.records {
-            // What cannot be read says nothing; the gateway writes it again in two seconds.
-            let found = records::decode::<GatewayRecord>(&record.key, &record.value);
-            all.extend(found.into_iter().flat_map(|found| found.joined));
-        }
-        next = page.next;
-        if next.is_none() {
-            return Ok(all);
-        }
     }
 }
 

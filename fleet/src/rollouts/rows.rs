@@ -9,7 +9,7 @@ use guest_fleet_ledger::{Bucket, Follower, Ledger, Log, ReadError, Revision, bou
 
 use crate::fold::inputs;
 
-const BUCKETS: [Bucket; 3] = [Bucket::Agents, Bucket::Journal, Bucket::Reports];
+const BUCKETS: [Bucket; 3] = [Bucket::Agents, Bucket::Reports, Bucket::Journal];
 
 /// Most crashes that are kept of one plugin of one agent; the newest stay.
 const CRASHES: usize = 16;
@@ -62,7 +62,8 @@ impl Rows {
     /// The ledger cannot be read.
     pub async fn load(ledger: &dyn Ledger) -> Result<BTreeMap<String, Row>, ReadError> {
         let mut rows = Self::new();
-        rows.catch_up(ledger, Revision::ABSENT).await?;
+        rows.catch_up_reports(ledger).await?;
+        rows.catch_up_journals(ledger, Revision::ABSENT).await?;
         Ok(rows.rows)
     }
 
@@ -86,19 +87,28 @@ impl Rows {
         self.crashes.clear();
     }
 
-    /// Reads everything that changed, journals at least up to a revision.
+    /// Reads everything that changed of agents and reports. Journals are read after it: a report that is newer
+    /// than the journal tells of a ledger that went back.
     ///
     /// # Errors
     /// The ledger cannot be read.
-    pub async fn catch_up(
+    pub async fn catch_up_reports(&mut self, ledger: &dyn Ledger) -> Result<(), ReadError> {
+        for at in [0, 1] {
+            self.follow(ledger, (at, BUCKETS[at]), Revision::ABSENT).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads everything that changed of journals, at least up to a revision, and of crashes.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub async fn catch_up_journals(
         &mut self,
         ledger: &dyn Ledger,
-        journal: Revision,
+        at_least: Revision,
     ) -> Result<(), ReadError> {
-        for (at, bucket) in BUCKETS.into_iter().enumerate() {
-            let at_least = if bucket == Bucket::Journal { journal } else { Revision::ABSENT };
-            self.follow(ledger, (at, bucket), at_least).await?;
-        }
+        self.follow(ledger, (2, BUCKETS[2]), at_least).await?;
         if self.plugins.is_empty() {
             return Ok(());
         }
@@ -194,7 +204,7 @@ mod tests {
 
     async fn crashes(rows: &mut Rows, ledger: &MemoryLedger, of: &str, plugins: &[&str]) -> usize {
         rows.keep_crashes_of(plugins.iter().map(|name| (*name).to_owned()).collect());
-        rows.catch_up(ledger, Revision::ABSENT).await.expect("the ledger answers");
+        rows.catch_up_journals(ledger, Revision::ABSENT).await.expect("the ledger answers");
         rows.crashes(of).map_or(0, |agents| agents.values().map(Vec::len).sum())
     }
 

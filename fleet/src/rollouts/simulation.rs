@@ -20,7 +20,8 @@
 //!   order for the new release leaves later than that after a halt;
 //! * a good release is not halted by the gate;
 //! * the rollout ends, every agent has what it should, one that was never reached was never touched;
-//! * the last record of how far the rollout was is a recount.
+//! * the last record of how far the rollout was is a recount;
+//! * where machines lose everything after that, they are ordered it again, with leave alone.
 //!
 //! `ROLLOUT_SEEDS=5000` runs more seeds, `ROLLOUT_SEED=n` runs one and shows its trace.
 

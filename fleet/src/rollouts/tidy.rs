@@ -1,14 +1,21 @@
 //! Records that nobody needs any more.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use guest_fleet_core::repair::Repair;
 use guest_fleet_core::time::Seconds;
-use guest_fleet_ledger::records::configuration::RELEASE;
+use guest_fleet_ledger::records::configuration::{ASSIGNMENT, RELEASE};
+use guest_fleet_ledger::records::repair::repair_key;
 use guest_fleet_ledger::records::secret::secret_key;
 use guest_fleet_ledger::{Ledger, ReadError, Write, bounds};
 
 use crate::configuration::{Configuration, ended};
 use crate::secrets::recorded::of_releases;
+
+/// How long a record of repairs stays that says nothing any more. Without it the next repair may follow the last
+/// one at once.
+const MENDED: Duration = Duration::from_secs(3600);
 
 /// Deletions of what is outdated, at most as many as one write takes with its lease.
 pub(super) async fn outdated(
@@ -18,6 +25,7 @@ pub(super) async fn outdated(
 ) -> Result<Vec<Write>, ReadError> {
     let mut found = ended::outdated(ledger, configuration, now).await?;
     found.extend(unneeded(configuration));
+    found.extend(mended(configuration, now));
     found.truncate(bounds::BATCH - 1);
     Ok(found)
 }
@@ -31,8 +39,28 @@ fn unneeded(configuration: &Configuration) -> Vec<Write> {
     let Some(needed) = of_releases(configuration.view()) else { return Vec::new() };
     let needed: BTreeSet<&str> = needed.iter().map(|name| name.as_str()).collect();
     let unneeded = configuration.secrets().filter(|name| !needed.contains(name));
-    let deletion = |key: String| Write { expected: configuration.revision(&key), key, value: None };
-    unneeded.map(|name| deletion(secret_key(name))).collect()
+    unneeded.map(|name| deletion(configuration, secret_key(name))).collect()
+}
+
+/// Deletions of the records of repairs that say nothing any more: their assignment is gone, or no agent of it
+/// was ordered again for a while.
+fn mended(configuration: &Configuration, now: Seconds) -> Vec<Write> {
+    let view = configuration.view();
+    let mended = view.repairs.iter().filter(|(assignment, repair)| {
+        let says_nothing =
+            **repair == Repair { at: repair.at, last: repair.last.clone(), ..Repair::default() };
+        let is_old = now.since(repair.at) >= MENDED.as_secs();
+        // One that cannot be read is there.
+        let is_gone = !view.assignments.contains_key(*assignment)
+            && configuration.problem(&format!("{ASSIGNMENT}{assignment}")).is_none();
+        is_gone || (says_nothing && is_old)
+    });
+    let key = |assignment: &String| repair_key(assignment);
+    mended.map(|(assignment, _)| deletion(configuration, key(assignment))).collect()
+}
+
+fn deletion(configuration: &Configuration, key: String) -> Write {
+    Write { expected: configuration.revision(&key), key, value: None }
 }
 
 #[cfg(test)]

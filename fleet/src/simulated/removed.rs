@@ -27,6 +27,14 @@ pub(crate) enum Guard {
     PassingOver,
     /// Generations go on above the highest that an agent reports.
     AboveReported,
+    /// An agent that lacks something is looked at twice before that counts as drift.
+    SecondLook,
+    /// A drifted agent is ordered again only with the fleet's leave.
+    LeaveToRepair,
+    /// Nothing is ordered where an agent reports a generation that the journal does not know.
+    LedgerWentBack,
+    /// What a person on the machine changed is not undone. Removed where reports are read.
+    OwnersChange,
     /// An event that comes again under its id is recorded once. Removed in the simulated ledger.
     #[cfg_attr(not(test), expect(dead_code, reason = "the simulation removes it"))]
     SameId,

@@ -1,5 +1,6 @@
 use super::*;
 use crate::account::Account;
+use crate::repair::Stop;
 use crate::rollout::{Cause, Former, Grant, Plan, Rollout, Stage, State, Strategy};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::UtcOnly;
@@ -209,6 +210,12 @@ impl Draws {
     }
 }
 
+/// Of an assignment whose ledger went back.
+fn paused() -> Repair {
+    let stop = Stop::LedgerWentBack { agent: "a-1".to_owned(), generation: 9 };
+    Repair { stop: Some(stop), ..Repair::default() }
+}
+
 fn any_view(draws: &mut Draws) -> View {
     const SELECTORS: [&str; 6] =
         ["all", "env = prod", "env = test", "self.rack = r7", "percent(50, s)", "not env exists"];
@@ -229,6 +236,9 @@ fn any_view(draws: &mut Draws) -> View {
         assignments.push((name, drawn));
     }
     let mut drawn = view_of(&assignments);
+    if draws.below(4) == 0 {
+        drawn.repairs.insert(draws.one_of(&["a", "b", "c"]).to_owned(), paused());
+    }
     if draws.below(2) == 0 {
         drawn.holds.insert("h".to_owned(), hold(draws.one_of(&SELECTORS)));
     }
@@ -236,6 +246,27 @@ fn any_view(draws: &mut Draws) -> View {
         drawn.windows.insert("w".to_owned(), window(draws.below(24)));
     }
     drawn
+}
+
+#[test]
+fn a_paused_assignment_orders_nothing_whatever_holds_and_windows_say_and_others_go_on() {
+    let mut view =
+        view_of(&[("a", assignment("p", "1", "all")), ("b", assignment("q", "1", "all"))]);
+    let permissions = |view: &View| {
+        let found = desired(view, &agent(), NOW, &UtcOnly).into_values();
+        found.map(|decision| decision.permission).collect::<Vec<_>>()
+    };
+    assert_eq!(permissions(&view), [Permission::Go, Permission::Go]);
+    view.repairs.insert("a".to_owned(), paused());
+    let pauses = Permission::Paused { assignment: "a".to_owned() };
+    assert_eq!(permissions(&view), [pauses.clone(), Permission::Go]);
+    view.holds.insert("h".to_owned(), hold("all"));
+    assert_eq!(permissions(&view)[0], pauses);
+    // Many drifted agents stop repairs alone.
+    view.holds.clear();
+    let many = Repair { stop: Some(Stop::Many { drifted: 9, of: 10 }), ..Repair::default() };
+    view.repairs.insert("a".to_owned(), many);
+    assert_eq!(permissions(&view), [Permission::Go, Permission::Go]);
 }
 
 #[test]
@@ -258,6 +289,7 @@ fn law_same_inputs_have_the_same_answer_and_every_reason_names_a_record_that_is_
                 Permission::OutsideWindow { window, .. } => {
                     assert!(view.windows.contains_key(&window));
                 }
+                Permission::Paused { assignment } => assert!(view.repairs[&assignment].is_paused()),
                 Permission::Go
                 | Permission::NoRelease
                 | Permission::NoArchive { .. }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::tally::Timeline;
 use super::word::{AWAY_AFTER, Presence, archived_after, rounded};
+use crate::drift::{Drift, Repairs};
 use crate::labels::Labels;
 use crate::target::{Ordered, Target};
 use crate::time::Seconds;
@@ -57,6 +58,12 @@ pub struct OrderFacts {
     pub since: Seconds,
     /// Why it failed or was taken back; empty otherwise.
     pub reason: String,
+    /// Its generation.
+    pub generation: u64,
+    /// The agent lacks what the order brought; `None` where it has that.
+    pub drift: Option<Drift>,
+    /// The repairs of the same so far.
+    pub repairs: Repairs,
 }
 
 /// What became of an order.
@@ -106,6 +113,8 @@ pub struct ReportedFacts {
     pub is_held: bool,
     /// It came with the machine.
     pub is_local: bool,
+    /// The highest generation that the agent keeps.
+    pub generation: u64,
 }
 
 /// The last event of a plugin.
@@ -141,10 +150,39 @@ pub fn bounded_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, Str
 // === impl OrderFacts ===
 
 impl OrderFacts {
+    /// An order that came into a state when it was given.
+    #[must_use]
+    pub fn new(ordered: Ordered, step: Step, at: Seconds) -> Self {
+        Self {
+            ordered,
+            attempt: 0,
+            step,
+            made: at,
+            since: at,
+            reason: String::new(),
+            generation: 0,
+            drift: None,
+            repairs: Repairs::default(),
+        }
+    }
+
     /// Its target.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.ordered.target
+    }
+}
+
+// === impl ReportedFacts ===
+
+impl ReportedFacts {
+    /// The target that is there. A plugin that came with the machine is not the fleet's.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        match &self.revision {
+            Some(revision) if !self.is_local => Target::Revision(revision.clone()),
+            Some(_) | None => Target::Absent,
+        }
     }
 }
 

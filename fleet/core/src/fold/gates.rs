@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::facts::{PLUGINS, ReportFacts, bounded};
 use super::word::Word;
 use crate::desired::{Agent, Permission, decide};
+use crate::repair::Repair;
 use crate::time::{Seconds, UtcOnly, Zones};
 use crate::view::{Hold, Release, ReleaseName, Target, View, Window};
 use crate::window::{Opening, Weekly};
@@ -27,6 +28,8 @@ pub struct Wanted {
     pub barrier: Barrier,
     /// It is to have something else when its turn comes in a rollout.
     pub waits: bool,
+    /// A policy undoes what people on the machine change.
+    pub undoes_owners: bool,
 }
 
 /// What stands before a change.
@@ -42,6 +45,8 @@ pub enum Barrier {
     NoArchive,
     /// It was not its turn in a rollout yet, or the rollout has stopped.
     Wave,
+    /// The ledger went back, and a person has not resumed the assignment.
+    Paused,
     /// Holds and windows, or nothing.
     Gates(Gates),
 }
@@ -104,6 +109,11 @@ impl Declared {
             let targets = found.rollout.from.target().into_iter().chain([&found.rollout.to]);
             targets.map(|target| (&found.plugin, target))
         });
+        // What is ordered again changes every minute, and decides nothing here.
+        let paused = |(name, repair): (&String, &Repair)| {
+            let only = Repair { stop: repair.stop.clone(), ..Repair::default() };
+            repair.is_paused().then(|| (name.clone(), only))
+        };
         let wanted = assignments.clone().map(|assignment| (&assignment.plugin, &assignment.target));
         Self {
             plugins: assignments.map(|assignment| assignment.plugin.clone()).collect(),
@@ -117,6 +127,8 @@ impl Declared {
                 releases: view.releases.iter().map(bare).collect(),
                 assignments: view.assignments.clone(),
                 rollouts: view.rollouts.clone(),
+                repairs: view.repairs.iter().filter_map(paused).collect(),
+                policies: view.policies.clone(),
                 ..View::default()
             },
             holds: view.holds.clone(),
@@ -153,6 +165,7 @@ impl Declared {
             Permission::Quarantined(_) => Barrier::Quarantined,
             Permission::NoRelease => Barrier::NoRelease,
             Permission::NoArchive { .. } => Barrier::NoArchive,
+            Permission::Paused { .. } => Barrier::Paused,
             Permission::WaitsForWave { .. }
             | Permission::Joins { .. }
             | Permission::Stopped { .. } => Barrier::Wave,
@@ -170,6 +183,7 @@ impl Declared {
             patience,
             barrier,
             waits: joins || decision.turn.is_some_and(|turn| turn.waits),
+            undoes_owners: self.timeless.undoes_owners(&agent.id, &agent.labels),
         })
     }
 
@@ -223,6 +237,7 @@ impl Barrier {
             Self::NoRelease => Mark::Word(Word::NoRelease),
             Self::NoArchive => Mark::Word(Word::NoArchive),
             Self::Wave => Mark::Word(Word::WaitsForWave),
+            Self::Paused => Mark::Word(Word::Paused),
             Self::Gates(gates) if *gates == Gates::default() => Mark::Word(Word::Waits),
             Self::Gates(gates) => Mark::Gates(gates.clone()),
         }

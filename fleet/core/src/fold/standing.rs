@@ -4,6 +4,7 @@ use super::facts::{OrderFacts, Step};
 use super::gates::{Barrier, Mark, Wanted};
 use super::tally::Timeline;
 use super::word::{Word, probation_until, silent_after};
+use crate::drift::Lack;
 use crate::time::Seconds;
 use crate::view::Target;
 
@@ -30,6 +31,10 @@ pub enum Standing {
     Failed,
     /// It was done, and the agent went back.
     TakenBack,
+    /// It was done, and the agent lacks it since.
+    Drifted,
+    /// It was done, and a person on the machine changed it since.
+    ChangedByOwner,
 }
 
 // === impl Standing ===
@@ -42,6 +47,17 @@ impl Standing {
         let current = order
             .filter(|order| *order.target() == wanted.target && order.attempt == wanted.attempt);
         let Some(order) = current else { return Self::KeptBack(wanted.barrier.clone()) };
+        let is_done = matches!(order.step, Step::Done | Step::Adopted);
+        if let Some(drift) = &order.drift
+            && !(is_done && wanted.waits)
+        {
+            return match &drift.lack {
+                Lack::ByOwner(change) if !(wanted.undoes_owners && change.kind.can_be_undone()) => {
+                    Self::ChangedByOwner
+                }
+                Lack::ByOwner(_) | Lack::WentBack | Lack::Differs => Self::Drifted,
+            };
+        }
         match order.step {
             Step::Done | Step::Adopted if wanted.waits => Self::KeptBack(Barrier::Wave),
             step @ (Step::Sent | Step::Acknowledged | Step::Begun) => {
@@ -77,6 +93,8 @@ impl Standing {
             }
             Self::Failed => word(Word::Failed),
             Self::TakenBack => word(Word::TakenBack),
+            Self::Drifted => word(Word::Drifted),
+            Self::ChangedByOwner => word(Word::ChangedByOwner),
         };
         words.then(archived, Mark::Word(Word::Archived))
     }

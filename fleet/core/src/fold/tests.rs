@@ -7,7 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::desired::{Permission, decide};
+use crate::drift::{Drift, Lack, OwnersChange, OwnersKind};
 use crate::labels::Labels;
+use crate::repair::{Repair, Stop};
 use crate::rollout::{self, Grant, Plan, Rollout, Stage, State};
 use crate::selector::{OwnLabels, Selector};
 use crate::time::UtcOnly;
@@ -89,12 +91,17 @@ fn view(which: usize) -> View {
             add("metrics-2", assignment("metrics", revision("7"), "env = test", 1));
             view.holds.insert("all".to_owned(), hold("all", None));
         }
+        if which >= 4 {
+            let stop = Stop::LedgerWentBack { agent: "a-1".to_owned(), generation: 9 };
+            let repair = Repair { stop: Some(stop), ..Repair::default() };
+            view.repairs.insert("log-all".to_owned(), repair);
+        }
     }
     view
 }
 
 fn declared(which: usize) -> Arc<Declared> {
-    static ALL: LazyLock<[Arc<Declared>; 4]> =
+    static ALL: LazyLock<[Arc<Declared>; 5]> =
         LazyLock::new(|| std::array::from_fn(|which| Arc::new(declare(which))));
     ALL[which].clone()
 }
@@ -156,12 +163,19 @@ fn target() -> impl Strategy<Value = Target> {
     prop_oneof![4 => some, 1 => Just(Target::Absent)]
 }
 
+fn drift() -> impl Strategy<Value = Option<Drift>> {
+    let change = OwnersChange { kind: OwnersKind::Removed, by: "root".to_owned() };
+    let lack = prop::sample::select(vec![Lack::WentBack, Lack::Differs, Lack::ByOwner(change)]);
+    prop::option::weighted(0.3, lack.prop_map(|lack| Drift { lack, since: Seconds(START) }))
+}
+
 fn orders() -> impl Strategy<Value = BTreeMap<String, OrderFacts>> {
-    let order =
-        (target(), 0..2_u32, step(), seconds()).prop_map(|(target, attempt, step, since)| {
+    let order = (target(), 0..2_u32, step(), seconds(), drift()).prop_map(
+        |(target, attempt, step, since, drift)| {
             let ordered = Ordered { assignment: "metrics".to_owned(), ..Ordered::found(target) };
-            OrderFacts { ordered, attempt, step, made: since, since, reason: String::new() }
-        });
+            OrderFacts { attempt, generation: 1, drift, ..OrderFacts::new(ordered, step, since) }
+        },
+    );
     prop::collection::btree_map(plugin(), order, 0..3)
 }
 
@@ -169,9 +183,8 @@ fn report() -> impl Strategy<Value = ReportFacts> {
     let reported = (prop::option::of(prop::sample::select(REVISIONS.to_vec())), any::<bool>());
     let reported = reported.prop_map(|(revision, is_held)| ReportedFacts {
         revision: revision.map(str::to_owned),
-        pending: None,
         is_held,
-        is_local: false,
+        ..ReportedFacts::default()
     });
     let plugins = prop::collection::btree_map(plugin(), reported, 0..3);
     (plugins, prop::sample::select(vec!["amd64", "arm64", ""])).prop_map(
@@ -202,7 +215,7 @@ fn told() -> impl Strategy<Value = (&'static str, Input)> {
 fn history() -> impl Strategy<Value = Vec<Happening>> {
     let happening = prop_oneof![
         8 => told().prop_map(|(agent, input)| Happening::Told(agent, input)),
-        1 => (0..4_usize).prop_map(Happening::Declared),
+        1 => (0..5_usize).prop_map(Happening::Declared),
         2 => prop_oneof![0..200_u64, 0..3 * HOUR, 0..9 * DAY].prop_map(Happening::Passed),
     ];
     prop::collection::vec(happening, 0..30)
@@ -405,6 +418,7 @@ proptest! {
                     Some(Permission::Held { .. }) => Word::Held,
                     Some(Permission::HeldByOwner(_)) => Word::HeldByOwner,
                     Some(Permission::OutsideWindow { .. }) => Word::OutsideWindow,
+                    Some(Permission::Paused { .. }) => Word::Paused,
                 };
                 prop_assert_eq!(word, expected);
             }
@@ -417,14 +431,7 @@ fn ordered(step: Step) -> Fold {
     let mut fold = Fold::default();
     let declared = declared(1);
     let agent = AgentFacts::default().seen_at(Some(Seconds(START)));
-    let order = OrderFacts {
-        ordered: Ordered::found(revision("1")),
-        attempt: 0,
-        step,
-        made: Seconds(START),
-        since: Seconds(START),
-        reason: String::new(),
-    };
+    let order = OrderFacts::new(Ordered::found(revision("1")), step, Seconds(START));
     let orders = BTreeMap::from([("log".to_owned(), order)]);
     assert_eq!(fold.apply("a-1", Input::Agent(Some(agent)), &declared), Effect::Row);
     assert_eq!(fold.apply("a-1", Input::Orders(orders), &declared), Effect::Row);
@@ -444,6 +451,49 @@ fn check(step: Step, expected: &[(u64, Word)]) {
             "{after} s after {step:?}"
         );
     }
+}
+
+#[test]
+fn a_done_order_of_which_something_is_lacking_is_not_done() {
+    let wanted = ordered(Step::Done).rows()["a-1"].wanted["log"].clone();
+    let of = |wanted: &Wanted, lack: Option<Lack>, step| {
+        let drift = lack.map(|lack| Drift { lack, since: Seconds(START) });
+        let order = OrderFacts::new(Ordered::found(revision("1")), step, Seconds(START));
+        Standing::of(Some(wanted), Some(&OrderFacts { drift, ..order }))
+    };
+    let by = |kind| Some(Lack::ByOwner(OwnersChange::new(kind, "")));
+    for step in [Step::Done, Step::Adopted, Step::Acknowledged] {
+        assert_eq!(of(&wanted, Some(Lack::WentBack), step), Standing::Drifted);
+        assert_eq!(of(&wanted, Some(Lack::Differs), step), Standing::Drifted);
+        assert_eq!(of(&wanted, by(OwnersKind::Removed), step), Standing::ChangedByOwner);
+    }
+    assert!(matches!(of(&wanted, None, Step::Done), Standing::Done { .. }));
+    // A policy undoes what an order can undo.
+    let undone = Wanted { undoes_owners: true, ..wanted };
+    assert_eq!(of(&undone, by(OwnersKind::Removed), Step::Done), Standing::Drifted);
+    assert_eq!(of(&undone, by(OwnersKind::Stopped), Step::Done), Standing::ChangedByOwner);
+}
+
+#[test]
+fn what_was_ordered_before_the_ledger_went_back_is_not_called_done() {
+    let declared = declared(1);
+    let standing = |order: u64, reported: u64| {
+        let mut fold = ordered(Step::Done);
+        let facts = OrderFacts::new(Ordered::found(revision("1")), Step::Done, Seconds(START));
+        let facts = OrderFacts { generation: order, ..facts };
+        let found = ReportedFacts { generation: reported, ..ReportedFacts::default() };
+        let plugins = BTreeMap::from([("log".to_owned(), found)]);
+        let report = ReportFacts { plugins, ..ReportFacts::default() };
+        let orders = BTreeMap::from([("log".to_owned(), facts)]);
+        let _effect = fold.apply("a-1", Input::Orders(orders), &declared);
+        let _effect = fold.apply("a-1", Input::Report(Some(report)), &declared);
+        fold.rows()["a-1"].standing("log")
+    };
+    assert!(matches!(standing(5, 5), Standing::Done { .. }));
+    assert!(matches!(standing(5, 6), Standing::KeptBack(_)));
+    // A row of an older program has no generation, and no fleet gave one of tomorrow's tomorrow.
+    assert!(matches!(standing(0, 6), Standing::Done { .. }));
+    assert!(matches!(standing(5, u64::MAX), Standing::Done { .. }));
 }
 
 #[test]
@@ -532,14 +582,8 @@ fn many_agents_have_few_moments_ahead() {
         let seen = Seconds(START - number * 17);
         let agent = AgentFacts::default().seen_at(Some(seen));
         let _effect = fold.apply(&id, Input::Agent(Some(agent)), &declared);
-        let order = OrderFacts {
-            ordered: Ordered::found(revision("1")),
-            attempt: 0,
-            step: Step::Acknowledged,
-            made: Seconds(START - number % 120),
-            since: Seconds(START - number % 120),
-            reason: String::new(),
-        };
+        let at = Seconds(START - number % 120);
+        let order = OrderFacts::new(Ordered::found(revision("1")), Step::Acknowledged, at);
         let orders = BTreeMap::from([("log".to_owned(), order)]);
         let _effect = fold.apply(&id, Input::Orders(orders), &declared);
     }

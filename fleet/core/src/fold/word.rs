@@ -54,6 +54,12 @@ pub enum Word {
     TakenBack,
     /// It was ordered, and the agent has not said in time what became of it.
     Silent,
+    /// It was done, and the agent lacks it since.
+    Drifted,
+    /// It was done, and a person on the machine changed it since.
+    ChangedByOwner,
+    /// The ledger went back, and no order of the assignment is given until a person resumes.
+    Paused,
 }
 
 /// How present an agent is.

@@ -1,5 +1,6 @@
 //! What an agent is known to have of one plugin, from a report or a list.
 
+use crate::drift::OwnersChange;
 use crate::view::Target;
 
 /// What an agent is known to have of one plugin.
@@ -21,6 +22,10 @@ pub struct Observed {
     /// A list says so, and it is newer than the order: the agent sends no report, so that the
     /// revision is all that is known.
     pub is_listed: bool,
+    /// The generation is from before the agent came to this fleet.
+    pub is_of_before: bool,
+    /// What a person on the machine changed since the newest order.
+    pub owners_change: Option<OwnersChange>,
 }
 
 // === impl Observed ===
@@ -79,7 +84,8 @@ impl Observed {
     }
 
     /// Whether the target is there or on its way.
-    pub(super) fn takes_up(&self, target: &Target) -> bool {
+    #[must_use]
+    pub fn takes_up(&self, target: &Target) -> bool {
         match target {
             Target::Absent => self.is_absent(),
             Target::Revision(revision) => {

@@ -23,7 +23,22 @@ fn there(revision: &str) -> Observed {
 
 fn ordered(decision: &Decision, state: OrderState) -> Entry {
     let order = Order { state, ..Order::new(decision, &BODY, 3, NOW) };
-    Entry { generation: 3, order: Some(order) }
+    Entry { generation: 3, order: Some(order), ..Entry::default() }
+}
+
+/// What is next where a person accepted every generation that the journal does not know.
+fn next(
+    decision: &Decision,
+    body: &Digests,
+    entry: &Entry,
+    observed: Option<&Observed>,
+    generations: Generations,
+    fenced: Option<Seconds>,
+    now: Seconds,
+) -> Next {
+    let leave = Leave { accepted: u64::MAX, ..Leave::default() };
+    let situation = Situation { observed, generations, fenced, leave, now };
+    super::next(decision, body, entry, &situation)
 }
 
 #[track_caller]
@@ -49,7 +64,7 @@ fn nothing_is_ordered_that_is_not_permitted_or_whose_ground_is_unknown() {
 #[test]
 fn a_new_order_has_a_generation_above_all_that_are_known() {
     let decision = decision(Some("2"));
-    let entry = Entry { generation: 4, order: None };
+    let entry = Entry { generation: 4, ..Entry::default() };
     let kept = Generations::Kept;
     let ask = |observed: &Observed, now| {
         next(&decision, &BODY, &entry, Some(observed), kept, None, Seconds(now))
@@ -104,7 +119,7 @@ fn what_a_done_order_takes_away_and_a_report_still_shows_is_ordered_again() {
     let other_body =
         Order { declared: Some(OTHER), digest: OTHER, ..Order::new(&one, &BODY, 3, NOW) };
     let other_body = Order { state: done(), ..other_body };
-    let other_body = Entry { generation: 3, order: Some(other_body) };
+    let other_body = Entry { generation: 3, order: Some(other_body), ..Entry::default() };
     check(&one, &other_body, Some(&taken), order(2000));
     // An order that this journal does not know brought it.
     let newer = Observed { generation: 4, ..there("1") };
@@ -196,7 +211,7 @@ fn an_outcome_settles_a_generation() {
         (OrderState::Failed { reason: reason() }, Idle::Settled),
         (OrderState::TakenBack { reason: reason() }, Idle::Settled),
     ] {
-        // Whatever the agent has meanwhile: drift is shown, not mended.
+        // Whatever the agent has meanwhile: one look is no drift.
         for observed in [None, Some(&there("7")), Some(&Observed::default())] {
             check(&one, &ordered(&one, state.clone()), observed, Next::Nothing(idle));
         }
@@ -428,10 +443,21 @@ fn what_is_there_replaces_an_event_that_nobody_could_place() {
 
 #[test]
 fn generations_go_on_above_what_an_agent_reports() {
-    let mut entry = Entry::default();
-    assert!(entry.told(&Told::Listed(&Observed { generation: 8, ..Observed::default() }), NOW));
-    assert_eq!(entry.generation, 8);
-    assert!(!entry.told(&Told::Listed(&Observed { generation: 7, ..Observed::default() }), NOW));
+    let entry = Entry { generation: 5, ..Entry::default() };
+    let observed = Observed { generation: 8, ..Observed::default() };
+    let ask = |now: u64| {
+        next(
+            &decision(Some("1")),
+            &BODY,
+            &entry,
+            Some(&observed),
+            Generations::Kept,
+            None,
+            Seconds(now),
+        )
+    };
+    assert_eq!(ask(0), Next::Order { generation: 9 });
+    assert_eq!(ask(20), Next::Order { generation: 20 });
 }
 
 /// An agent with one plugin, and messages on their way to it that may be lost, repeated or come late.

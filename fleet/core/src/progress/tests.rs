@@ -52,18 +52,16 @@ fn view() -> View {
 /// rollout began.
 fn row(target: &str, step: Step, made: u64) -> Row {
     let agent = AgentFacts { since: Some(NOW), ..AgentFacts::default() }.seen_at(Some(NOW));
+    let ordered = Ordered {
+        target: revision(target),
+        assignment: "a".to_owned(),
+        rollout: if target == "2" { "spring".to_owned() } else { String::new() },
+        replaced: None,
+    };
     let order = OrderFacts {
-        ordered: Ordered {
-            target: revision(target),
-            assignment: "a".to_owned(),
-            rollout: if target == "2" { "spring".to_owned() } else { String::new() },
-            replaced: None,
-        },
-        attempt: 0,
-        step,
-        made: Seconds(BEGAN + made),
         since: Seconds(BEGAN + made + 5),
         reason: if step == Step::Failed { "exit code 3".to_owned() } else { String::new() },
+        ..OrderFacts::new(ordered, step, Seconds(BEGAN + made))
     };
     Row {
         agent: Some(agent),

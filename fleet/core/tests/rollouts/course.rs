@@ -454,25 +454,18 @@ fn ordered(target: Target, rollout: &str) -> Ordered {
 
 fn row(agent: &Agent) -> Row {
     let long_ago = Seconds(1);
-    let former = OrderFacts {
-        ordered: ordered(revision("1"), ""),
-        attempt: 0,
-        step: Step::Done,
-        made: long_ago,
-        since: long_ago,
-        reason: String::new(),
-    };
-    let order = agent.order.as_ref().map_or(former, |order| OrderFacts {
-        ordered: ordered(revision("2"), ROLLOUT),
-        attempt: 0,
-        step: match order.fate {
+    let former = OrderFacts::new(ordered(revision("1"), ""), Step::Done, long_ago);
+    let order = agent.order.as_ref().map_or(former, |order| {
+        let step = match order.fate {
             Fate::UnderWay | Fate::Silent => Step::Begun,
             Fate::Done => Step::Done,
             Fate::Failed => Step::Failed,
-        },
-        made: order.made,
-        since: order.since,
-        reason: order.reason.to_owned(),
+        };
+        OrderFacts {
+            since: order.since,
+            reason: order.reason.to_owned(),
+            ..OrderFacts::new(ordered(revision("2"), ROLLOUT), step, order.made)
+        }
     });
     let mut facts = AgentFacts { since: Some(long_ago), ..AgentFacts::default() };
     facts.labels.operator.insert("zone".to_owned(), zone_name(agent.zone));

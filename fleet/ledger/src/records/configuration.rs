@@ -10,6 +10,7 @@
 //! | `ended/<assignment>/<time>-<number>` | the same, of a rollout whose place another took |
 //! | `defaults/rollout` | [`DefaultsRecord`] |
 //! | `policy/<name>` | [`PolicyRecord`] |
+//! | `repair/<assignment>` | [`RepairRecord`](super::repair::RepairRecord) |
 //!
 //! Parts of a key that come from outside are escaped, so that no name can reach another's key.
 
@@ -170,7 +171,12 @@ impl PolicyRecord {
     /// The record of a policy.
     #[must_use]
     pub fn of(policy: &Policy) -> Self {
-        Self { version: Self::VERSION, selector: policy.selector.to_string() }
+        Self {
+            version: Self::VERSION,
+            selector: policy.selector.to_string(),
+            allows_at_once: !policy.by_rollout,
+            undoes_owners: policy.undoes_owners,
+        }
     }
 
     /// The policy.
@@ -178,7 +184,11 @@ impl PolicyRecord {
     /// # Errors
     /// Its selector does not parse.
     pub fn policy(self, key: &str) -> Result<Policy, RecordError> {
-        Ok(Policy { selector: selector(key, &self.selector)? })
+        Ok(Policy {
+            selector: selector(key, &self.selector)?,
+            by_rollout: !self.allows_at_once,
+            undoes_owners: self.undoes_owners,
+        })
     }
 }
 

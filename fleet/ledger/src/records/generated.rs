@@ -223,6 +223,12 @@ pub struct PolicyRecord {
     /// The selector of the agents, as it was written.
     #[prost(string, tag = "2")]
     pub selector: ::prost::alloc::string::String,
+    /// Changes may reach the agents at once.
+    #[prost(bool, tag = "3")]
+    pub allows_at_once: bool,
+    /// Changes by people on the machines are drift like any other.
+    #[prost(bool, tag = "4")]
+    pub undoes_owners: bool,
 }
 /// How changes go where their assignment says nothing.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -389,6 +395,79 @@ pub struct GatewayRecord {
     /// Name of the key with which it marks secrets; empty where it has no secrets.
     #[prost(bytes = "vec", tag = "11")]
     pub secrets_key: ::prost::alloc::vec::Vec<u8>,
+    /// Assignments of which agents of it drifted, by name; at most 100.
+    #[prost(string, repeated, tag = "12")]
+    pub drifted: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Assignments of which agents of it report generations that their journals do not know; at most 100.
+    #[prost(message, repeated, tag = "13")]
+    pub unknown: ::prost::alloc::vec::Vec<UnknownPart>,
+}
+/// An agent that reports a generation that its journal does not know.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnknownPart {
+    /// Name of the assignment.
+    #[prost(string, tag = "1")]
+    pub assignment: ::prost::alloc::string::String,
+    /// Id of the agent.
+    #[prost(string, tag = "2")]
+    pub agent: ::prost::alloc::string::String,
+    /// The generation.
+    #[prost(uint64, tag = "3")]
+    pub generation: u64,
+}
+/// How it goes on with drifted agents of an assignment.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RepairRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// The agents that may be ordered again now.
+    #[prost(message, repeated, tag = "2")]
+    pub leave: ::prost::alloc::vec::Vec<LeavePart>,
+    /// When the leave was given or taken back last, or repairs were stopped, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "3")]
+    pub at: u64,
+    /// Why nothing is ordered again; absent where nothing stands against it.
+    #[prost(message, optional, tag = "4")]
+    pub stop: ::core::option::Option<StopPart>,
+    /// A person lets repairs go on, although many agents drifted.
+    #[prost(bool, tag = "5")]
+    pub is_resumed: bool,
+    /// Generations up to this one, which the ledger does not know, stop nothing.
+    #[prost(uint64, tag = "6")]
+    pub accepted: u64,
+    /// The agent that was named last.
+    #[prost(string, tag = "7")]
+    pub last: ::prost::alloc::string::String,
+}
+/// An agent that may be ordered again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeavePart {
+    /// Id of the agent.
+    #[prost(string, tag = "1")]
+    pub agent: ::prost::alloc::string::String,
+    /// The generation of the order that drifted.
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+}
+/// Why nothing is ordered again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopPart {
+    /// 1 many agents drifted at once, 2 the ledger went back, 3 the record could not be read.
+    #[prost(uint32, tag = "1")]
+    pub cause: u32,
+    /// How many agents drifted.
+    #[prost(uint64, tag = "2")]
+    pub drifted: u64,
+    /// How many agents of the assignment could be reached.
+    #[prost(uint64, tag = "3")]
+    pub of: u64,
+    /// The agent that reported a generation that its journal does not know.
+    #[prost(string, tag = "4")]
+    pub agent: ::prost::alloc::string::String,
+    /// That generation.
+    #[prost(uint64, tag = "5")]
+    pub generation: u64,
 }
 /// A secret that a gateway does not have, or not as the fleet knows it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -772,6 +851,18 @@ pub struct OrderPart {
     /// The revision that the agent had before; empty for none, absent where that is not known.
     #[prost(string, optional, tag = "9")]
     pub replaced: ::core::option::Option<::prost::alloc::string::String>,
+    /// Its generation.
+    #[prost(uint64, tag = "10")]
+    pub generation: u64,
+    /// The agent lacks what the order brought; absent where it has that.
+    #[prost(message, optional, tag = "11")]
+    pub drift: ::core::option::Option<DriftPart>,
+    /// How often the agent was ordered the same again because it had drifted.
+    #[prost(uint32, tag = "12")]
+    pub repairs: u32,
+    /// When the last time was, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "13")]
+    pub repaired: u64,
 }
 /// The state of a plugin, as the agent reported it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -788,6 +879,9 @@ pub struct ReportedPart {
     /// It came with the machine.
     #[prost(bool, tag = "4")]
     pub is_local: bool,
+    /// The highest generation that the agent keeps.
+    #[prost(uint64, tag = "5")]
+    pub generation: u64,
 }
 /// The last event of a plugin.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -833,6 +927,9 @@ pub struct WantedPart {
     /// Whether it waits for its turn in a rollout.
     #[prost(bool, tag = "7")]
     pub waits: bool,
+    /// A policy undoes what people on the machine change.
+    #[prost(bool, tag = "8")]
+    pub undoes_owners: bool,
 }
 /// The orders of an agent, and the session that gave them.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -861,12 +958,18 @@ pub struct JournalRecord {
 /// The orders of an agent for one plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EntryRecord {
-    /// The highest generation that was given or reported.
+    /// The highest generation that was given or adopted.
     #[prost(uint64, tag = "1")]
     pub generation: u64,
     /// The newest order.
     #[prost(message, optional, tag = "2")]
     pub order: ::core::option::Option<OrderRecord>,
+    /// How often the agent was ordered the same again because it had drifted.
+    #[prost(uint32, tag = "3")]
+    pub repairs: u32,
+    /// When the last time was, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "4")]
+    pub repaired: u64,
 }
 /// An order.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -918,6 +1021,26 @@ pub struct OrderRecord {
     /// recorded.
     #[prost(bytes = "vec", tag = "15")]
     pub declared: ::prost::alloc::vec::Vec<u8>,
+    /// The agent lacks what the order brought; absent where it has that.
+    #[prost(message, optional, tag = "16")]
+    pub drift: ::core::option::Option<DriftPart>,
+}
+/// How an agent lacks what a done order brought.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DriftPart {
+    /// How that came: 1 the agent knows of older orders only, 2 it has something else, 3 a person on the
+    /// machine changed the plugin.
+    #[prost(uint32, tag = "1")]
+    pub lack: u32,
+    /// When it was certain, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "2")]
+    pub since: u64,
+    /// The person's change: 1 removed, 2 installed, 3 rolled back, 4 configured, 5 stopped; 0 for none.
+    #[prost(uint32, tag = "3")]
+    pub change: u32,
+    /// Who changed it, and why.
+    #[prost(string, tag = "4")]
+    pub by: ::prost::alloc::string::String,
 }
 /// How far a rollout is.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -57,6 +57,9 @@ numbered! {
         17 => TakenBack,
         18 => Silent,
         19 => WaitsForWave,
+        20 => Drifted,
+        21 => ChangedByOwner,
+        22 => Paused,
     }
 }
 

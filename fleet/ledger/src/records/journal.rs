@@ -1,9 +1,11 @@
 //! The order journal of an agent as bytes. Key: the agent's id, in the bucket of journals.
 
+use guest_fleet_core::drift::Repairs;
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::target::{Ordered, Target};
 use guest_fleet_core::time::Seconds;
 
+use super::repair::DriftPart;
 use super::{RecordError, revision, target};
 
 pub use super::generated::{EntryRecord, JournalRecord, OrderRecord};
@@ -32,12 +34,14 @@ impl EntryRecord {
     /// A state does not exist, or a digest has another length.
     pub fn entry(&self, key: &str) -> Result<Entry, RecordError> {
         let order = self.order.as_ref().map(|order| order.order(key)).transpose()?;
-        Ok(Entry { generation: self.generation, order })
+        let repairs = Repairs { count: self.repairs, last: Seconds(self.repaired) };
+        Ok(Entry { generation: self.generation, order, repairs })
     }
 
     /// Takes over what became of the entry. The body is kept only while it may be sent again.
     pub fn set(&mut self, entry: &Entry) {
         self.generation = entry.generation;
+        (self.repairs, self.repaired) = (entry.repairs.count, entry.repairs.last.0);
         let Some(order) = &entry.order else {
             self.order = None;
             return;
@@ -102,6 +106,7 @@ impl OrderRecord {
                 TAKEN_BACK => OrderState::TakenBack { reason: reason() },
                 _ => return Err(damaged("an order has a state that does not exist")),
             },
+            drift: self.drift.as_ref().map(|drift| drift.drift(key)).transpose()?,
         })
     }
 
@@ -128,6 +133,7 @@ impl OrderRecord {
         self.since = order.since.0;
         self.state = state;
         self.reason = reason[..reason.floor_char_boundary(REASON_BYTES)].to_owned();
+        self.drift = order.drift.as_ref().map(DriftPart::of);
         if order.state != OrderState::Sent {
             self.body.clear();
         }
@@ -154,6 +160,7 @@ mod tests {
             made: Seconds(1),
             since: Seconds(1),
             state: OrderState::Failed { reason },
+            drift: None,
         };
         let mut record = OrderRecord::default();
         record.set(&order);

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use data_encoding::HEXLOWER;
 use guest_fleet_core::account::{Account, Decided, Failed, Results};
+use guest_fleet_core::drift::{Drift, Lack, OwnersChange, OwnersKind};
 use guest_fleet_core::gate::{Halt, Meter};
+use guest_fleet_core::repair::{Repair, Stop};
 use guest_fleet_core::rollout::{
     Cause, Closed, Gives, Grant, HaltedRelease, Label, OnHalt, Past, Plan, REMEMBERED, Rollout,
     Size, Stage, State, WAVES, Wave,
@@ -33,6 +35,7 @@ use super::journal::{EntryRecord, JournalRecord, OrderRecord};
 use super::progress::{
     FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
 };
+use super::repair::{DriftPart, LeavePart, RepairRecord, StopPart};
 use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
 use super::rollout::{
     BeforePart, CausePart, ClosedPart, DecisionPart, GrantPart, HaltedPart, LabelPart, PastPart,
@@ -125,8 +128,11 @@ fn every_record_of_schema_1_is_readable() {
     check("assignment-strategy", &rolled, fixture("assignment-strategy"));
     let defaults = DefaultsRecord { version: 1, rollout: Some(strategy) };
     check("defaults", &defaults, fixture("defaults"));
-    let policy = PolicyRecord { version: 1, selector: text("env = prod") };
+    let policy =
+        PolicyRecord { version: 1, selector: text("env = prod"), ..PolicyRecord::default() };
     check("policy", &policy, fixture("policy"));
+    let undo = PolicyRecord { allows_at_once: true, undoes_owners: true, ..policy };
+    check("policy-undo", &undo, fixture("policy-undo"));
     let hold = HoldRecord {
         version: 1,
         selector: text("all"),
@@ -190,8 +196,9 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
         rollout: text(""),
         replaced: None,
         declared: Vec::new(),
+        drift: None,
     };
-    let entry = EntryRecord { generation: 7, order: Some(order) };
+    let entry = EntryRecord { generation: 7, order: Some(order), ..EntryRecord::default() };
     let journal = JournalRecord {
         version: 1,
         session: text("s-1"),
@@ -204,6 +211,10 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
     let entry = declared.plugins.get_mut("monitor").expect("it is there");
     entry.order.as_mut().expect("an order").declared = vec![2; 32];
     check("journal-declared", &declared, fixture("journal-declared"));
+    let entry = declared.plugins.get_mut("monitor").expect("it is there");
+    (entry.repairs, entry.repaired) = (2, 1_767_225_700);
+    entry.order.as_mut().expect("an order").drift = Some(drift());
+    check("journal-drifted", &declared, fixture("journal-drifted"));
     let hold = ReportedHold { by: text("root"), reason: text("busy"), until: AT };
     let report = ReportRecord {
         version: 1,
@@ -247,6 +258,61 @@ fn every_audit_record_of_schema_1_is_readable() {
     check("audit", &entry, fixture("audit"));
     let head = AuditHead { version: 1, number: 3, digest: vec![9; 32] };
     check("audit-head", &head, fixture("audit-head"));
+}
+
+fn drift() -> DriftPart {
+    DriftPart { lack: 3, since: 1_767_225_650, change: 2, by: text("root: a test") }
+}
+
+#[test]
+fn the_record_of_a_repair_of_schema_1_is_readable() {
+    let leave = LeavePart { agent: text("web-05"), generation: 7 };
+    let stop = StopPart { cause: 2, drifted: 4, of: 10, agent: text("web-06"), generation: 9 };
+    let repair = RepairRecord {
+        version: 1,
+        leave: vec![leave],
+        at: 1_767_225_600,
+        stop: Some(stop),
+        is_resumed: true,
+        accepted: 8,
+        last: text(""),
+    };
+    check("repair", &repair, fixture("repair"));
+}
+
+#[test]
+fn repairs_and_drift_are_the_same_after_their_records() {
+    let leave = [(text("web-05"), 7)];
+    let stops = [
+        None,
+        Some(Stop::Many { drifted: 4, of: 10 }),
+        Some(Stop::LedgerWentBack { agent: text("web-06"), generation: 9 }),
+        Some(Stop::Unreadable),
+    ];
+    for stop in stops {
+        let repair = Repair {
+            leave: leave.clone().into(),
+            at: Seconds(5),
+            stop,
+            is_resumed: true,
+            accepted: 8,
+            last: text("web-05"),
+        };
+        assert_eq!(RepairRecord::of(&repair).repair("k"), Ok(repair));
+    }
+    let owners = OwnersKind::ALL.map(|kind| OwnersChange { kind, by: text("root") });
+    let lacks = [Lack::WentBack, Lack::Differs].into_iter();
+    for lack in lacks.chain(owners.map(Lack::ByOwner)) {
+        let drift = Drift { lack, since: Seconds(6) };
+        assert_eq!(DriftPart::of(&drift).drift("k"), Ok(drift));
+    }
+    let unknown = RepairRecord {
+        stop: Some(StopPart { cause: 9, ..StopPart::default() }),
+        ..RepairRecord::default()
+    };
+    assert!(unknown.repair("k").is_err());
+    assert!(DriftPart { lack: 9, ..drift() }.drift("k").is_err());
+    assert!(DriftPart { change: 9, ..drift() }.drift("k").is_err());
 }
 
 #[test]
@@ -607,12 +673,17 @@ fn every_row_of_schema_1_is_readable() {
             assignment: text(""),
             rollout: text(""),
             replaced: None,
+            generation: 0,
+            drift: None,
+            repairs: 0,
+            repaired: 0,
         }),
         reported: Some(ReportedPart {
             revision: Some(text("1.1")),
             pending: Some(text("1.2")),
             is_held: true,
             is_local: false,
+            generation: 0,
         }),
         event: Some(EventPart { position: 7, number: 8, kind: 3, at: 9, missed: 1 }),
         wanted: Some(WantedPart {
@@ -623,6 +694,7 @@ fn every_row_of_schema_1_is_readable() {
             barrier: 5,
             gates: Some(gates()),
             waits: false,
+            undoes_owners: false,
         }),
     };
     let row = RowRecord {
@@ -650,4 +722,11 @@ fn every_row_of_schema_1_is_readable() {
     let leaf =
         LeafRecord { version: 1, first: text("a-0"), until: Some(text("a-9")), rows: vec![row] };
     check("index-leaf", &leaf, fixture("index-leaf"));
+    let mut drifted = leaf;
+    let plugin = &mut drifted.rows[0].plugins[0];
+    plugin.reported.as_mut().expect("it was reported").generation = 8;
+    let order = plugin.order.as_mut().expect("an order");
+    (order.generation, order.repairs, order.repaired) = (8, 2, 1_767_225_700);
+    order.drift = Some(drift());
+    check("index-leaf-drifted", &drifted, fixture("index-leaf-drifted"));
 }

@@ -35,6 +35,10 @@ pub(super) const RELEASE: &str = "Examples:\n\
 pub(super) const RETRY: &str = "Examples:\n\
     \x20 guest-fleet retry monitor-prod --reason TICKET-9";
 
+pub(super) const RESUME: &str = "Examples:\n\
+    \x20 guest-fleet resume monitor-prod --reason TICKET-9\n\
+    \x20 guest-fleet resume --all --reason restored";
+
 pub(super) const ROLLOUT: &str = "Examples:\n\
     \x20 guest-fleet rollout preview spring --assignment web --to 1.5\n\
     \x20 guest-fleet rollout create spring --assignment web --to 1.5 --wave ring=canary,approve --wave 10% --wave 100%\n\

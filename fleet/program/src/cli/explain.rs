@@ -9,11 +9,12 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::document::Time;
+use super::drift::DriftJson;
 use super::facts::{Facts, archived};
 use super::failure::{Exit, Failure};
 use super::lists::load;
 use super::secrets::{self, MissingSecretJson};
-use super::standing::{Standing, State, kept_back, standing};
+use super::standing::{Found, Standing, State, kept_back, standing};
 use super::text::{one_line, time};
 
 /// The options of `explain`.
@@ -86,6 +87,8 @@ pub struct OrderJson {
     pub assignment: String,
     /// The assignment's attempt.
     pub attempt: u32,
+    /// How the agent lacks what the order brought; null where it has that.
+    pub drift: Option<DriftJson>,
     /// Its generation.
     pub generation: u64,
     /// When it was made.
@@ -148,9 +151,16 @@ pub(crate) fn explanation(
     let now = context.seconds();
     let decision = decide(view, &agent, plugin, now, context.zones);
     let entry = facts.journal.get(plugin);
-    let archived = archived(&facts.record, now);
-    let Standing { state, mut sentence, mut next } =
-        standing(view, plugin, archived, decision.as_ref(), entry, now);
+    let found = Found {
+        agent: &agent.id,
+        plugin,
+        archived: archived(&facts.record, now),
+        decision: decision.as_ref(),
+        entry,
+        generation: facts.generation(plugin),
+        undoes_owners: view.undoes_owners(&agent.id, &agent.labels),
+    };
+    let Standing { state, mut sentence, mut next } = standing(view, &found, now);
     if let Some(kept) =
         decision.as_ref().and_then(|it| beside_its_turn(view, &agent, plugin, it, context))
     {
@@ -182,6 +192,7 @@ pub(crate) fn explanation(
             revision: revision(&order.target),
             since: words::time(order.since),
             state: order.state.to_string(),
+            drift: entry.and_then(|entry| DriftJson::of(entry, found.repairs(view))),
         }),
         plugin: plugin.to_owned(),
         reported: facts.reported(plugin).map(|found| ReportedJson {

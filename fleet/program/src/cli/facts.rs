@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use guest_fleet_core::desired::{self, OwnersHold};
+use guest_fleet_core::drift::is_plausible;
 use guest_fleet_core::journal::Entry;
-use guest_fleet_core::target::Ordered;
+use guest_fleet_core::target::{Ordered, Target};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::journal::JournalRecord;
@@ -82,17 +83,44 @@ impl Facts {
         let reported = reported
             .filter(|found| !found.revision.is_empty() && !found.is_local)
             .map(|found| (found.name.clone(), found.revision.clone()));
-        let orders = self
-            .journal
-            .iter()
-            .filter_map(|(plugin, entry)| Some((plugin.clone(), entry.order.as_ref()?.ordered())));
+        let orders = self.journal.iter().filter_map(|(plugin, entry)| {
+            let ordered = entry.order.as_ref()?.ordered();
+            // The report was read before the journal: it tells of an order that the ledger does not know.
+            let newer =
+                self.reported(plugin).filter(|_| self.generation(plugin) > entry.generation);
+            let ordered = match newer {
+                Some(newer) => ordered.outdated(there(newer)),
+                None => ordered,
+            };
+            Some((plugin.clone(), ordered))
+        });
         desired::ordered(reported, orders)
+    }
+
+    /// The highest generation of a plugin that the agent reported and this fleet may have given; 0 where it
+    /// reported none.
+    #[must_use]
+    pub fn generation(&self, plugin: &str) -> u64 {
+        let since = self.record.since.as_ref().map_or(0, |since| seconds(since).0);
+        let at = self.record.seen.as_ref().or(self.record.since.as_ref()).map(seconds);
+        let reported = self.reported(plugin).map_or(0, |reported| reported.generation);
+        let is_of_fleet = reported > since && at.is_none_or(|at| is_plausible(reported, at));
+        if is_of_fleet { reported } else { 0 }
     }
 
     /// What the agent reported of a plugin.
     #[must_use]
     pub fn reported(&self, plugin: &str) -> Option<&ReportedPlugin> {
         self.report.as_ref()?.plugins.iter().find(|found| found.name == plugin)
+    }
+}
+
+/// The target that is there. A plugin that came with the machine is not the fleet's.
+fn there(plugin: &ReportedPlugin) -> Target {
+    match plugin.revision.as_str() {
+        "" => Target::Absent,
+        _ if plugin.is_local => Target::Absent,
+        revision => Target::Revision(revision.to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `retry`: has an order that failed or was taken back given again.
+//! `retry`: has an order given again that failed or was taken back, or of which the agent lacks something.
 
 use clap::Args;
 use guest_fleet_core::view::Assignment;
@@ -33,7 +33,8 @@ pub enum RetryError {
     TooOften(String),
 }
 
-/// Raises the attempt of an assignment: every agent that it is about gets its order once more.
+/// Raises the attempt of an assignment: every agent that it is about, and that does not have what was ordered, gets
+/// its order once more.
 ///
 /// # Errors
 /// There is no such assignment, or the ledger did not take it.

@@ -25,6 +25,7 @@ const DOCUMENTS: &[Document] = &[
             "hold",
             "release",
             "retry",
+            "resume",
             "rollout create",
             "rollout start",
             "rollout pause",

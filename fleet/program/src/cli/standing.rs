@@ -2,6 +2,7 @@
 //! order journal and the time; nobody has to clear a flag.
 
 use guest_fleet_core::desired::{Decision, Permission};
+use guest_fleet_core::drift::Lack;
 use guest_fleet_core::fold::{Word, probation_until, silent_after};
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::time::Seconds;
@@ -10,6 +11,8 @@ use guest_fleet_server::configuration::words;
 use guest_fleet_server::fold::patience::patience;
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use super::drift;
 
 /// Where an agent stands with a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, clap::ValueEnum)]
@@ -53,6 +56,12 @@ pub enum State {
     TakenBack,
     /// It was ordered, and the agent has not said in time what became of it.
     Silent,
+    /// It was done, and the agent lacks it since.
+    Drifted,
+    /// It was done, and a person on the machine changed it since.
+    ChangedByOwner,
+    /// The ledger went back, and no order of the assignment is given until a person resumes.
+    Paused,
 }
 
 /// Where an agent stands with a plugin, and why.
@@ -91,6 +100,9 @@ impl State {
             Self::Failed => "failed",
             Self::TakenBack => "taken back",
             Self::Silent => "silent",
+            Self::Drifted => "drifted",
+            Self::ChangedByOwner => "changed by owner",
+            Self::Paused => "paused",
         }
     }
 }
@@ -117,20 +129,59 @@ impl From<Word> for State {
             Word::Failed => Self::Failed,
             Word::TakenBack => Self::TakenBack,
             Word::Silent => Self::Silent,
+            Word::Drifted => Self::Drifted,
+            Word::ChangedByOwner => Self::ChangedByOwner,
+            Word::Paused => Self::Paused,
         }
+    }
+}
+
+/// What is known of an agent and a plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// Id of the agent.
+    pub agent: &'a str,
+    /// Name of the plugin.
+    pub plugin: &'a str,
+    /// When the agent was archived.
+    pub archived: Option<Seconds>,
+    /// What was decided; `None` where no assignment gives the agent the plugin.
+    pub decision: Option<&'a Decision>,
+    /// Its journal; `None` where nothing was ordered.
+    pub entry: Option<&'a Entry>,
+    /// The highest generation of this fleet that the agent reported; 0 where it has none.
+    pub generation: u64,
+    /// Whether a policy undoes what people on the machine change.
+    pub undoes_owners: bool,
+}
+
+// === impl Found ===
+
+impl Found<'_> {
+    /// Whether the fleet mends what the agent lacks.
+    fn mends(&self, lack: &Lack) -> bool {
+        match lack {
+            Lack::WentBack | Lack::Differs => true,
+            Lack::ByOwner(change) => self.undoes_owners && change.kind.can_be_undone(),
+        }
+    }
+
+    /// Whether the fleet orders a drifted agent again by itself.
+    #[must_use]
+    pub fn repairs(&self, view: &View) -> bool {
+        let drift = self.entry.and_then(|entry| entry.order.as_ref()?.drift.as_ref());
+        let decision = self.decision.filter(|decision| decision.permission.is_go());
+        decision.is_some_and(|decision| {
+            let repair = view.repairs.get(&decision.assignment);
+            repair.is_none_or(|repair| repair.stop.is_none())
+        }) && drift.is_some_and(|drift| self.mends(&drift.lack))
     }
 }
 
 /// Says where an agent stands with a plugin.
 #[must_use]
-pub fn standing(
-    view: &View,
-    plugin: &str,
-    archived: Option<Seconds>,
-    decision: Option<&Decision>,
-    entry: Option<&Entry>,
-    now: Seconds,
-) -> Standing {
+pub fn standing(view: &View, found: &Found<'_>, now: Seconds) -> Standing {
+    let Found { agent, plugin, archived, decision, entry, generation, .. } = *found;
     let order = entry.and_then(|entry| entry.order.as_ref());
     if let Some(since) = archived {
         let sentence = format!("archived since {}: it was silent for too long", words::time(since));
@@ -140,11 +191,19 @@ pub fn standing(
     let Some(decision) = decision else { return not_assigned(plugin, order) };
     // The declaration of the order is in its digest, which only a gateway can compare: it knows the archive that
     // the agent takes.
-    let current = order.filter(|order| order.asks_for(decision));
+    let current = order.filter(|order| order.asks_for(decision) && generation <= order.generation);
     let turn = decision.turn.as_ref();
     let standing = match (current, turn) {
         (Some(Order { state: OrderState::Done { .. }, .. }), Some(turn)) if turn.waits => {
             waits_for_wave(&turn.rollout)
+        }
+        (Some(Order { drift: Some(drift), .. }), _) => {
+            let repairs = entry.map(|entry| entry.repairs).unwrap_or_default();
+            let (names, is_mended) = ((agent, plugin), found.mends(&drift.lack));
+            let (sentence, next) =
+                drift::sentence((view, decision), names, (drift, repairs), is_mended);
+            let state = if is_mended { State::Drifted } else { State::ChangedByOwner };
+            Standing { state, sentence, next }
         }
         (Some(order), _) => ordered(view, plugin, decision, order, now),
         (None, _) => kept_back(decision),
@@ -252,6 +311,12 @@ pub(super) fn kept_back(decision: &Decision) -> Standing {
         Permission::Joins { .. } => (
             State::WaitsForWave,
             Some("it begins within seconds: `guest-fleet rollout list`".to_owned()),
+        ),
+        Permission::Paused { assignment } => (
+            State::Paused,
+            Some(format!(
+                "see why: `guest-fleet status`; then: `guest-fleet resume {assignment} --reason TEXT`"
+            )),
         ),
         Permission::Stopped { rollout, .. } => {
             (State::WaitsForWave, Some(format!("see why: `guest-fleet rollout show {rollout}`")))

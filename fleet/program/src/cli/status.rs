@@ -9,8 +9,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::context::Context;
+use super::drift::{self, StopJson};
 use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson, StandingsJson};
+use super::lists::load;
 use super::secrets::{self, MissingSecretJson};
 use super::text::{or_hyphen, table};
 
@@ -27,6 +29,8 @@ pub struct StatusJson {
     pub plugins: Vec<PluginCountsJson>,
     /// The secrets that gateways cannot use: they order nothing with them.
     pub secrets: Vec<MissingSecretJson>,
+    /// The assignments whose orders stopped by themselves.
+    pub stops: Vec<StopJson>,
 }
 
 /// Agents by how present they are.
@@ -63,6 +67,7 @@ pub struct PluginCountsJson {
 /// The ledger cannot be read.
 pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
     let secrets = secrets::missing(context).await?;
+    let stops = drift::stops(load(context).await?.view());
     let Some((index, age)) = index::open(context).await? else {
         context.remark(format_args!(
             "nobody counted yet: `guest-fleet serve` keeps the counts, `guest-fleet agents` lists the agents"
@@ -71,11 +76,12 @@ pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
         for line in secrets::lines(&secrets) {
             context.say(format_args!("{line}"))?;
         }
-        context.document(&document(&none, None, secrets))?;
+        drift::say_below(&stops, context)?;
+        context.document(&document(&none, None, secrets, stops))?;
         return Ok(Exit::Done);
     };
     let counts = index.counts(context.seconds(), context.zones);
-    let document = document(&counts, Some(age.clone()), secrets);
+    let document = document(&counts, Some(age.clone()), secrets, stops);
     let all = &document.agents;
     let total = all.present + all.away + all.never_seen + all.quarantined;
     let by_presence: Vec<String> = counts
@@ -99,6 +105,7 @@ pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
         }
     }
     secrets::say_below(&document.secrets, context)?;
+    drift::say_below(&document.stops, context)?;
     context.document(&document)?;
     Ok(Exit::Done)
 }
@@ -107,6 +114,7 @@ fn document(
     counts: &Counts,
     index: Option<IndexJson>,
     secrets: Vec<MissingSecretJson>,
+    stops: Vec<StopJson>,
 ) -> StatusJson {
     let agents = |presence| counts.agents.get(&presence).copied().unwrap_or(0);
     let mut plugins: BTreeMap<(String, Option<String>), PluginCountsJson> = BTreeMap::new();
@@ -137,6 +145,7 @@ fn document(
         left_out: counts.left_out,
         plugins: plugins.into_values().collect(),
         secrets,
+        stops,
     }
 }
 

@@ -81,7 +81,7 @@ fn journal(revision: &str, state: u32, since: u64) -> Vec<u8> {
         state,
         ..OrderRecord::default()
     };
-    let entry = EntryRecord { generation: since, order: Some(order) };
+    let entry = EntryRecord { generation: since, order: Some(order), ..EntryRecord::default() };
     let plugins = [("log".to_owned(), entry)].into();
     JournalRecord { version: 1, plugins, ..JournalRecord::default() }.encode_to_vec()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use guest_fleet_core::drift::{Drift, Lack, OwnersChange, OwnersKind, Repairs};
 use guest_fleet_core::fold::{
     AgentFacts, Barrier, Cell, Declared, Gates, LastEvent, Mark, OrderFacts, PLUGINS, Presence,
     ReportFacts, ReportedFacts, Row, Step, Tally, Timeline, Wanted, Word,
@@ -36,6 +37,7 @@ fn whole(text: &str, plugins: usize) -> Row {
         Barrier::NoRelease,
         Barrier::NoArchive,
         Barrier::Wave,
+        Barrier::Paused,
         Barrier::Gates(Gates::default()),
         Barrier::Gates(gates()),
     ];
@@ -76,7 +78,25 @@ fn whole(text: &str, plugins: usize) -> Row {
             rollout: text.to_owned(),
             replaced: Some(target.clone()),
         };
-        let order = OrderFacts { ordered, attempt, step, made, since, reason };
+        let change = OwnersChange { kind: OwnersKind::ALL[at % 5], by: text.to_owned() };
+        let lack = match at % 3 {
+            0 => Lack::WentBack,
+            1 => Lack::Differs,
+            _ => Lack::ByOwner(change),
+        };
+        let drift = (at % 4 > 0).then_some(Drift { lack, since: Seconds(11) });
+        let repairs = Repairs { count: 2, last: Seconds(12) };
+        let order = OrderFacts {
+            ordered,
+            attempt,
+            step,
+            made,
+            since,
+            reason,
+            generation: 13,
+            drift,
+            repairs,
+        };
         row.orders.insert(name.clone(), order);
         let event = LastEvent { position: 7, number: 8, kind: 3, at: Seconds(9), missed: 10 };
         row.events.insert(name.clone(), event);
@@ -85,6 +105,7 @@ fn whole(text: &str, plugins: usize) -> Row {
             pending: (at % 2 == 0).then(|| text.to_owned()),
             is_held: at % 2 == 1,
             is_local: at % 3 == 1,
+            generation: 14,
         };
         if let Some(report) = &mut row.report {
             report.plugins.insert(name.clone(), reported);
@@ -96,6 +117,7 @@ fn whole(text: &str, plugins: usize) -> Row {
             patience: 6,
             barrier: barriers[at % barriers.len()].clone(),
             waits: at % 2 == 0,
+            undoes_owners: at % 3 == 0,
         };
         row.wanted.insert(name, wanted);
     }

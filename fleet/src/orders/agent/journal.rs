@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use guest_fleet_core::drift::Lack;
 use guest_fleet_core::journal::{Entry, Order, OrderState, Told};
 use guest_fleet_core::target::Ordered;
 use guest_fleet_core::time::Seconds;
@@ -147,6 +148,16 @@ impl Journal {
         let plugins = self.record.plugins.iter();
         plugins
             .filter_map(|(plugin, entry)| Some((plugin.clone(), entry.order.as_ref()?.ordered())))
+    }
+
+    /// The names of the plugins that it has entries of.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.record.plugins.keys().map(String::as_str)
+    }
+
+    /// The entry of a plugin.
+    pub(super) fn entry(&self, plugin: &str) -> Entry {
+        entry(&self.record, &self.agent, plugin)
     }
 
     /// Whether the events of a plugin have a place of their own in the log.
@@ -308,9 +319,7 @@ impl Draft {
     }
 
     pub(super) fn entry(&self, plugin: &str) -> Entry {
-        let record = self.record.plugins.get(plugin);
-        // Every entry was read when the journal was opened, and written by this session since.
-        record.and_then(|record| record.entry(&self.agent).ok()).unwrap_or_default()
+        entry(&self.record, &self.agent, plugin)
     }
 
     /// The newest order of a plugin as it is recorded.
@@ -362,6 +371,18 @@ impl Draft {
         told.insert(plugin.to_owned(), today) != Some(today)
     }
 
+    /// Takes in that the agent lacks what the newest order of a plugin brought; whether that is new.
+    pub(super) fn drifted(&mut self, plugin: &str, lack: &Lack, now: Seconds) -> bool {
+        let mut entry = self.entry(plugin);
+        if !entry.drifted(lack.clone(), now) {
+            return false;
+        }
+        if let Some(record) = self.record.plugins.get_mut(plugin) {
+            record.set(&entry);
+        }
+        true
+    }
+
     /// Takes in what the agent tells of a plugin; whether anything changed.
     pub(super) fn told(&mut self, plugin: &str, told: &Told<'_>, now: Seconds) -> bool {
         let mut entry = self.entry(plugin);
@@ -373,6 +394,11 @@ impl Draft {
         }
         true
     }
+}
+
+fn entry(record: &JournalRecord, agent: &str, plugin: &str) -> Entry {
+    // Every entry was read when the journal was opened, and written by this session since.
+    record.plugins.get(plugin).and_then(|record| record.entry(agent).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What is next for a plugin, recorded in the journal, and what is to be sent of it.
 
 use guest_fleet_core::desired::Decision;
+use guest_fleet_core::drift::Drift;
 use guest_fleet_core::journal::{Digests, Next, Observed, Order, OrderState};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::journal::OrderRecord;
@@ -48,7 +49,10 @@ pub(super) fn carry_out(
         }
         Next::Adopt { generation, sent } => {
             let digests = Digests { sent, ..body.digests };
-            let order = Order::adopted(decision, &digests, generation, now);
+            let mut order = Order::adopted(decision, &digests, generation, now);
+            // It stays so that a person on the machine changed it.
+            let lack = observed.and_then(|observed| order.lack(observed));
+            order.drift = lack.map(|lack| Drift { lack, since: now });
             // Nothing is sent of it.
             let _recorded = journal.give(plugin, order, Vec::new());
             None

@@ -159,9 +159,10 @@ mod tests {
             made: Seconds(100),
             since: Seconds(107),
             state,
+            drift: None,
         };
         let mut entry = EntryRecord::default();
-        entry.set(&Entry { generation, order: Some(order) });
+        entry.set(&Entry { generation, order: Some(order), ..Entry::default() });
         entry.order.as_mut().expect("an order").message_id = message.to_owned();
         let plugins = [("web".to_owned(), entry)].into();
         JournalRecord { plugins, ..JournalRecord::default() }

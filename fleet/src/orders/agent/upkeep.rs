@@ -13,6 +13,9 @@ use crate::orders::compose;
 /// How often an agent that reports nothing by itself is asked for a list, while an order waits.
 const LIST: Duration = Duration::from_secs(30);
 
+/// How soon an agent is asked again for the second look at it, where it did not answer.
+const AGAIN: Duration = Duration::from_secs(60);
+
 // === impl AgentTask ===
 
 impl AgentTask {
@@ -34,10 +37,16 @@ impl AgentTask {
 
     /// What goes on beside orders: asking again, and saying that the agent was seen.
     pub(super) async fn look_after(&mut self, now: Instant) {
+        // Once when it is due, and now and then where no answer comes: each answer of an agent that sends no
+        // report is waited for anew.
+        let due = self.looks.due(self.shared.settings.drift_apart).filter(|due| *due <= now);
+        let is_second_look =
+            due.is_some_and(|due| self.asked_at.is_none_or(|at| at < due || now >= at + AGAIN));
         let is_doubtful = self.generations() != Generations::Kept
             && self.journal.is_waiting()
             && self.told.listed_at().is_some_and(|at| now >= at + LIST);
         let pause = match (self.told.needs_list(), is_doubtful) {
+            _ if is_second_look => Duration::ZERO,
             (true, _) => RELIST,
             (false, true) => LIST,
             (false, false) => return self.look_seen(now).await,

@@ -71,3 +71,23 @@ fn a_generation_below_what_an_agent_reports_is_noticed_when_the_journals_are_los
 fn an_agent_that_starts_what_its_owner_stopped_is_noticed() {
     notices(Guard::OwnerStopped, "which its owner had stopped");
 }
+
+#[test]
+fn drift_that_was_looked_at_once_is_noticed() {
+    notices(Guard::SecondLook, "which it has");
+}
+
+#[test]
+fn an_agent_that_is_ordered_again_without_leave_is_noticed() {
+    notices(Guard::LeaveToRepair, "again without leave");
+}
+
+#[test]
+fn an_order_that_undoes_what_a_person_did_is_noticed() {
+    notices(Guard::OwnersChange, "which it has");
+}
+
+#[test]
+fn an_order_on_journals_that_went_back_is_noticed() {
+    notices(Guard::LedgerWentBack, "on journals that went back");
+}

@@ -8,6 +8,8 @@ use guest_agent_proto::agent_communication::{
 };
 use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::desired::{Agent, decide};
+use guest_fleet_core::drift::Lack;
+use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::time::{Seconds, UtcOnly};
 use guest_fleet_core::view::{Ordered, Target, View};
 use guest_fleet_ledger::records::journal::JournalRecord;
@@ -34,14 +36,22 @@ struct Seen {
     orders: BTreeMap<String, Recorded>,
     /// Ids of those that were in the ledger.
     durable: BTreeSet<String>,
+    /// The journals as they were last in the ledger.
+    journals: BTreeMap<String, JournalRecord>,
     /// Agents and plugins for which an installation was recorded.
     installed: BTreeSet<(String, String)>,
     /// When the newest session of each agent had fenced the one before, and its stream.
     fenced: BTreeMap<String, (u64, Instant)>,
     /// The newest order of a plugin that was handed to a stream.
     sent: BTreeMap<(u64, String), u64>,
-    /// The newest order that an agent took of a plugin.
-    taken: BTreeMap<(String, String), u64>,
+    /// The newest order that an agent took of a plugin, and when.
+    taken: BTreeMap<(String, String), (u64, Instant)>,
+    /// When a machine lost everything last.
+    forgot: BTreeMap<String, Instant>,
+    /// The journals were lost, and no person has accepted that.
+    is_lost: bool,
+    /// Agents and orders that were let be given again.
+    leaves: BTreeSet<(String, u64)>,
     /// What it asked for.
     took: BTreeMap<(String, String), Target>,
     broken: Option<String>,
@@ -159,19 +169,120 @@ impl Laws {
         }
     }
 
+    /// An agent is not ordered again what it has: a done order is given again only where the machine lost
+    /// something since, and with leave. And nothing is ordered to an agent that told of an order which the
+    /// journals do not know. `former` is what the journal had before.
+    fn follows(&self, agent: &str, plugin: &str, former: &Entry, order: &Order) {
+        if order.state == (OrderState::Done { adopted: true }) {
+            return;
+        }
+        let broken = {
+            let seen = lock(&self.seen);
+            let taken = seen.taken.get(&(agent.to_owned(), plugin.to_owned()));
+            let began = seen.fenced.get(agent).map(|(_, at)| *at);
+            let is_told = taken.is_some_and(|(newest, at)| {
+                *newest > former.generation && began.is_some_and(|began| *at < began)
+            });
+            let same = former.order.as_ref().filter(|former| {
+                former.state == (OrderState::Done { adopted: false })
+                    && former.target == order.target
+                    && former.generation < order.generation
+                    // It took another one since, which the journal does not know.
+                    && taken.is_none_or(|(newest, _)| *newest <= former.generation)
+            });
+            match same {
+                _ if seen.is_lost && is_told => {
+                    Some(format!("{agent} was ordered {plugin} on journals that went back"))
+                }
+                Some(same) if !seen.leaves.contains(&(agent.to_owned(), same.generation)) => {
+                    Some(format!("{agent} was ordered {plugin} again without leave"))
+                }
+                Some(_) if taken.is_some() && !seen.forgot.contains_key(agent) => {
+                    Some(format!("{agent} was ordered {plugin} again, which it has"))
+                }
+                Some(_) | None => None,
+            }
+        };
+        if let Some(broken) = broken {
+            self.breaks(broken);
+        }
+    }
+
+    /// Only where a machine lost something its agent lacks what an order brought.
+    fn lacks(&self, agent: &str, plugin: &str, order: Option<&Order>) {
+        let drift = order.and_then(|order| order.drift.as_ref());
+        let is_lost = drift.is_some_and(|drift| !matches!(drift.lack, Lack::ByOwner(_)));
+        let is_wrong = {
+            let seen = lock(&self.seen);
+            let has_taken = seen.taken.contains_key(&(agent.to_owned(), plugin.to_owned()));
+            is_lost && has_taken && !seen.forgot.contains_key(agent)
+        };
+        if is_wrong {
+            self.breaks(format!("{agent} was said to lack {plugin}, which it has"));
+        }
+    }
+
+    /// The generation of the newest order of a plugin, where the agent drifted; it is let be given again.
+    pub(crate) fn drifted(&self, agent: &str, plugin: &str) -> Option<u64> {
+        let journal = self.journal(agent)?;
+        let order = journal.plugins.get(plugin)?.entry(agent).ok()?.order?;
+        let is_mended = order.drift.is_some_and(|drift| !matches!(drift.lack, Lack::ByOwner(_)));
+        is_mended.then(|| {
+            self.lets(agent, order.generation);
+            order.generation
+        })
+    }
+
+    /// An order may be given again.
+    pub(crate) fn lets(&self, agent: &str, generation: u64) {
+        lock(&self.seen).leaves.insert((agent.to_owned(), generation));
+    }
+
+    /// A machine lost everything, and with it what its agent took.
+    pub(crate) fn forgets(&self, agent: &str) {
+        let seen = &mut *lock(&self.seen);
+        seen.forgot.insert(agent.to_owned(), Instant::now());
+        seen.taken.retain(|(of, _), _| of != agent);
+        seen.took.retain(|(of, _), _| of != agent);
+    }
+
+    /// The highest generation of all orders.
+    pub(crate) fn highest_recorded(&self) -> u64 {
+        let seen = lock(&self.seen);
+        let recorded = seen.orders.values().map(|order| order.generation);
+        recorded.max().unwrap_or_default()
+    }
+
+    /// The journals were lost.
+    pub(crate) fn loses(&self) {
+        let seen = &mut *lock(&self.seen);
+        seen.is_lost = true;
+        seen.journals.clear();
+    }
+
+    /// A person accepts that.
+    pub(crate) fn resumes(&self) {
+        lock(&self.seen).is_lost = false;
+    }
+
     /// Notes which orders are in the ledger now; returns what they ask for, by plugin.
     pub(crate) fn look_at_journal(&self, agent: &str) -> BTreeMap<String, Target> {
         let Some(journal) = self.journal(agent) else { return BTreeMap::new() };
-        let plugins = journal.plugins.into_iter();
-        let orders = plugins.filter_map(|(plugin, entry)| Some((plugin, entry.order?)));
-        let durable = &mut lock(&self.seen).durable;
-        orders
-            .map(|(plugin, order)| {
-                let target = order.target();
-                durable.insert(order.message_id);
-                (plugin, target)
-            })
-            .collect()
+        let mut ordered = BTreeMap::new();
+        let former = lock(&self.seen).journals.insert(agent.to_owned(), journal.clone());
+        let former = former.unwrap_or_default();
+        for (plugin, entry) in journal.plugins {
+            let Some(record) = &entry.order else { continue };
+            let is_new = lock(&self.seen).durable.insert(record.message_id.clone());
+            let order = entry.entry(agent).ok().and_then(|entry| entry.order);
+            self.lacks(agent, &plugin, order.as_ref());
+            if let Some(order) = order.filter(|_| is_new) {
+                let former = former.plugins.get(&plugin).and_then(|it| it.entry(agent).ok());
+                self.follows(agent, &plugin, &former.unwrap_or_default(), &order);
+            }
+            ordered.insert(plugin, record.target());
+        }
+        ordered
     }
 
     /// The journal of an agent as it is in the ledger.
@@ -250,7 +361,11 @@ impl Laws {
         let newest = {
             let seen = &mut *lock(&self.seen);
             seen.took.insert(place.clone(), order.target.clone());
-            let newest = seen.taken.entry(place).or_insert(0);
+            let now = Instant::now();
+            let (newest, at) = seen.taken.entry(place).or_insert((0, now));
+            if order.generation > *newest {
+                *at = now;
+            }
             std::mem::replace(newest, order.generation.max(*newest))
         };
         if order.generation < newest {

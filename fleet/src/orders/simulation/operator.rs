@@ -1,11 +1,13 @@
 //! An operator who changes the configuration again and again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     ConfigurePlugin, Manifest, Plugin,
 };
+use guest_fleet_core::repair::Repair;
 use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::view::{
@@ -14,10 +16,14 @@ use guest_fleet_core::view::{
 use guest_fleet_ledger::records::configuration::{
     AssignmentRecord, HoldRecord, ReleaseRecord, release_key,
 };
+use guest_fleet_ledger::records::repair::{RepairRecord, repair_key};
 use guest_fleet_ledger::{Bucket, Ledger, Revision, Write};
 use prost::Message;
 
-use super::world::World;
+use super::world::{AGENTS, World};
+
+/// How often drifted agents are looked for.
+const REPAIRS: Duration = Duration::from_secs(5);
 
 pub(super) const PLUGINS: [&str; 2] = ["p", "q"];
 const REVISIONS: [&str; 3] = ["1", "2", "3"];
@@ -51,6 +57,44 @@ pub(super) async fn work(world: Arc<World>) {
     // In the end nothing is held, so that everything comes about.
     view.holds.clear();
     put(&world, "hold/freeze", None, &view).await;
+}
+
+/// A person accepts that the journals were lost.
+pub(super) async fn resumes(world: &World) {
+    world.laws.resumes();
+    let repair = Repair { accepted: world.laws.highest_recorded(), ..Repair::default() };
+    for plugin in PLUGINS {
+        write(
+            world,
+            &repair_key(&format!("of-{plugin}")),
+            Some(RepairRecord::of(&repair).encode_to_vec()),
+        )
+        .await;
+    }
+}
+
+/// Lets drifted agents be ordered again, as the controller does, until the run ends.
+pub(super) async fn repairs(world: Arc<World>) {
+    loop {
+        tokio::time::sleep(REPAIRS).await;
+        for plugin in PLUGINS {
+            let leave: BTreeMap<String, u64> = AGENTS
+                .iter()
+                .filter_map(|agent| Some(((*agent).to_owned(), world.laws.drifted(agent, plugin)?)))
+                .collect();
+            let key = repair_key(&format!("of-{plugin}"));
+            let found = world.ledger.peek(Bucket::Configuration, &key);
+            let before = found.and_then(|value| RepairRecord::decode(value).ok());
+            let before = before.and_then(|record| record.repair(&key).ok()).unwrap_or_default();
+            if before.leave != leave {
+                let after = RepairRecord::of(&Repair { leave, ..before });
+                world.trace(|| {
+                    format!("the controller lets {plugin} be repaired: {:?}", after.leave)
+                });
+                write(&world, &key, Some(after.encode_to_vec())).await;
+            }
+        }
+    }
 }
 
 async fn change(world: &World, view: &mut View) {
@@ -102,6 +146,11 @@ async fn change(world: &World, view: &mut View) {
 async fn put(world: &World, key: &str, value: Option<Vec<u8>>, view: &View) {
     world.trace(|| format!("the operator writes {key}"));
     world.laws.configures(view);
+    write(world, key, value).await;
+    world.laws.configured();
+}
+
+async fn write(world: &World, key: &str, value: Option<Vec<u8>>) {
     let value = value.map(bytes::Bytes::from);
     loop {
         let found = world.ledger.get(Bucket::Configuration, key).await;
@@ -114,5 +163,4 @@ async fn put(world: &World, key: &str, value: Option<Vec<u8>>, view: &View) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    world.laws.configured();
 }

@@ -15,11 +15,16 @@ use guest_agent_actors::model::act::Act;
 use guest_agent_actors::model::event::StoredEvent;
 use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::ports::{InboundMessage, Receipt, ServerKind, Table, Write};
-use guest_agent_actors::records::InboxEntry;
+use guest_agent_actors::records::{InboxContent, InboxEntry};
 use guest_agent_actors::system::System;
 use guest_agent_proto::agent_communication::stream_agent_messages_response;
+use guest_agent_proto::agent_controlplane::ConfigurePluginStates;
+use guest_agent_proto::agent_controlplane::configure_plugin_states::{
+    Action, ConfigurePlugin, Plugin,
+};
 use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::view::Target;
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -45,15 +50,21 @@ const LINGER: Duration = Duration::from_secs(10);
 /// What a run sees of such an agent from outside.
 pub(crate) struct Ours {
     pub(crate) id: String,
+    witness: Arc<Witness>,
+}
+
+/// What is seen of a machine from outside.
+#[derive(Clone)]
+struct Machine {
     installer: InstallerHandle,
     launcher: LauncherHandle,
-    witness: Arc<Witness>,
 }
 
 /// Sees what really happens in the agent, and decides what goes wrong with it.
 struct Witness {
     world: Arc<World>,
     agent: String,
+    machine: Mutex<Machine>,
     seen: Mutex<Seen>,
 }
 
@@ -62,8 +73,12 @@ struct Seen {
     /// Plugin and id of every event, in the order in which they became durable.
     events: Vec<(String, String)>,
     known: BTreeSet<String>,
+    /// Those of a machine that is gone: they may have been sent or not.
+    lost: BTreeSet<String>,
     /// Plugins that the owner of the machine stopped.
     stopped: BTreeSet<String>,
+    /// Plugins that the owner removed, and that no order of the fleet is about since.
+    removed: BTreeSet<String>,
 }
 
 // === impl Ours ===
@@ -77,28 +92,28 @@ impl Ours {
         let witness = Arc::new(Witness {
             world: world.clone(),
             agent: id.to_owned(),
+            machine: Mutex::new(Machine::of(&harness)),
             seen: Mutex::default(),
         });
-        let fate: Arc<dyn Fate> = witness.clone();
-        harness.world.set_fate(&fate);
+        witness.clone().watches(&harness);
         let link = Arc::new(Link::new(world.clone()));
         harness.use_link(link.clone());
-        let ours = Self {
-            id: id.to_owned(),
-            installer: harness.world.installer.clone(),
-            launcher: harness.world.launcher.clone(),
-            witness: witness.clone(),
-        };
+        let ours = Self { id: id.to_owned(), witness: witness.clone() };
         tokio::task::spawn_local(lives(world.clone(), harness, link, witness));
         ours
     }
 
     /// Whether it has what is wanted of a plugin.
     pub(crate) fn has(&self, plugin: &str, target: &Target) -> bool {
-        let running = self.launcher.alive(plugin);
-        let there = self.installer.on_disk(plugin);
+        let Machine { installer, launcher } = lock(&self.witness.machine).clone();
+        let running = launcher.alive(plugin);
+        let there = installer.on_disk(plugin);
         match target {
             Target::Absent => running.is_empty() && there.is_empty(),
+            // What an owner removed stays away.
+            Target::Revision(_) if lock(&self.witness.seen).removed.contains(plugin) => {
+                running.is_empty() && there.is_empty()
+            }
             // It is there, and waits for its owner.
             Target::Revision(revision) if lock(&self.witness.seen).stopped.contains(plugin) => {
                 there.contains(revision)
@@ -111,10 +126,12 @@ impl Ours {
 
     /// What it has, for people.
     pub(crate) fn shown(&self) -> String {
+        let Machine { installer, launcher } = lock(&self.witness.machine).clone();
         let there: Vec<_> =
-            PLUGINS.iter().map(|plugin| (plugin, self.installer.on_disk(plugin))).collect();
-        let stopped = &lock(&self.witness.seen).stopped;
-        format!("{:?} of {there:?}, stopped {stopped:?}", self.launcher.all_alive())
+            PLUGINS.iter().map(|plugin| (plugin, installer.on_disk(plugin))).collect();
+        let Seen { stopped, removed, .. } = &*lock(&self.witness.seen);
+        let alive = launcher.all_alive();
+        format!("{alive:?} of {there:?}, stopped {stopped:?}, removed {removed:?}")
     }
 
     /// Plugin and id of every event, in order.
@@ -122,8 +139,26 @@ impl Ours {
         lock(&self.witness.seen).events.clone()
     }
 
+    /// Ids of events that may have been lost with a machine.
+    pub(crate) fn lost(&self) -> BTreeSet<String> {
+        lock(&self.witness.seen).lost.clone()
+    }
+
     /// What no agent may do to its machine.
     pub(crate) fn mistakes(&self) -> Vec<String> {
+        lock(&self.witness.machine).mistakes()
+    }
+}
+
+// === impl Machine ===
+
+impl Machine {
+    fn of(harness: &Harness) -> Self {
+        let (installer, launcher) = (&harness.world.installer, &harness.world.launcher);
+        Self { installer: installer.clone(), launcher: launcher.clone() }
+    }
+
+    fn mistakes(&self) -> Vec<String> {
         let mut mistakes = self.launcher.mistakes();
         mistakes.extend(self.installer.mistakes());
         mistakes
@@ -150,7 +185,12 @@ async fn lives(world: Arc<World>, mut harness: Harness, link: Arc<Link>, witness
         harness.run(|_| life).await;
         world.trace(|| format!("{} is killed", witness.agent));
         link.hang_up();
-        harness.crash();
+        if world.shape.forgets && world.one_in(3) {
+            harness.replace_machine();
+            witness.clone().begins_anew(&harness);
+        } else {
+            harness.crash();
+        }
         tokio::time::sleep(world.time(Duration::from_secs(5))).await;
     }
 }
@@ -261,7 +301,7 @@ async fn read(
     }
 }
 
-/// The owner of the machine stops a plugin now and then, and starts it again.
+/// The owner of the machine stops a plugin now and then, starts it again, or removes it.
 async fn owner(world: &World, system: &System, witness: &Witness) {
     loop {
         if !world.shape.owners {
@@ -271,11 +311,16 @@ async fn owner(world: &World, system: &System, witness: &Witness) {
         tokio::time::sleep(Duration::from_secs(4) + pause).await;
         if !world.is_calm() {
             let plugin = PLUGINS[usize::try_from(world.below(2)).unwrap_or(0)];
-            let was_stopped = lock(&witness.seen).stopped.remove(plugin);
-            let act = if was_stopped { Act::Start } else { Act::Stop("the owner".into()) };
-            world.trace(|| format!("the owner of {}: {plugin} {act:?}", witness.agent));
             let Ok(name) = plugin.parse() else { continue };
-            let submission = Submission::Asked(name, act);
+            let submission = if world.below(4) == 0 {
+                world.trace(|| format!("the owner of {} removes {plugin}", witness.agent));
+                Submission::Configure(removal(plugin))
+            } else {
+                let was_stopped = lock(&witness.seen).stopped.remove(plugin);
+                let act = if was_stopped { Act::Start } else { Act::Stop("the owner".into()) };
+                world.trace(|| format!("the owner of {}: {plugin} {act:?}", witness.agent));
+                Submission::Asked(name, act)
+            };
             let submit = Submit { submission, asker: None, traceparent: None };
             if !matches!(system.control_plane.send(submit).await, Ok(Ok(_))) {
                 continue;
@@ -285,15 +330,45 @@ async fn owner(world: &World, system: &System, witness: &Witness) {
         }
         // An agent that was killed may have it on record that a plugin is stopped, or not.
         let Ok(listed) = system.manager.send(ListPlugins).await else { continue };
-        let stopped = listed.iter().filter(|listed| listed.view.stopped);
+        let stopped = listed.iter().filter(|listed| listed.view.stopped.is_some());
         let stopped = stopped.map(|listed| listed.view.name.to_string()).collect();
         lock(&witness.seen).stopped = stopped;
     }
 }
 
+/// An order to remove a plugin.
+fn removal(plugin: &str) -> Vec<u8> {
+    let order = ConfigurePlugin {
+        action: Action::Remove.into(),
+        plugin: Some(Plugin { name: plugin.to_owned(), ..Plugin::default() }),
+        ..ConfigurePlugin::default()
+    };
+    ConfigurePluginStates { configure_plugins: vec![order] }.encode_to_vec()
+}
+
 // === impl Witness ===
 
 impl Witness {
+    fn watches(self: Arc<Self>, harness: &Harness) {
+        let fate: Arc<dyn Fate> = self;
+        harness.world.set_fate(&fate);
+    }
+
+    /// The machine lost everything.
+    fn begins_anew(self: Arc<Self>, harness: &Harness) {
+        self.world.trace(|| format!("{} LOSES EVERYTHING", self.agent));
+        for mistake in lock(&self.machine).mistakes() {
+            self.world.laws.breaks(format!("{}: {mistake}", self.agent));
+        }
+        *lock(&self.machine) = Machine::of(harness);
+        let seen = &mut *lock(&self.seen);
+        seen.lost.clone_from(&seen.known);
+        seen.stopped.clear();
+        seen.removed.clear();
+        self.world.laws.forgets(&self.agent);
+        self.clone().watches(harness);
+    }
+
     fn committed(&self, writes: &[Write]) {
         for write in writes {
             let Write::Put { table, key, value } = write else { continue };
@@ -308,12 +383,28 @@ impl Witness {
                 }
                 Table::Inbox => {
                     let Ok(entry) = InboxEntry::decode(value) else { continue };
+                    self.ordered(&entry);
                     if let (Origin::ControlPlane, Some(trace)) = (entry.origin, entry.trace) {
                         self.world.laws.taken(&self.agent, &trace.message_id);
                     }
                 }
                 Table::Plugins | Table::History | Table::Facts | Table::Registry | Table::Audit => {
                 }
+            }
+        }
+    }
+
+    /// Notes of whose plugins the owner decides, and of whose the fleet.
+    fn ordered(&self, entry: &InboxEntry) {
+        let InboxContent::Configure(body) = &entry.content else { return };
+        let Ok(states) = ConfigurePluginStates::decode(body.as_slice()) else { return };
+        let removed = &mut lock(&self.seen).removed;
+        for order in states.configure_plugins {
+            let name = order.plugin.as_ref().map(|plugin| plugin.name.clone()).unwrap_or_default();
+            if entry.origin == Origin::Local && order.action() == Action::Remove {
+                removed.insert(name);
+            } else {
+                removed.remove(&name);
             }
         }
     }

@@ -1,13 +1,16 @@
 //! What goes wrong with gateways and the ledger: processes that are killed, a ledger that a gateway
 //! does not reach or that is slow, journals that are lost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use guest_fleet_ledger::{Bucket, Ledger, Write};
 
 use super::cut::Cut;
-use super::world::World;
+use super::operator;
+use super::world::{AGENTS, World};
 use crate::fold::lease::Lease;
 
 /// How far clocks are set back where the journals are lost: further than a run is long.
@@ -15,6 +18,9 @@ const SET_BACK: Duration = Duration::from_secs(3600);
 
 /// Longest that a slow ledger makes a session wait for its journal: a view grows old meanwhile.
 const SLOW: Duration = Duration::from_secs(6);
+
+/// Longest from when the journals are lost until a person resumes.
+const RESUMED: Duration = Duration::from_secs(20);
 
 /// Longest that a process stands still: others take its leases over meanwhile.
 const STANDS: Duration = Duration::from_secs(24);
@@ -78,34 +84,51 @@ pub(crate) async fn stands(world: &Arc<World>) {
     }
 }
 
-/// In some runs the journals are lost, once, together with the machine that the gateways were on:
-/// the clock of the new one is wrong.
+/// In some runs the journals are lost, once, together with the machine that the gateways were on: the clock of
+/// the new one is wrong. Or they are restored from an older copy.
 async fn losses(world: &Arc<World>) {
     if world.below(3) != 0 {
         return;
     }
-    tokio::time::sleep(Duration::from_secs(15) + world.time(Duration::from_secs(30))).await;
-    world.trace(|| "THE JOURNALS ARE LOST".to_owned());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let copy: BTreeMap<&str, _> = match world.below(2) {
+        0 => BTreeMap::new(),
+        _ => AGENTS.iter().map(|id| (*id, world.ledger.peek(Bucket::Journal, id))).collect(),
+    };
+    tokio::time::sleep(Duration::from_secs(5) + world.time(Duration::from_secs(30))).await;
+    world.trace(|| format!("THE JOURNALS ARE LOST, {} are restored", copy.len()));
     for at in 0..world.shape.processes {
         world.stop(at);
     }
-    world.set_back(SET_BACK);
-    while !lose(world).await {
+    if copy.is_empty() {
+        world.set_back(SET_BACK);
+    }
+    while !lose(world, &copy).await {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    world.laws.loses();
     for at in 0..world.shape.processes {
         world.replace(at);
     }
+    world.pause(world.time(RESUMED)).await;
+    operator::resumes(world).await;
 }
 
-/// Deletes every journal; whether none is left.
-async fn lose(world: &World) -> bool {
+/// Puts every journal back to its copy, or deletes it where there was no journal; whether all are.
+async fn lose(world: &World, copy: &BTreeMap<&str, Option<Bytes>>) -> bool {
+    // A stale read may show later what landed and nobody saw.
+    for id in AGENTS {
+        world.laws.look_at_journal(id);
+    }
     let Ok(page) = world.ledger.scan(Bucket::Journal, "", None, 100).await else { return false };
     for record in page.records {
-        let write = Write { key: record.key, expected: record.revision, value: None };
+        let value = copy.get(record.key.as_str()).cloned().flatten();
+        let write = Write { key: record.key, expected: record.revision, value };
         if world.ledger.write(Bucket::Journal, vec![write]).await.is_err() {
             return false;
         }
     }
-    world.journals_are_gone()
+    AGENTS
+        .iter()
+        .all(|id| world.ledger.peek(Bucket::Journal, id) == copy.get(id).cloned().flatten())
 }

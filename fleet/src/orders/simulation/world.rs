@@ -27,6 +27,9 @@ pub(crate) const GATEWAYS: usize = 2;
 /// In one of so many seeds the index is folded: it costs as much as a gateway.
 const FOLDS: u64 = 4;
 
+/// In one of so many seeds machines of ours lose everything.
+const FORGETS: u64 = 3;
+
 /// Shards of the index: more than one, so that each process may have the lease of one.
 const SHARDS: u32 = 2;
 
@@ -58,6 +61,8 @@ pub(crate) struct Shape {
     pub(crate) folds: bool,
     /// Whether the owners of machines stop plugins.
     pub(crate) owners: bool,
+    /// Whether machines of ours lose everything.
+    pub(crate) forgets: bool,
     /// What they do beside.
     pub(crate) beside: Option<Arc<dyn Beside>>,
 }
@@ -89,7 +94,8 @@ impl World {
     /// Gateways without anything else, in some seeds with folds, in a time of faults.
     pub(crate) fn new(seed: u64, faults: Faults) -> Arc<Self> {
         let folds = seed % FOLDS == 1;
-        let shape = Shape { processes: GATEWAYS, folds, owners: true, beside: None };
+        let forgets = seed % FORGETS == 2;
+        let shape = Shape { processes: GATEWAYS, folds, owners: true, forgets, beside: None };
         let world = Self::of(seed, MemoryLedger::with_faults(seed, faults), shape);
         world.is_calm.store(false, Ordering::Relaxed);
         world.start();
@@ -200,11 +206,6 @@ impl World {
     pub(crate) fn stop(&self, at: usize) {
         self.trace(|| format!("gateway {at} dies"));
         lock(&self.gateways)[at].kill();
-    }
-
-    /// Whether no agent has a journal in the ledger.
-    pub(crate) fn journals_are_gone(&self) -> bool {
-        AGENTS.iter().all(|agent| self.ledger.peek(Bucket::Journal, agent).is_none())
     }
 
     /// Any of the gateways.

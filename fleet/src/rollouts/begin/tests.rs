@@ -59,14 +59,7 @@ fn row(env: &str, order: Option<Ordered>) -> Row {
         since: Some(Seconds(1)),
         ..AgentFacts::default()
     };
-    let facts = |ordered| OrderFacts {
-        ordered,
-        attempt: 0,
-        step: Step::Done,
-        made: Seconds(2),
-        since: Seconds(3),
-        reason: String::new(),
-    };
+    let facts = |ordered| OrderFacts::new(ordered, Step::Done, Seconds(2));
     // It runs something else of the fleet, so it is no new machine.
     let other = Ordered { assignment: "other".to_owned(), ..Ordered::found(revision("9")) };
     let mut orders = BTreeMap::from([("q".to_owned(), facts(other))]);
@@ -245,7 +238,9 @@ fn a_grant_that_all_took_up_leaves_nothing_that_has_to_dry() {
 fn a_policy_forbids_a_change_at_once_where_it_would_reach_an_agent_of_it() {
     let mut before = view(&[("a", assignment(revision("1"), "all", 0))]);
     let selector = Selector::parse("env = test").expect("it parses");
-    before.policies.insert("by-waves".to_owned(), Policy { selector });
+    before
+        .policies
+        .insert("by-waves".to_owned(), Policy { selector, by_rollout: true, undoes_owners: false });
     let (rows, manner) = (fleet(), Manner { at_once: true, again: false });
     let with = |selects: &str| {
         let mut after = view(&[("a", assignment(revision("2"), selects, 0))]);

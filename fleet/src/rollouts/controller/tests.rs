@@ -10,16 +10,47 @@ use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::configuration::{
     ASSIGNMENT, AssignmentRecord, ReleaseRecord, release_key,
 };
+use guest_fleet_ledger::records::gateway::GatewayRecord;
 use guest_fleet_ledger::records::report::ReportRecord;
 use guest_fleet_ledger::records::rollout::{ENDED_AGE, RolloutRecord, ended_key};
 
 use super::*;
 use crate::configuration::audit;
 
+mod repairs;
+
 const WALL: u64 = 1_700_000_000;
 
 /// Longer than any order may take that says nothing of its own.
 const LONG: Duration = Duration::from_secs(1200);
+
+/// A journal with the newest order of a plugin.
+fn journal_of(
+    target: Target,
+    (assignment, rollout): (&str, &str),
+    state: OrderState,
+    at: Seconds,
+) -> JournalRecord {
+    let order = Order {
+        generation: 1,
+        target,
+        digest: [0; 32],
+        declared: None,
+        assignment: assignment.to_owned(),
+        attempt: 0,
+        rollout: rollout.to_owned(),
+        replaced: None,
+        repeats: 0,
+        made: at,
+        since: at,
+        state,
+        drift: None,
+    };
+    let mut journal = JournalRecord { version: 1, ..JournalRecord::default() };
+    let entry = Entry { generation: 1, order: Some(order), ..Entry::default() };
+    journal.plugins.entry("p".to_owned()).or_default().set(&entry);
+    journal
+}
 
 struct World {
     ledger: Arc<MemoryLedger>,
@@ -72,23 +103,7 @@ impl World {
             ..ReportRecord::default()
         };
         world.put(Bucket::Reports, "agent-1", report.encode_to_vec()).await;
-        let order = Order {
-            generation: 1,
-            target: to,
-            digest: [0; 32],
-            declared: None,
-            assignment: "a".to_owned(),
-            attempt: 0,
-            rollout: "spring".to_owned(),
-            replaced: None,
-            repeats: 0,
-            made: world.wall(),
-            since: world.wall(),
-            state: OrderState::Sent,
-        };
-        let mut journal = JournalRecord { version: 1, ..JournalRecord::default() };
-        let entry = Entry { generation: 1, order: Some(order) };
-        journal.plugins.entry("p".to_owned()).or_default().set(&entry);
+        let journal = journal_of(to, ("a", "spring"), OrderState::Sent, world.wall());
         world.put(Bucket::Journal, "agent-1", journal.encode_to_vec()).await;
         world
     }
@@ -136,23 +151,12 @@ impl World {
 
     /// A journal with an order that was done.
     fn journal(&self, revision: &str, rollout: &str) -> Vec<u8> {
-        let order = Order {
-            generation: 1,
-            target: Target::Revision(revision.to_owned()),
-            digest: [0; 32],
-            declared: None,
-            assignment: "a".to_owned(),
-            attempt: 0,
-            rollout: rollout.to_owned(),
-            replaced: None,
-            repeats: 0,
-            made: self.wall(),
-            since: self.wall(),
-            state: OrderState::Done { adopted: false },
-        };
-        let mut journal = JournalRecord { version: 1, ..JournalRecord::default() };
-        let entry = Entry { generation: 1, order: Some(order) };
-        journal.plugins.entry("p".to_owned()).or_default().set(&entry);
+        let journal = journal_of(
+            Target::Revision(revision.to_owned()),
+            ("a", rollout),
+            OrderState::Done { adopted: false },
+            self.wall(),
+        );
         journal.encode_to_vec()
     }
 
@@ -184,6 +188,7 @@ impl World {
             wall: Arc::new(move || Seconds(WALL + begun.elapsed().as_secs())),
             zones: Arc::new(UtcOnly),
             jittered: Arc::new(|longest| longest),
+            pace: Pace::default(),
         }
     }
 
@@ -312,23 +317,12 @@ async fn agents_that_a_gateway_says_wait_to_join_are_rolled_out() {
     let mut found = world.found().await;
     found.rollout.state = State::Done;
     world.write(&found).await;
-    let order = Order {
-        generation: 1,
-        target: Target::Revision("1".to_owned()),
-        digest: [0; 32],
-        declared: None,
-        assignment: "b".to_owned(),
-        attempt: 0,
-        rollout: String::new(),
-        replaced: None,
-        repeats: 0,
-        made: world.wall(),
-        since: world.wall(),
-        state: OrderState::Done { adopted: false },
-    };
-    let mut journal = JournalRecord { version: 1, ..JournalRecord::default() };
-    let entry = Entry { generation: 1, order: Some(order) };
-    journal.plugins.entry("p".to_owned()).or_default().set(&entry);
+    let journal = journal_of(
+        Target::Revision("1".to_owned()),
+        ("b", ""),
+        OrderState::Done { adopted: false },
+        world.wall(),
+    );
     world.replace(Bucket::Journal, "agent-1", journal.encode_to_vec()).await;
     world.controls(Duration::from_secs(30)).await;
     assert_eq!(world.found().await.name, "spring", "no gateway says so");

@@ -47,6 +47,8 @@ pub(super) struct Case {
     pub(super) comes_back_late: bool,
     /// For how many seconds things go wrong.
     pub(super) noise: u64,
+    /// Machines lose everything when the rollout has ended.
+    pub(super) forgets: bool,
 }
 
 // === impl Case ===
@@ -88,6 +90,7 @@ impl Case {
             one_leaves,
             comes_back_late,
             noise,
+            forgets: below(4) == 0,
         }
     }
 

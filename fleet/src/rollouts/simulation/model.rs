@@ -99,6 +99,15 @@ impl Model {
         self.leaves.notify_one();
     }
 
+    /// Its machine loses everything.
+    pub(super) fn forgets(&self, world: &World) {
+        world.trace(|| format!("{} LOSES EVERYTHING", self.id));
+        world.laws.forgets(&self.id);
+        let seen = &mut *lock(&self.seen);
+        *seen = Seen { taken: std::mem::take(&mut seen.taken), ..Seen::default() };
+        self.leaves.notify_one();
+    }
+
     pub(super) fn come_back(&self) {
         lock(&self.seen).is_away = false;
     }
@@ -170,7 +179,7 @@ impl Model {
             architecture: "amd64".to_owned(),
             boot_id: self.id.clone(),
             capabilities: vec!["generations".to_owned()],
-            plugins: vec![PluginReport {
+            plugins: Vec::from_iter((seen.generation > 0).then(|| PluginReport {
                 name: PLUGIN.to_owned(),
                 revision: seen.has.0.clone(),
                 order_digest: seen.has.1.clone(),
@@ -178,7 +187,7 @@ impl Model {
                 generation: seen.generation,
                 installation: Installation::Dynamic.into(),
                 ..PluginReport::default()
-            }],
+            })),
             ..AgentReport::default()
         }
     }

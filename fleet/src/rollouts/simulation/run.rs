@@ -25,6 +25,9 @@ const BEGINNING: Duration = Duration::from_secs(60);
 /// an answer is silent after 195 seconds, and the release may be bad on several.
 const CALM: Duration = Duration::from_secs(1200);
 
+/// Longest until machines that lost everything have it again, in calm: two looks, a minute, and a leave for each.
+const BACK: Duration = Duration::from_secs(500);
+
 /// Pauses between looks.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -44,6 +47,7 @@ pub(super) async fn live(seed: u64, faults: Faults) -> Result<(), String> {
         processes: case.processes,
         folds: case.folds,
         owners: false,
+        forgets: false,
         beside: Some(truth.clone()),
     };
     let world = World::of(seed, ledger, shape);
@@ -104,7 +108,30 @@ async fn happens(
         }
     };
     steering.abort();
-    checked
+    checked?;
+    brought_back(world, agents, case).await
+}
+
+/// Machines that lose everything afterwards have it again in the end: first one, and then two at once.
+async fn brought_back(world: &World, agents: &Agents, case: &Case) -> Result<(), String> {
+    let good = agents.models.iter().enumerate().filter(|(number, _)| !case.is_bad_on(*number));
+    let good: Vec<&Arc<Model>> = good.map(|(_, agent)| agent).filter(|_| case.forgets).collect();
+    for lost in [good.get(..1), good.get(1..3)].into_iter().flatten() {
+        let before: Vec<String> = lost.iter().map(|agent| agent.has()).collect();
+        lost.iter().for_each(|agent| agent.forgets(world));
+        let late = Instant::now() + BACK;
+        while lost.iter().map(|agent| agent.has()).ne(before.iter().cloned()) {
+            if let Some(broken) = world.laws.broken() {
+                return Err(broken);
+            }
+            if Instant::now() >= late {
+                let ids: Vec<&str> = lost.iter().map(|agent| agent.id.as_str()).collect();
+                return Err(format!("{ids:?} lost everything, and are not brought back"));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    world.laws.broken().map_or(Ok(()), Err)
 }
 
 fn has_ended(truth: &Truth) -> bool {

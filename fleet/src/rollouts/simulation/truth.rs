@@ -7,6 +7,7 @@ use guest_agent_serve_kit::lock::lock;
 use guest_fleet_core::fold::silent_after;
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::progress::Stand;
+use guest_fleet_core::repair::Pace;
 use guest_fleet_core::rollout::{Cause, Change as Moved, DRY, State, Verb};
 use guest_fleet_core::target::Target;
 use guest_fleet_core::time::UtcOnly;
@@ -15,6 +16,7 @@ use guest_fleet_ledger::records::audit::{self, AUDIT, AuditRecord};
 use guest_fleet_ledger::records::index::LeaseRecord;
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
+use guest_fleet_ledger::records::repair::{REPAIR, RepairRecord};
 use guest_fleet_ledger::records::rollout::rollout_key;
 use guest_fleet_ledger::records::{self, Numbered};
 use guest_fleet_ledger::{Bucket, Change, Layered, Revision, Write};
@@ -190,6 +192,10 @@ impl Truth {
                 seen.audit = (record.number, audit::digest(&bytes));
                 entry = Some(record);
             }
+            if key.starts_with(REPAIR) {
+                let record: RepairRecord = records::decode(&key, &bytes).expect("a record");
+                record.leave.iter().for_each(|it| world.laws.lets(&it.agent, it.generation));
+            }
             is_changed |= seen.configuration.change(&Change { key, revision, value });
         }
         if !is_changed {
@@ -331,6 +337,7 @@ impl Beside for Truth {
             wall: Arc::new(move || wall.wall()),
             zones: Arc::new(UtcOnly),
             jittered: Arc::new(move |longest| chance.jittered(longest)),
+            pace: Pace::default(),
         };
         let controller = run(ledger.clone(), settings, CancellationToken::new());
         // Its process is killed: it gives nothing back, and what it sent may land later.

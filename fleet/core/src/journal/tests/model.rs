@@ -49,7 +49,7 @@ fn entry(world: &World) -> Entry {
         _ => OrderState::Done { adopted: state == 3 },
     };
     let order = Order { state, ..Order::new(&target(wanted), &BODY, generation, NOW) };
-    Entry { generation: known, order: Some(order) }
+    Entry { generation: known, order: Some(order), ..Entry::default() }
 }
 
 fn remembered(entry: &Entry) -> Option<(u64, u64, u8, u8)> {

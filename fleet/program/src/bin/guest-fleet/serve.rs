@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use guest_agent_serve_kit::listen::Listen;
+use guest_fleet_core::drift::APART;
 use guest_fleet_core::journal::REPEAT_AFTER;
 use guest_fleet_ledger::{Bucket, SharedLedger};
 use guest_fleet_server::admission::Counted;
@@ -74,6 +75,9 @@ pub(crate) struct Options {
     /// it came back, it is given again an order that its list does not show.
     #[arg(long, value_name = "SECONDS", default_value_t = REPEAT_AFTER, value_parser = clap::value_parser!(u64).range(1..=3600))]
     repeat_after: u64,
+    /// How many seconds apart the two looks at an agent are that tell that it lacks what an order brought.
+    #[arg(long, value_name = "SECONDS", default_value_t = APART, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    drift_apart: u64,
     /// Directory with the secrets that configurations refer to, a file for each version, named as the
     /// reference: `NAME@2`. A file that changes after its first order is not ordered.
     #[arg(long, value_name = "DIR")]
@@ -139,6 +143,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
             artifacts: url.or_else(|| artifacts.as_ref().map(|it| it.endpoint().to_owned())),
             unknown_agents: options.admission.unknown_agents(),
             late_orders: Duration::from_secs(options.repeat_after),
+            drift_apart: Duration::from_secs(options.drift_apart),
             secrets: secrets.clone(),
             figures: observed.figures.clone(),
             spans: spans.clone(),

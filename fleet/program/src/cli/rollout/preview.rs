@@ -215,6 +215,7 @@ fn reason(may: &Permission) -> Option<String> {
             format!("in the rollout {rollout}")
         }
         Permission::Joins { assignment } => format!("joining the assignment {assignment}"),
+        Permission::Paused { assignment } => format!("of the paused assignment {assignment}"),
     })
 }
 

@@ -93,7 +93,7 @@ pub(super) fn ordered(ledger: &MemoryLedger, agent: &str, revision: &str, state:
         reason: "no space".to_owned(),
         ..OrderRecord::default()
     };
-    let entry = EntryRecord { generation: 8, order: Some(order) };
+    let entry = EntryRecord { generation: 8, order: Some(order), ..EntryRecord::default() };
     let plugins = BTreeMap::from([("monitor".to_owned(), entry)]);
     let journal = JournalRecord { version: 1, plugins, ..JournalRecord::default() };
     ledger.put(Bucket::Journal, agent, journal.encode_to_vec());

@@ -14,7 +14,7 @@ use super::Arguments;
 fn names(verb: &Verb) -> &'static [&'static str] {
     match verb {
         Verb::Apply(_) | Verb::Diff(_) => &["change", "problems"],
-        Verb::Hold(_) | Verb::Release(_) | Verb::Retry(_) => &["change"],
+        Verb::Hold(_) | Verb::Release(_) | Verb::Retry(_) | Verb::Resume(_) => &["change"],
         Verb::Export(_) => &["export"],
         Verb::Releases => &["releases"],
         Verb::Assignments => &["assignments"],
