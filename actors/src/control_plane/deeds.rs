@@ -1,8 +1,8 @@
-//! What people changed about plugins for which a fleet gave orders, so that the fleet can be told
-//! and need not undo it. Pure.
+//! The deeds of people: changes of plugins for which a fleet gave orders. The report shows them to the
+//! fleet, which need not undo them. Pure.
 //!
 //! A deed is recorded in the commit that makes its order durable, and an order of a control plane
-//! that replaces it deletes it in its own commit. What is remembered here of an order that came to
+//! that replaces it deletes it in its own commit. A deed of an order that came to
 //! nothing does no harm: the report compares it with the plugin (`wire/report.rs`).
 
 use std::sync::Arc;
@@ -30,10 +30,10 @@ pub enum Giver {
     },
 }
 
-/// What is known of a plugin when an order for it is taken.
+/// A plugin as it is known when an order for it is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What the newest numbered order asks for, where that is known.
+    /// The revision and the configuration of the newest numbered order, where that is known.
     pub asks: Option<Asks>,
     /// Whether the plugin is there, as far as anybody knows.
     pub is_there: bool,
@@ -54,7 +54,7 @@ impl Giver {
     }
 }
 
-/// What is remembered of people's deeds once an order is taken.
+/// The deeds that the agent remembers once it took an order.
 #[must_use]
 pub fn after(mut deeds: Deeds, giver: &Giver, order: &Order, target: Target) -> Deeds {
     match giver {
@@ -92,8 +92,8 @@ fn replace(deeds: &mut Deeds, order: &Order) {
     }
 }
 
-/// What a person changes by an order, and who that is; nothing where it is as a control plane wants
-/// it.
+/// The change that a person makes by an order, and the person; `None` where the plugin is then as a control
+/// plane wants it.
 fn deeds_of(order: &Order, by: &Arc<str>, target: Target) -> Option<(Change, Arc<str>)> {
     let change = match order {
         Order::Install(spec) => Change::Installed(spec.revision.clone()),

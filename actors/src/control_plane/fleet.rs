@@ -2,8 +2,8 @@
 //! the plugins: weighs an order before it is taken, records its number with it, and shows others
 //! what is durable.
 //!
-//! What a number means is decided in [`generations`](super::generations), what people changed in
-//! [`super::deeds`].
+//! [`generations`](super::generations) decides what a number means, [`super::deeds`] what a deed of a
+//! person does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::wire::{self, DecodedOrder, FleetOrder, NamedOrder};
 /// The plugins for which a fleet gave orders, those that are gone included.
 pub type FleetGenerations = BTreeMap<PluginName, Numbered>;
 
-/// What the actor knows of a fleet's orders.
+/// The numbers of a fleet's orders, and the deeds of people, as the actor keeps them.
 pub struct FleetOrders {
     generations: Generations,
-    /// What people did to plugins that have a number. Those are left out to which nobody did anything.
+    /// The deeds, by plugins that have a number. Plugins without deeds are left out.
     deeds: BTreeMap<PluginName, Deeds>,
     /// The plugins that there are; `None` while nobody knows.
     there: watch::Receiver<Option<BTreeSet<PluginName>>>,
-    /// What is durable.
+    /// The numbers and deeds that are durable.
     durable: watch::Sender<FleetGenerations>,
     /// The newest order of each plugin that an older one was found to be behind. One of them is
     /// recorded, so that a server which repeats itself does not fill the record.
@@ -44,7 +44,7 @@ pub(super) struct Kept {
     deeds: Vec<(PluginName, Deeds, Deeds)>,
 }
 
-/// What is to be done with a message of orders.
+/// The way a message of orders goes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Weighed {
     /// They are taken; if they are one that a fleet numbered and that is new, with its number.
@@ -84,7 +84,7 @@ impl FleetOrders {
         Self { generations, deeds, there, durable, behind: BTreeMap::new() }
     }
 
-    /// What is durable.
+    /// The numbers and deeds that are durable.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<FleetGenerations> {
         self.durable.subscribe()

@@ -40,7 +40,7 @@ pub struct Newest {
     pub asks: Option<Asks>,
 }
 
-/// What an order of a fleet asks for, as far as people can change it.
+/// The part of a fleet's order that people can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// Nothing of the plugin is to be left.
@@ -76,7 +76,7 @@ pub struct Undo {
 // === impl Asks ===
 
 impl Asks {
-    /// What an order asks for; `None` for one that no fleet gives.
+    /// The part of this order; `None` for one that no fleet gives.
     #[must_use]
     pub fn of(order: &Order) -> Option<Self> {
         match order {
@@ -91,7 +91,7 @@ impl Asks {
 // === impl Generations ===
 
 impl Generations {
-    /// What an earlier agent process recorded.
+    /// The numbers that an earlier agent process recorded.
     #[must_use]
     pub fn from_facts(facts: Vec<(PluginName, Newest)>) -> Self {
         Self { newest: facts.into_iter().collect() }

@@ -1,4 +1,4 @@
-//! What people on the machine changed about a plugin for which a fleet gave orders.
+//! Deeds: changes by people on the machine of a plugin for which a fleet gave orders.
 //!
 //! A deed is remembered when its order is taken, whatever becomes of the order then. Whether its
 //! change is in force is for those to say who see the plugin: an installation may have failed, a
@@ -17,14 +17,14 @@ pub const DEEDS_MAX: usize = 16;
 pub struct Numbered {
     /// The highest number of such an order.
     pub generation: FleetGeneration,
-    /// What people did to the plugin.
+    /// The deeds of people.
     pub deeds: Deeds,
 }
 
-/// What a person did to a plugin.
+/// A change of a plugin by a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deed {
-    /// What was to change.
+    /// The change.
     pub change: Change,
     /// Who did it, and why.
     pub by: Arc<str>,
@@ -32,7 +32,7 @@ pub struct Deed {
     pub at: Option<SystemTime>,
 }
 
-/// What a person wants to be otherwise about a plugin.
+/// A change that a person wants of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It is to be removed.

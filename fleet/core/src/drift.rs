@@ -79,11 +79,33 @@ pub struct Leave {
     pub accepted: u64,
 }
 
+/// Whether a fleet may have given a generation to an agent that came to it at `since`, by now. An earlier one is
+/// of another fleet.
+#[must_use]
+pub fn may_be_of_fleet(generation: u64, since: Option<Seconds>, now: Option<Seconds>) -> bool {
+    since.is_none_or(|since| generation > since.0)
+        && now.is_none_or(|now| is_plausible(generation, now))
+}
+
 /// Whether a fleet may have given a generation by now. Generations are times; a later one is an agent's mistake, or
 /// its lie, and says nothing about the ledger.
 #[must_use]
 pub fn is_plausible(generation: u64, now: Seconds) -> bool {
     generation <= now.0.saturating_add(AHEAD)
+}
+
+// === impl Lack ===
+
+impl Lack {
+    /// Whether the fleet mends it by itself. A change by a person on the machine stays, unless a policy undoes
+    /// such changes and an order can.
+    #[must_use]
+    pub fn is_mended(&self, undoes_owners: bool) -> bool {
+        match self {
+            Self::WentBack | Self::Differs => true,
+            Self::ByOwner(change) => undoes_owners && change.kind.can_be_undone(),
+        }
+    }
 }
 
 // === impl OwnersChange ===
@@ -113,18 +135,6 @@ impl OwnersKind {
     /// All, those first that change most.
     pub const ALL: [Self; 5] =
         [Self::Removed, Self::Installed, Self::RolledBack, Self::Configured, Self::Stopped];
-
-    /// As it is called in sentences and documents.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Removed => "removed",
-            Self::Installed => "installed",
-            Self::RolledBack => "rolled back",
-            Self::Configured => "configured",
-            Self::Stopped => "stopped",
-        }
-    }
 
     /// Whether an order of the fleet can undo it. An agent starts nothing on an order that a person stopped,
     /// and installs no revision again that a person rolled back.

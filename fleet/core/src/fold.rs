@@ -29,7 +29,7 @@ mod word;
 use std::collections::BTreeMap;
 
 use crate::desired;
-use crate::drift::is_plausible;
+use crate::drift::may_be_of_fleet;
 use crate::target::Ordered;
 use crate::time::Seconds;
 use crate::view::ReleaseName;
@@ -289,13 +289,8 @@ impl Row {
             .filter(|(_, found)| !found.is_local)
             .filter_map(|(name, found)| Some((name.clone(), found.revision.clone()?)));
         let orders = self.orders.iter().map(|(name, order)| {
-            let newer = self.reported_since(name, order);
-            let ordered = order.ordered.clone();
-            let ordered = match newer {
-                Some(newer) => ordered.outdated(newer.target()),
-                None => ordered,
-            };
-            (name.clone(), ordered)
+            let newer = self.reported_since(name, order).map(ReportedFacts::target);
+            (name.clone(), order.ordered.clone().outdated(newer))
         });
         desired::ordered(reported, orders)
     }
@@ -304,8 +299,8 @@ impl Row {
     fn reported_since(&self, plugin: &str, order: &OrderFacts) -> Option<&ReportedFacts> {
         let reported = self.report.as_ref()?.plugins.get(plugin)?;
         let agent = self.agent.as_ref()?;
-        let is_of_fleet = agent.since.is_none_or(|since| reported.generation > since.0)
-            && agent.seen.or(agent.since).is_none_or(|at| is_plausible(reported.generation, at));
+        let seen = agent.seen.or(agent.since);
+        let is_of_fleet = may_be_of_fleet(reported.generation, agent.since, seen);
         // Rows of older programs have no generations.
         let is_newer = order.generation > 0 && reported.generation > order.generation;
         (is_of_fleet && is_newer).then_some(reported)

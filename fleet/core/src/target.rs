@@ -31,10 +31,14 @@ impl Ordered {
         Self { target, assignment: String::new(), rollout: String::new(), replaced: None }
     }
 
-    /// The order that took its place without that anybody knows it, by what is there since.
+    /// With the order that took its place without that the ledger knows it, if one did, by the target that is
+    /// there since.
     #[must_use]
-    pub fn outdated(self, there: Target) -> Self {
-        Self { target: there, rollout: String::new(), replaced: None, ..self }
+    pub fn outdated(self, there: Option<Target>) -> Self {
+        match there {
+            Some(target) => Self { target, rollout: String::new(), replaced: None, ..self },
+            None => self,
+        }
     }
 
     /// Whether it was ordered.
@@ -47,6 +51,16 @@ impl Ordered {
 // === impl Target ===
 
 impl Target {
+    /// The target that is there, by the revision that an agent has. A plugin that came with the machine is not
+    /// the fleet's, and counts as absent.
+    #[must_use]
+    pub fn there(revision: Option<&str>, is_local: bool) -> Self {
+        match revision {
+            Some(revision) if !is_local => Self::Revision(revision.to_owned()),
+            Some(_) | None => Self::Absent,
+        }
+    }
+
     /// The revision; `None` where the plugin should be absent.
     #[must_use]
     pub fn revision(&self) -> Option<&str> {

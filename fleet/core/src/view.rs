@@ -177,12 +177,10 @@ impl View {
         self.repairs.get(assignment).map(|repair| repair.leave(agent)).unwrap_or_default()
     }
 
-    /// Whether the fleet mends what an agent lacks. What a person on the machine did stays, unless a policy
-    /// says otherwise and an order can undo it.
+    /// Whether the fleet mends what an agent lacks.
     #[must_use]
     pub fn mends(&self, lack: &Lack, id: &str, labels: &Labels) -> bool {
-        let Lack::ByOwner(change) = lack else { return true };
-        change.kind.can_be_undone() && self.undoes_owners(id, labels)
+        lack.is_mended(self.undoes_owners(id, labels))
     }
 
     /// Whether a policy undoes what people on the machine of an agent change.

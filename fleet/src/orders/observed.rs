@@ -51,7 +51,7 @@ const GENERATIONS: &str = "generations";
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// When the agent came to this fleet. Generations from before are of another one.
-    since: u64,
+    since: Option<Seconds>,
     report: Option<AgentReport>,
     /// The agent sent reports on earlier streams.
     has_reported: bool,
@@ -74,7 +74,7 @@ impl Told {
         let since = records::time(record.since);
         let since = since.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
         Self {
-            since: since.map_or(0, |since| since.as_secs()),
+            since: since.map(|since| Seconds(since.as_secs())),
             has_reported: !record.boots.is_empty(),
             ..Self::default()
         }
@@ -385,7 +385,7 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn reported(plugin: &PluginReport, since: u64) -> (String, Observed) {
+fn reported(plugin: &PluginReport, since: Option<Seconds>) -> (String, Observed) {
     let observed = Observed {
         revision: some(&plugin.revision),
         pending: some(&plugin.pending_revision),
@@ -396,7 +396,7 @@ fn reported(plugin: &PluginReport, since: u64) -> (String, Observed) {
             && plugin.revision.is_empty()
             && plugin.pending_revision.is_empty(),
         is_listed: false,
-        is_of_before: plugin.generation <= since,
+        since,
         owners_change: owners_change(plugin),
     };
     (plugin.name.clone(), observed)

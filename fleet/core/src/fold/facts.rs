@@ -176,13 +176,10 @@ impl OrderFacts {
 // === impl ReportedFacts ===
 
 impl ReportedFacts {
-    /// The target that is there. A plugin that came with the machine is not the fleet's.
+    /// The target that is there.
     #[must_use]
     pub fn target(&self) -> Target {
-        match &self.revision {
-            Some(revision) if !self.is_local => Target::Revision(revision.clone()),
-            Some(_) | None => Target::Absent,
-        }
+        Target::there(self.revision.as_deref(), self.is_local)
     }
 }
 

@@ -4,7 +4,6 @@ use super::facts::{OrderFacts, Step};
 use super::gates::{Barrier, Mark, Wanted};
 use super::tally::Timeline;
 use super::word::{Word, probation_until, silent_after};
-use crate::drift::Lack;
 use crate::time::Seconds;
 use crate::view::Target;
 
@@ -51,12 +50,8 @@ impl Standing {
         if let Some(drift) = &order.drift
             && !(is_done && wanted.waits)
         {
-            return match &drift.lack {
-                Lack::ByOwner(change) if !(wanted.undoes_owners && change.kind.can_be_undone()) => {
-                    Self::ChangedByOwner
-                }
-                Lack::ByOwner(_) | Lack::WentBack | Lack::Differs => Self::Drifted,
-            };
+            let is_mended = drift.lack.is_mended(wanted.undoes_owners);
+            return if is_mended { Self::Drifted } else { Self::ChangedByOwner };
         }
         match order.step {
             Step::Done | Step::Adopted if wanted.waits => Self::KeptBack(Barrier::Wave),

@@ -13,7 +13,7 @@
 //! [`crate::repair`].
 
 use super::{Entry, Observed, Order, OrderState};
-use crate::drift::{Drift, FORGOTTEN_AFTER, Lack, OwnersChange, OwnersKind, Repairs, is_plausible};
+use crate::drift::{Drift, FORGOTTEN_AFTER, Lack, OwnersChange, OwnersKind, Repairs, may_be_of_fleet};
 use crate::target::Target;
 use crate::time::Seconds;
 
@@ -58,7 +58,7 @@ impl Entry {
     #[must_use]
     pub fn unknown_generation(&self, observed: &Observed, now: Seconds) -> Option<u64> {
         let known = self.order.as_ref().map_or(0, |order| order.generation).max(self.generation);
-        let is_of_fleet = !observed.is_of_before && is_plausible(observed.generation, now);
+        let is_of_fleet = may_be_of_fleet(observed.generation, observed.since, Some(now));
         (is_of_fleet && observed.generation > known).then_some(observed.generation)
     }
 }

@@ -1,6 +1,7 @@
 //! What an agent is known to have of one plugin, from a report or a list.
 
 use crate::drift::OwnersChange;
+use crate::time::Seconds;
 use crate::view::Target;
 
 /// What an agent is known to have of one plugin.
@@ -22,8 +23,8 @@ pub struct Observed {
     /// A list says so, and it is newer than the order: the agent sends no report, so that the
     /// revision is all that is known.
     pub is_listed: bool,
-    /// The generation is from before the agent came to this fleet.
-    pub is_of_before: bool,
+    /// When the agent came to this fleet; `None` where that is not known.
+    pub since: Option<Seconds>,
     /// What a person on the machine changed since the newest order.
     pub owners_change: Option<OwnersChange>,
 }
@@ -31,14 +32,10 @@ pub struct Observed {
 // === impl Observed ===
 
 impl Observed {
-    /// The target that is there. A plugin that came with the machine is not the fleet's, and counts as
-    /// absent.
+    /// The target that is there.
     #[must_use]
     pub fn target(&self) -> Target {
-        match &self.revision {
-            Some(revision) if !self.is_local => Target::Revision(revision.clone()),
-            Some(_) | None => Target::Absent,
-        }
+        Target::there(self.revision.as_deref(), self.is_local)
     }
 
     /// Whether nothing of the plugin is there, nor on its way.

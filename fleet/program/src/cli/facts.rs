@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use guest_fleet_core::desired::{self, OwnersHold};
-use guest_fleet_core::drift::is_plausible;
+use guest_fleet_core::drift::may_be_of_fleet;
 use guest_fleet_core::journal::Entry;
 use guest_fleet_core::target::{Ordered, Target};
 use guest_fleet_core::time::Seconds;
@@ -88,11 +88,11 @@ impl Facts {
             // The report was read before the journal: it tells of an order that the ledger does not know.
             let newer =
                 self.reported(plugin).filter(|_| self.generation(plugin) > entry.generation);
-            let ordered = match newer {
-                Some(newer) => ordered.outdated(there(newer)),
-                None => ordered,
+            let there = |newer: &ReportedPlugin| {
+                let revision = Some(newer.revision.as_str()).filter(|it| !it.is_empty());
+                Target::there(revision, newer.is_local)
             };
-            Some((plugin.clone(), ordered))
+            Some((plugin.clone(), ordered.outdated(newer.map(there))))
         });
         desired::ordered(reported, orders)
     }
@@ -101,26 +101,16 @@ impl Facts {
     /// reported none.
     #[must_use]
     pub fn generation(&self, plugin: &str) -> u64 {
-        let since = self.record.since.as_ref().map_or(0, |since| seconds(since).0);
-        let at = self.record.seen.as_ref().or(self.record.since.as_ref()).map(seconds);
+        let since = self.record.since.as_ref().map(seconds);
+        let seen = self.record.seen.as_ref().map(seconds).or(since);
         let reported = self.reported(plugin).map_or(0, |reported| reported.generation);
-        let is_of_fleet = reported > since && at.is_none_or(|at| is_plausible(reported, at));
-        if is_of_fleet { reported } else { 0 }
+        if may_be_of_fleet(reported, since, seen) { reported } else { 0 }
     }
 
     /// What the agent reported of a plugin.
     #[must_use]
     pub fn reported(&self, plugin: &str) -> Option<&ReportedPlugin> {
         self.report.as_ref()?.plugins.iter().find(|found| found.name == plugin)
-    }
-}
-
-/// The target that is there. A plugin that came with the machine is not the fleet's.
-fn there(plugin: &ReportedPlugin) -> Target {
-    match plugin.revision.as_str() {
-        "" => Target::Absent,
-        _ if plugin.is_local => Target::Absent,
-        revision => Target::Revision(revision.to_owned()),
     }
 }
 

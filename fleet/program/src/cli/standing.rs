@@ -2,7 +2,6 @@
 //! order journal and the time; nobody has to clear a flag.
 
 use guest_fleet_core::desired::{Decision, Permission};
-use guest_fleet_core::drift::Lack;
 use guest_fleet_core::fold::{Word, probation_until, silent_after};
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::time::Seconds;
@@ -158,14 +157,6 @@ pub struct Found<'a> {
 // === impl Found ===
 
 impl Found<'_> {
-    /// Whether the fleet mends what the agent lacks.
-    fn mends(&self, lack: &Lack) -> bool {
-        match lack {
-            Lack::WentBack | Lack::Differs => true,
-            Lack::ByOwner(change) => self.undoes_owners && change.kind.can_be_undone(),
-        }
-    }
-
     /// Whether the fleet orders a drifted agent again by itself.
     #[must_use]
     pub fn repairs(&self, view: &View) -> bool {
@@ -174,7 +165,7 @@ impl Found<'_> {
         decision.is_some_and(|decision| {
             let repair = view.repairs.get(&decision.assignment);
             repair.is_none_or(|repair| repair.stop.is_none())
-        }) && drift.is_some_and(|drift| self.mends(&drift.lack))
+        }) && drift.is_some_and(|drift| drift.lack.is_mended(self.undoes_owners))
     }
 }
 
@@ -199,9 +190,9 @@ pub fn standing(view: &View, found: &Found<'_>, now: Seconds) -> Standing {
         }
         (Some(Order { drift: Some(drift), .. }), _) => {
             let repairs = entry.map(|entry| entry.repairs).unwrap_or_default();
-            let (names, is_mended) = ((agent, plugin), found.mends(&drift.lack));
+            let is_mended = drift.lack.is_mended(found.undoes_owners);
             let (sentence, next) =
-                drift::sentence((view, decision), names, (drift, repairs), is_mended);
+                drift::sentence((view, decision), (agent, plugin), (drift, repairs), is_mended);
             let state = if is_mended { State::Drifted } else { State::ChangedByOwner };
             Standing { state, sentence, next }
         }

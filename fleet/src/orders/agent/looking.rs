@@ -97,11 +97,7 @@ impl AgentTask {
             // Of what an order brought that the journal does not know, the agent alone tells.
             let newer =
                 found.filter(|it| journal.entry(&plugin).unknown_generation(it, wall).is_some());
-            let ordered = match newer {
-                Some(newer) => ordered.outdated(newer.target()),
-                None => ordered,
-            };
-            (plugin, ordered)
+            (plugin, ordered.outdated(newer.map(Observed::target)))
         });
         let there = found.iter().filter(|(_, found)| !found.is_local);
         let there =

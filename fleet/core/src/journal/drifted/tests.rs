@@ -251,7 +251,7 @@ fn where_the_ledger_went_back_nothing_is_ordered_until_a_person_accepts_that() {
     let adopted = ask(&Entry::default(), &two, &ahead, accepted(9));
     assert_eq!(adopted, Next::Adopt { generation: 9, sent: DIGEST });
     // Another fleet gave the generation, before the agent came to this one.
-    let foreign = Observed { is_of_before: true, ..ahead };
+    let foreign = Observed { since: Some(Seconds(9)), ..ahead };
     assert_eq!(Entry::default().unknown_generation(&foreign, LATER), None);
     let ordered = ask(&Entry::default(), &one, &foreign, Leave::default());
     assert_eq!(ordered, Next::Order { generation: 5000 });
