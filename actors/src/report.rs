@@ -10,6 +10,8 @@
 //! it says something else, at most one a second. It is not stored: a stream that begins gets the
 //! newest one. Other servers get none.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,7 @@ use crate::control_plane::fleet::FleetGenerations;
 use crate::messages::{LinkChanged, ListViews};
 use crate::ports::{DeliveryError, OutboundMessage, Ports, ServerKind};
 use crate::wire::{self, AgentFacts, HostFacts};
+use faults::Faults;
 
 /// The least time between two looks at what there is to report.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -59,6 +62,7 @@ struct Reporter {
     stream: watch::Receiver<Option<u64>>,
     /// The release of the kernel, once it was asked for: it stays as long as the boot.
     kernel: Option<String>,
+    faults: Faults,
     /// What the stream has.
     sent: Option<Sent>,
 }
@@ -78,8 +82,14 @@ impl ReportActor {
     #[must_use]
     pub fn new(ports: Ports, sources: ReportSources) -> Self {
         let stream = watch::Sender::new(None);
-        let reporter =
-            Reporter { ports, sources, stream: stream.subscribe(), kernel: None, sent: None };
+        let reporter = Reporter {
+            ports,
+            sources,
+            stream: stream.subscribe(),
+            kernel: None,
+            faults: Faults::default(),
+            sent: None,
+        };
         Self { stream, reporter: Some(reporter) }
     }
 }
@@ -138,11 +148,19 @@ impl Reporter {
     }
 
     async fn moved(&mut self) -> Result<(), watch::error::RecvError> {
+        let due = self.faults.due();
+        let faults_are_due = async {
+            match due {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             moved = self.stream.changed() => moved,
             moved = self.sources.roster.changed() => moved,
             moved = self.sources.generations.changed() => moved,
+            () = faults_are_due => Ok(()),
         }
     }
 
@@ -208,7 +226,9 @@ impl Reporter {
             boot: machine.boot_id(),
         };
         let views = self.sources.views.send(ListViews).await.ok().flatten()?;
+        let now = (self.ports.clock.now(), Instant::now());
+        let faults = self.faults.look(&views, now);
         let generations = self.sources.generations.borrow_and_update();
-        Some(wire::encode_report(&self.sources.agent, &host, &views, &generations))
+        Some(wire::encode_report(&self.sources.agent, &host, (&views, &faults), &generations))
     }
 }

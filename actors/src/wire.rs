@@ -32,7 +32,7 @@ mod states;
 pub use local::decode_local;
 use model::decode_execution;
 pub use numbered::{FLEET_GENERATION, FleetOrder, fleet_order};
-pub use report::{HostFacts, encode_report};
+pub use report::{HostFacts, encode_report, fault_of};
 pub use states::status_value;
 
 /// The label that has the type of a message.

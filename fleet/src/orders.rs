@@ -18,6 +18,7 @@ mod agent;
 mod compose;
 mod composer;
 mod environment;
+mod health;
 mod observed;
 mod people;
 mod shared;
@@ -40,7 +41,7 @@ use guest_fleet_ledger::SharedLedger;
 use guest_fleet_ledger::records::Versioned;
 use guest_fleet_ledger::records::gateway::GatewayRecord;
 use guest_fleet_sessions::desk::{Desk, OpenSession};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -58,6 +59,9 @@ pub use view::AGE_MAX;
 /// Messages of one stream that wait for its task; a session sends one at a time, so that only
 /// acknowledgements and changes of labels add to it.
 const INPUTS: usize = 64;
+
+/// Most ends of sessions that are recorded at a time.
+const ENDINGS: usize = 32;
 
 /// Longest that a message of an agent waits for the ledger.
 const RECORD_DEADLINE: Duration = Duration::from_secs(30);
@@ -93,7 +97,8 @@ impl Orders {
         let views = Arc::new(views);
         let composer = Composer::new(settings.artifacts.clone(), settings.secrets.clone());
         let ending = CancellationToken::new();
-        let shared = Shared { ledger, views, composer, settings, ending };
+        let endings = Semaphore::new(ENDINGS);
+        let shared = Shared { ledger, views, composer, settings, ending, endings };
         Arc::new(Self { shared: Arc::new(shared), sessions: Mutex::default() })
     }
 

@@ -11,8 +11,8 @@ use guest_fleet::cli::failure::Exit;
 use guest_fleet::cli::{self, Verb};
 use guest_fleet_ledger::SqliteLedger;
 use guest_fleet_server::orders::{OrderSettings, Orders};
-use guest_fleet_server::rollouts;
 use guest_fleet_server::zones::IanaZones;
+use guest_fleet_server::{fold, rollouts};
 use guest_fleet_sessions::Gateway;
 use guest_fleet_sessions::admission::Anyone;
 use serde_json::Value;
@@ -22,6 +22,10 @@ use crate::harness::archive::Archive;
 use crate::harness::{Bed, RESOURCE};
 
 mod drift;
+mod health;
+
+/// For how many seconds the agent may have no stream before it is offline.
+const OFFLINE_AFTER: u64 = 2;
 
 #[derive(Parser)]
 struct Line {
@@ -53,6 +57,8 @@ impl Fleet {
         tokio::spawn(orders.clone().run());
         let ending = CancellationToken::new();
         tokio::spawn(rollouts::run(ledger.clone(), settings, ending.clone()));
+        let folding = fold::Settings { offline_after: OFFLINE_AFTER, ..fold::Settings::default() };
+        tokio::spawn(fold::run(ledger.clone(), folding, ending.clone()));
         let gateway = Gateway::builder(orders.clone(), Arc::new(Anyone))
             .listen(Listen::Unix(bed.dir().join("cp.sock")))
             .announces_fleet(true)
@@ -182,6 +188,15 @@ async fn what_is_declared_by_label_comes_about_and_a_lost_ledger_restarts_nothin
     bed.running("echo", "2").await;
     fleet.stands(&bed, "2", "done").await;
     let before = bed.running("echo", "2").await;
+
+    // Generations are times, and two orders of one second have the next one. An agent that is taken in by then would
+    // know of an order that nobody can have given yet.
+    let order = fleet.ask(&["explain", RESOURCE, "echo"], "").await["order"].clone();
+    bed.until("the time of the order is over", async || {
+        let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap();
+        (Some(now) >= order["generation"].as_u64()).then_some(())
+    })
+    .await;
 
     // The ledger is lost, and what was declared is declared again.
     fleet.end().await;

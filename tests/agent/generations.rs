@@ -97,7 +97,10 @@ async fn a_fleet_gets_reports_and_an_order_that_comes_after_a_newer_one_changes_
     let report = &tap.reports[0];
     assert_eq!(report.labels["rack"], "rack-7");
     assert_eq!(report.agent_version, env!("CARGO_PKG_VERSION"));
-    assert_eq!((&*report.os, &*report.capabilities), ("linux", &["generations".to_owned()][..]));
+    assert_eq!(
+        (&*report.os, &*report.capabilities),
+        ("linux", &["generations".to_owned(), "faults".to_owned()][..])
+    );
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     assert_eq!(report.boot_id, boot.trim());
     assert!(!report.kernel.is_empty() && !report.hostname.is_empty(), "{report:?}");

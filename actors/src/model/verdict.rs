@@ -187,7 +187,7 @@ impl Case<'_> {
         let recent = self.recent_crashes();
         if recent.len() >= CRASH_LOOP && *state != Reported::Stopped {
             let (count, within) = (recent.len(), CRASH_WINDOW.as_secs() / 60);
-            let cause = self.last_end();
+            let cause = last_end(self.view);
             let why = format!("crashed {count} times within {within} minutes, last {cause}");
             return Some(failing(Cause::CrashLoop, why, recent.first().copied(), "logs"));
         }
@@ -281,7 +281,7 @@ impl Case<'_> {
             && self.view.state != Reported::Stopped
         {
             let times = if recent.len() == 1 { "once" } else { "twice" };
-            let (within, cause) = (CRASH_WINDOW.as_secs() / 60, self.last_end());
+            let (within, cause) = (CRASH_WINDOW.as_secs() / 60, last_end(self.view));
             let why = format!("crashed {times} within {within} minutes, {cause}");
             return Some(degraded(Cause::Crashed, why, Some(*last), "logs"));
         }
@@ -355,28 +355,6 @@ impl Case<'_> {
         self.view.history.crashes.iter().filter(counts).copied().collect()
     }
 
-    /// How the last process ended, with the limit that it hit.
-    fn last_end(&self) -> String {
-        let limit = self.view.spec.limits.memory_bytes;
-        let cause = self.view.last_exit.map_or(ExitCause::Unknown, |(cause, _)| cause);
-        match (cause, limit) {
-            (ExitCause::OutOfMemory, Some(limit)) => {
-                format!("out of memory at its limit of {}", mebibytes(limit))
-            }
-            (ExitCause::OutOfMemory, None) => {
-                "out of memory without a limit of its own: the machine or all plugins together had \
-                 no more"
-                    .to_owned()
-            }
-            (ExitCause::OverMemoryLimit, Some(limit)) => {
-                format!("ended over its memory limit of {}", mebibytes(limit))
-            }
-            // Of a plugin that hung, the agent knows more than the kernel.
-            (cause, _) if self.view.history.crash_reason.is_empty() => cause.to_string(),
-            _ => self.view.history.crash_reason.to_string(),
-        }
-    }
-
     /// Compares the working set with the limit, because that is what the kernel cannot get below
     /// before it ends a process. The whole charge of a group is near the limit of any plugin that
     /// reads files, and harms nobody; resident memory leaves out what the kernel counts though no
@@ -389,6 +367,29 @@ impl Case<'_> {
         let percent = u128::from(used) * 100 / u128::from(limit.max(1));
         (percent >= u128::from(NEAR_LIMIT_PERCENT))
             .then(|| format!("uses {percent} % of its memory limit of {}", mebibytes(limit)))
+    }
+}
+
+/// How the last process of a plugin ended, with the limit that it hit.
+#[must_use]
+pub fn last_end(view: &PluginView) -> String {
+    let limit = view.spec.limits.memory_bytes;
+    let cause = view.last_exit.map_or(ExitCause::Unknown, |(cause, _)| cause);
+    match (cause, limit) {
+        (ExitCause::OutOfMemory, Some(limit)) => {
+            format!("out of memory at its limit of {}", mebibytes(limit))
+        }
+        (ExitCause::OutOfMemory, None) => {
+            "out of memory without a limit of its own: the machine or all plugins together had \
+             no more"
+                .to_owned()
+        }
+        (ExitCause::OverMemoryLimit, Some(limit)) => {
+            format!("ended over its memory limit of {}", mebibytes(limit))
+        }
+        // Of a plugin that hung, the agent knows more than the kernel.
+        (cause, _) if view.history.crash_reason.is_empty() => cause.to_string(),
+        _ => view.history.crash_reason.to_string(),
     }
 }
 

@@ -17,6 +17,9 @@ use crate::ports::OutboundMessage;
 use crate::text::shortened;
 
 mod changes;
+mod fault;
+
+pub use fault::fault_of;
 
 /// The type of a report.
 const AGENT_REPORT: &str = "guest_agent.fleet.v1.AgentReport";
@@ -35,7 +38,7 @@ const TEXT_MAX: usize = 256;
 const FIELD: usize = 6;
 
 /// What the agent can do beyond the public protocol.
-const CAPABILITIES: [&str; 1] = ["generations"];
+const CAPABILITIES: [&str; 2] = ["generations", "faults"];
 
 /// What a report says of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,13 +53,13 @@ pub struct HostFacts {
     pub boot: BootId,
 }
 
-/// A report on plugins, sorted by name, and on what is known of the plugins that a fleet `numbered`.
-/// The sender sets the id.
+/// A report on plugins, sorted by name, on their faults, and on what is known of the plugins that a fleet
+/// `numbered`. The sender sets the id.
 #[must_use]
 pub fn encode_report(
     agent: &AgentFacts,
     host: &HostFacts,
-    plugins: &[Arc<PluginView>],
+    (plugins, faults): (&[Arc<PluginView>], &BTreeMap<PluginName, pb::PluginFault>),
     numbered: &BTreeMap<PluginName, Numbered>,
 ) -> OutboundMessage {
     let text = |text: &str| shortened(text, TEXT_MAX).to_owned();
@@ -74,7 +77,10 @@ pub fn encode_report(
     };
     let there: BTreeSet<&PluginName> = plugins.iter().map(|view| &view.name).collect();
     let reports = plugins.iter().take(PLUGINS_MAX);
-    let reports = reports.map(|view| plugin(view, numbered.get(&view.name)));
+    let reports = reports.map(|view| pb::PluginReport {
+        fault: faults.get(&view.name).cloned(),
+        ..plugin(view, numbered.get(&view.name))
+    });
     let gone = numbered.iter().filter(|(name, _)| !there.contains(name));
     let all = plugins.len() + gone.clone().count();
     let gone = gone.take(PLUGINS_MAX).map(|(name, numbered)| pb::PluginReport {
@@ -121,6 +127,7 @@ fn plugin(view: &PluginView, numbered: Option<&Numbered>) -> pb::PluginReport {
         hold: view.held.as_ref().map(|held| hold(&held.hold)),
         // A fleet that ordered nothing of a plugin has nothing to compare it with.
         owners_changes: numbered.map_or_else(Vec::new, |it| changes::of(view, &it.deeds)),
+        fault: None,
     }
 }
 

@@ -55,7 +55,7 @@ async fn a_fleet_gets_one_report_on_each_stream_and_another_when_it_says_somethi
     let [first] = &*reports(&agent) else { panic!("{:?}", reports(&agent)) };
     assert_eq!(first.labels["rack"], "7");
     assert_eq!((&*first.agent_version, &*first.hostname), ("1.2.3", "vm-1"));
-    assert_eq!(first.capabilities, ["generations"]);
+    assert_eq!(first.capabilities, ["generations", "faults"]);
     assert_eq!(first.plugins, []);
     order(&agent, "first", &[install("a", "1")]).await;
     until_told(&agent, "a", &[1, 4, 3]).await;

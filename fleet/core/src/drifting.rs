@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::desired::decide;
-use crate::fold::{Presence, Row};
+use crate::fold::Row;
 use crate::repair::{Drifting, Lacking};
 use crate::time::{Seconds, Zones};
 use crate::view::View;
@@ -20,7 +20,7 @@ pub fn drifting<'a>(
     let plugins = assignments.iter().filter_map(|name| view.assignments.get(name));
     let plugins: BTreeSet<&String> = plugins.map(|assignment| &assignment.plugin).collect();
     for (id, row) in rows {
-        if row.presence(now) != Some(Presence::Present) {
+        if !row.is_near(now) {
             continue;
         }
         let agent = row.decided_on(id);

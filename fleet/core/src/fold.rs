@@ -26,24 +26,25 @@ mod tally;
 mod tests;
 mod word;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::desired;
 use crate::drift::may_be_of_fleet;
+use crate::fingerprint::fingerprint;
+use crate::health::{Ailment, Cause, Fault, Level, Moment};
+use crate::presence::{Link, Links, Presence, Session};
 use crate::target::Ordered;
 use crate::time::Seconds;
 use crate::view::ReleaseName;
 
 pub use facts::{
-    AgentFacts, LABELS, LastEvent, OrderFacts, PLUGINS, ReportFacts, ReportedFacts, SEEN_STEP,
-    Step, TEXT_BYTES, bounded, bounded_labels,
+    AgentFacts, BEGUN_STEP, Crash, LABELS, LastEvent, OrderFacts, PLUGINS, Place, ReportFacts,
+    ReportedFacts, SEEN_STEP, Step, TEXT_BYTES, bounded, bounded_labels,
 };
 pub use gates::{Barrier, Declared, Doors, Gates, Mark, Wanted};
 pub use standing::Standing;
 pub use tally::{Tally, Timeline};
-pub use word::{
-    AWAY_AFTER, PROBATION, Presence, Word, archived_after, probation_until, silent_after,
-};
+pub use word::{AWAY_AFTER, PROBATION, Word, archived_after, probation_until, silent_after};
 
 /// What the ledger shows of one agent.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,6 +54,8 @@ pub struct Row {
     pub agent: Option<AgentFacts>,
     /// The newest order, by plugin.
     pub orders: BTreeMap<String, OrderFacts>,
+    /// Its last session; `None` before the first, and of programs that recorded none.
+    pub session: Option<Session>,
     /// Its last report.
     pub report: Option<ReportFacts>,
     /// The last event, by plugin.
@@ -66,8 +69,8 @@ pub struct Row {
 pub enum Input {
     /// The record of an agent; `None` when it is not there.
     Agent(Option<AgentFacts>),
-    /// Its newest orders, by plugin; none when there is no journal.
-    Orders(BTreeMap<String, OrderFacts>),
+    /// Its newest orders, by plugin, and its last session; none when there is no journal.
+    Journal(BTreeMap<String, OrderFacts>, Option<Session>),
     /// Its last report, if it sent one.
     Report(Option<ReportFacts>),
     /// An event of a plugin.
@@ -76,6 +79,8 @@ pub enum Input {
         plugin: String,
         /// The event.
         event: LastEvent,
+        /// The crash that it tells of, if it does.
+        crash: Option<Crash>,
     },
 }
 
@@ -92,8 +97,8 @@ pub enum Effect {
 /// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cell {
-    /// Agents, by how present they are.
-    Agents(Presence),
+    /// Agents, by where they are.
+    Agents(Place),
     /// Agents to which an assignment gives a plugin, by where they stand with it.
     Assigned {
         /// Name of the assignment that decides.
@@ -111,6 +116,20 @@ pub enum Cell {
         release: ReleaseName,
         /// Whether they are archived, and so leave the count.
         archived: bool,
+    },
+    /// Agents of which a person on the machine holds a plugin.
+    HeldByOwner {
+        /// Name of the plugin.
+        plugin: String,
+    },
+    /// Agents of which a hold, a fault or a failure does not count any more.
+    Over,
+    /// Agents on which a plugin is failing, or an order for it failed.
+    Faulty {
+        /// Name of the plugin.
+        plugin: String,
+        /// The fingerprint of the fault or the failure.
+        fingerprint: String,
     },
 }
 
@@ -235,29 +254,40 @@ impl Row {
     /// Whether nothing is known of the agent. Events alone do not keep a row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.agent.is_none() && self.orders.is_empty() && self.report.is_none()
+        self.agent.is_none()
+            && self.orders.is_empty()
+            && self.session.is_none()
+            && self.report.is_none()
     }
 
     /// Takes in an input; whether it may say something new. What is wanted of the agent does not follow.
     pub fn take(&mut self, input: Input) -> bool {
         match input {
             Input::Agent(agent) => std::mem::replace(&mut self.agent, agent) != self.agent,
-            Input::Orders(orders) => std::mem::replace(&mut self.orders, orders) != self.orders,
+            Input::Journal(orders, session) => {
+                let differs = self.orders != orders || self.session != session;
+                (self.orders, self.session) = (orders, session);
+                differs
+            }
             Input::Report(report) => std::mem::replace(&mut self.report, report) != self.report,
-            Input::Event { plugin, event } => self.event(plugin, event),
+            Input::Event { plugin, event, crash } => self.event(plugin, event, crash),
         }
     }
 
-    fn event(&mut self, plugin: String, mut event: LastEvent) -> bool {
+    fn event(&mut self, plugin: String, mut event: LastEvent, crash: Option<Crash>) -> bool {
         match self.events.get(&plugin) {
             Some(known) if known.position >= event.position => return false,
             Some(known) => {
                 // A subject whose entries went with their age begins at 1 again.
                 let skipped = event.number.saturating_sub(known.number.saturating_add(1));
                 event.missed = known.missed.saturating_add(skipped);
+                event.crashes.clone_from(&known.crashes);
             }
             None if self.events.len() >= PLUGINS => return false,
             None => {}
+        }
+        if let Some(Crash { at, happened, count, revision, reason }) = crash {
+            event.crashes.add(&revision, (Moment { taken: at, happened }, count), reason);
         }
         self.events.insert(plugin, event);
         true
@@ -318,7 +348,70 @@ impl Row {
     pub fn standing(&self, plugin: &str) -> Standing {
         let order = self.orders.get(plugin);
         let known = order.filter(|order| self.reported_since(plugin, order).is_none());
-        Standing::of(self.wanted.get(plugin), known)
+        let target = known.and_then(|order| order.target().revision());
+        let failing = target.and_then(|revision| self.failing(plugin, revision));
+        Standing::of(self.wanted.get(plugin), known, failing.as_ref())
+    }
+
+    /// The fault for which this revision of a plugin does not do its work. Another revision that is there says
+    /// nothing about it.
+    #[must_use]
+    pub fn failing(&self, plugin: &str, revision: &str) -> Option<Ailment> {
+        let is_of_it = self.ailing(plugin).is_none_or(|it| it == revision);
+        self.ailment(plugin).filter(|it| is_of_it && it.fault.level == Level::Failing)
+    }
+
+    /// The fault of a plugin, as the agent reports it, or as its events show it where its reports tell no faults.
+    #[must_use]
+    pub fn ailment(&self, plugin: &str) -> Option<Ailment> {
+        let told = self.reported(plugin).and_then(|reported| reported.fault.clone());
+        let looping = self.crash_loop(plugin);
+        match (told, looping) {
+            // A list finds a plugin that crashes again and again down at times. It lasts until a list finds it well.
+            (Some(Fault { cause: Cause::Down, since, .. }), Some(looping))
+                if since.is_none_or(|since| looping.until.is_none_or(|until| since < until)) =>
+            {
+                Some(Ailment { until: None, ..looping })
+            }
+            (Some(fault), _) => Some(Ailment { fault, until: None }),
+            (None, looping) => looping,
+        }
+    }
+
+    /// The revision of the plugin that has the fault; `None` where that is not known.
+    fn ailing(&self, plugin: &str) -> Option<&str> {
+        let reported = self.reported(plugin);
+        let crashed = self.events.get(plugin).map(|event| event.crashes.revision.as_str());
+        let is_told = reported.is_some_and(|reported| reported.fault.is_some());
+        let crashed = crashed.filter(|crashed| !is_told && !crashed.is_empty());
+        crashed.or_else(|| reported?.revision.as_deref())
+    }
+
+    /// The crash loop that events tell of, where they say more than reports: of a revision that is there or was
+    /// ordered last, and since that order.
+    fn crash_loop(&self, plugin: &str) -> Option<Ailment> {
+        let report = self.report.as_ref();
+        let reported = self.reported(plugin);
+        let is_told = |report: &ReportFacts| {
+            report.tells_faults && (reported.is_some() || report.left_out == 0)
+        };
+        if report.is_some_and(is_told) {
+            return None;
+        }
+        let crashes = &self.events.get(plugin)?.crashes;
+        let order = self.orders.get(plugin);
+        let there = reported.and_then(|reported| reported.revision.as_deref());
+        let ordered = order.and_then(|order| order.target().revision());
+        let is_known = there.is_some() || order.is_some() || report.is_some();
+        let is_of = |revision: Option<&str>| revision == Some(crashes.revision.as_str());
+        let is_current = crashes.revision.is_empty() || !is_known || is_of(there) || is_of(ordered);
+        let is_of_order = crashes.revision.is_empty() || is_of(ordered);
+        let since = order.filter(|_| is_of_order).map_or(Seconds(0), |order| order.made);
+        crashes.ailment(since).filter(|_| is_current)
+    }
+
+    fn reported(&self, plugin: &str) -> Option<&ReportedFacts> {
+        self.report.as_ref()?.plugins.get(plugin)
     }
 
     /// The word for a plugin at a time.
@@ -327,10 +420,40 @@ impl Row {
         self.words(plugin).at(now).word(now, doors)
     }
 
-    /// How present the agent is at a time; `None` where it has no record.
+    /// Whether counts include the agent: it has a record, and was not silent for too long.
     #[must_use]
-    pub fn presence(&self, now: Seconds) -> Option<Presence> {
-        Some(*self.agent.as_ref()?.presence().at(now))
+    pub fn is_counted(&self, now: Seconds) -> bool {
+        let archived = self.agent.as_ref().map(AgentFacts::archived_after);
+        archived.is_some_and(|archived| archived.is_none_or(|at| now < at))
+    }
+
+    /// Whether the agent may be given something: it is counted, in no quarantine, and was seen within
+    /// [`AWAY_AFTER`].
+    #[must_use]
+    pub fn is_near(&self, now: Seconds) -> bool {
+        let away = self.agent.as_ref().filter(|agent| agent.quarantine.is_none());
+        let away = away.and_then(AgentFacts::away_after);
+        self.is_counted(now) && away.is_some_and(|at| now < at)
+    }
+
+    /// Whether the agent has a stream.
+    #[must_use]
+    pub fn link(&self, links: &Links, now: Seconds) -> Link {
+        let seen = self.agent.as_ref().and_then(|agent| agent.seen);
+        links.of(self.session.as_ref(), seen, now)
+    }
+
+    /// How present the agent is, as it is counted; `None` where it has no record. A row that is read after the
+    /// gateways may name one that came since: then its session says more than the gateway.
+    #[must_use]
+    pub fn presence(&self, links: &Links, now: Seconds) -> Option<Presence> {
+        let place = self.agent.as_ref()?.place(self.session.as_ref(), links.offline_after);
+        Some(match place.at(now) {
+            Place::At(gateway) if !links.gateways.contains_key(gateway) => {
+                links.presence(self.link(links, now), now)
+            }
+            place => place.presence(links, now),
+        })
     }
 
     fn words(&self, plugin: &str) -> Timeline<Mark> {
@@ -341,7 +464,8 @@ impl Row {
     /// What is counted of it, as it changes with time.
     fn timelines(&self, declared: &Declared) -> Vec<Timeline<Cell>> {
         let Some(agent) = &self.agent else { return Vec::new() };
-        let mut all = vec![agent.presence().map(|presence| Cell::Agents(*presence))];
+        let place = agent.place(self.session.as_ref(), declared.offline_after);
+        let mut all = vec![place.map(|place| Cell::Agents(place.clone()))];
         for (plugin, wanted) in &self.wanted {
             all.push(self.words(plugin).map(|mark| Cell::Assigned {
                 assignment: wanted.assignment.clone(),
@@ -355,6 +479,37 @@ impl Row {
             let archived = agent.archived_after();
             all.push(Timeline::new(having(false)).then(archived, having(true)));
         }
+        let archived = agent.archived_after();
+        let plugins: BTreeSet<&String> =
+            self.orders.keys().chain(self.report.iter().flat_map(|it| it.plugins.keys())).collect();
+        for plugin in plugins {
+            let held = self.report.as_ref().and_then(|report| report.plugins.get(plugin));
+            if held.is_some_and(|reported| reported.is_held) {
+                let held = Cell::HeldByOwner { plugin: plugin.clone() };
+                all.push(Timeline::new(held).then(archived, Cell::Over));
+            }
+            if let Some((fingerprint, until)) = self.fault(plugin) {
+                let faulty = Cell::Faulty { plugin: plugin.clone(), fingerprint };
+                all.push(Timeline::new(faulty).then(until, Cell::Over).then(archived, Cell::Over));
+            }
+        }
         all
+    }
+
+    /// The fingerprint of the failure of an order or of the fault of a plugin, and when it ends by itself.
+    fn fault(&self, plugin: &str) -> Option<(String, Option<Seconds>)> {
+        let failed = |what| {
+            let reason = self.orders.get(plugin).map(|order| order.reason.as_str());
+            Some((fingerprint(what, reason.unwrap_or_default()), None))
+        };
+        match self.standing(plugin) {
+            Standing::Failed => failed("failed"),
+            Standing::TakenBack => failed("taken back"),
+            _ => {
+                let ailment = self.ailment(plugin)?;
+                let is_failing = ailment.fault.level == Level::Failing;
+                is_failing.then(|| (ailment.fault.fingerprint(), ailment.until))
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::account::{Failed, RESULTS, Results, fingerprints};
 use crate::desired::{Permission, decide, permission};
 use crate::evidence::{Gathering, Seen};
 use crate::fingerprint::fingerprint;
-use crate::fold::{OrderFacts, Presence, Row, SEEN_STEP, Step, silent_after};
+use crate::fold::{Crash, OrderFacts, Row, SEEN_STEP, Step, silent_after};
 use crate::gate::Failure;
 use crate::labels::Labels;
 use crate::place::place;
@@ -30,8 +30,8 @@ pub struct Watch<'a> {
     pub view: &'a View,
     /// Name of the assignment whose rollout is counted.
     pub assignment: &'a str,
-    /// When the plugin crashed, by agent.
-    pub crashes: &'a BTreeMap<String, Vec<Seconds>>,
+    /// The crashes of the plugin, by agent.
+    pub crashes: &'a BTreeMap<String, Vec<Crash>>,
     /// Agents that did not take up a grant a moment ago, and so count as out of reach.
     pub passed_over: &'a BTreeSet<String>,
     /// How long an order of a target may take, in seconds.
@@ -117,8 +117,7 @@ pub fn progress<'a>(
     let mut progress = Progress::default();
     let mut gathering = Gathering::new(rollout.start(), rollout.resumed);
     for (id, row) in rows {
-        let presence = row.presence(watch.now);
-        if presence.is_none_or(|presence| presence == Presence::Archived) {
+        if !row.is_counted(watch.now) {
             continue;
         }
         let agent = row.decided_on(id);
@@ -140,7 +139,7 @@ pub fn progress<'a>(
             has,
             order,
             may: permission(watch.view, &agent, &found.plugin, next, watch.now, watch.zones),
-            is_near: presence == Some(Presence::Present) && !watch.passed_over.contains(id),
+            is_near: row.is_near(watch.now) && !watch.passed_over.contains(id),
             place: place(&found.name, id),
         };
         one.count(&mut progress, &agent.labels);
@@ -283,27 +282,37 @@ impl One<'_> {
         silent_after(since, (self.watch.patience)(order.target()))
     }
 
-    /// The first crash since the newest order.
-    fn crash(&self) -> Option<Seconds> {
+    /// The first crash since the newest order, of the revision that was ordered.
+    fn crash(&self) -> Option<&Crash> {
         let order = self.order?;
-        let crashes = self.watch.crashes.get(self.id)?;
-        crashes.iter().copied().filter(|at| *at >= order.made).min()
+        let crashes = self.watch.crashes.get(self.id)?.iter();
+        let is_since = |crash: &&Crash| crash.at >= order.made && is_of(crash, order);
+        crashes.filter(is_since).min_by_key(|crash| crash.at)
     }
 
     fn failure(&self, fate: Option<Fate>) -> Option<Failed> {
         let order = self.order?;
+        let crash = self.crash();
         let (what, at) = match fate? {
             Fate::Failed => ("failed", order.since),
             Fate::TakenBack => ("taken back", order.since),
             Fate::Silent => ("silent", self.silent_at(order)),
-            Fate::Done | Fate::UnderWay => ("crashed", self.crash()?),
+            Fate::Done | Fate::UnderWay => ("crashed", crash?.at),
+        };
+        // The event of the crash and the outcome that follows it come one after the other, or no outcome comes, and
+        // each agent is seen between the two or after both: the cause is the crash either way.
+        let ended = order.reason.as_str();
+        let (what, reason) = match crash.map(|crash| crash.reason.as_str()) {
+            Some(crash) if ended.is_empty() => ("crashed", crash),
+            Some(crash) if begins_with(ended, crash) => ("crashed", crash),
+            Some(_) | None => (what, ended),
         };
         Some(Failed {
             agent: self.id.to_owned(),
             wave: self.rollout.wave_at(order.made),
             at,
-            fingerprint: fingerprint(what, &order.reason),
-            reason: order.reason.clone(),
+            fingerprint: fingerprint(what, reason),
+            reason: reason.to_owned(),
         })
     }
 
@@ -345,7 +354,10 @@ impl One<'_> {
             return None;
         }
         let crashes = self.watch.crashes.get(self.id);
-        let mut failed: Vec<Seconds> = crashes.into_iter().flatten().copied().collect();
+        let counts =
+            |crash: &&Crash| order.is_none_or(|order| crash.at < order.made || is_of(crash, order));
+        let mut failed: Vec<Seconds> =
+            crashes.into_iter().flatten().filter(counts).map(|it| it.at).collect();
         if let (Some(order), Some(fate)) = (order, self.fate()) {
             failed.extend(self.told_late(order, fate, agent.seen?));
         }
@@ -371,6 +383,17 @@ impl One<'_> {
             Fate::UnderWay | Fate::Done | Fate::Failed => None,
         }
     }
+}
+
+/// Whether the revision that was ordered crashed. An agent that does not say which one did is believed to have it.
+fn is_of(crash: &Crash, order: &OrderFacts) -> bool {
+    crash.revision.is_empty() || order.target().revision() == Some(crash.revision.as_str())
+}
+
+/// Whether the reason of an outcome begins with that of a crash, as a whole.
+fn begins_with(outcome: &str, crash: &str) -> bool {
+    let rest = outcome.strip_prefix(crash).filter(|_| !crash.is_empty());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ';']))
 }
 
 // === impl Progress ===

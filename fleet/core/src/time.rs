@@ -33,6 +33,19 @@ pub(crate) const DAY_MINUTES: u16 = 24 * 60;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
+/// A moment after a delay, rounded up to a step that suits the delay, so that few different moments are counted.
+#[must_use]
+pub fn rounded(from: Seconds, delay: u64) -> Seconds {
+    let step = match delay {
+        0..=300 => 10,
+        301..=3_600 => 60,
+        3_601..=86_400 => 600,
+        _ => 6 * 3600,
+    };
+    let at = from.0.saturating_add(delay);
+    Seconds(at.checked_next_multiple_of(step).unwrap_or(at))
+}
+
 // === impl Civil ===
 
 impl Civil {

@@ -3,34 +3,38 @@
 use std::collections::BTreeMap;
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
+use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::escape::unescaped;
 use guest_fleet_core::drift::Repairs;
 use guest_fleet_core::fold::{
-    AgentFacts, Input, LastEvent, OrderFacts, PLUGINS, ReportFacts, ReportedFacts, Step, bounded,
-    bounded_labels,
+    AgentFacts, BEGUN_STEP, Crash, Input, LastEvent, OrderFacts, PLUGINS, ReportFacts,
+    ReportedFacts, Step, bounded, bounded_labels,
 };
+use guest_fleet_core::health::{Fault, crash_count, crash_reason};
 use guest_fleet_core::journal::{Order, OrderState};
 use guest_fleet_core::labels::Labels;
+use guest_fleet_core::presence::Session;
 use guest_fleet_core::target::Ordered;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::event::EventRecord;
 use guest_fleet_ledger::records::journal::JournalRecord;
-use guest_fleet_ledger::records::report::ReportRecord;
+use guest_fleet_ledger::records::report::{FaultPart, ReportRecord, ReportedPlugin};
 use guest_fleet_ledger::records::{self, RecordError};
 use guest_fleet_ledger::{Bucket, Entry};
 use prost::Message;
 use prost_types::Timestamp;
 
-/// What a record of a bucket says; `value` is `None` where it was deleted.
-pub(crate) fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Option<Input> {
+/// A record of a bucket as an input; `value` is `None` where it was deleted.
+#[must_use]
+pub fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Option<Input> {
     let read = match (bucket, value) {
         (Bucket::Agents, None) => Ok(Input::Agent(None)),
         (Bucket::Agents, Some(value)) => {
             records::decode(key, value).map(|record| Input::Agent(Some(agent(&record))))
         }
-        (Bucket::Journal, None) => Ok(Input::Orders(BTreeMap::new())),
-        (Bucket::Journal, Some(value)) => orders(key, value).map(Input::Orders),
+        (Bucket::Journal, None) => Ok(Input::Journal(BTreeMap::new(), None)),
+        (Bucket::Journal, Some(value)) => journal(key, value),
         (Bucket::Reports, None) => Ok(Input::Report(None)),
         (Bucket::Reports, Some(value)) => {
             records::decode(key, value).map(|record| Input::Report(Some(report(&record))))
@@ -47,19 +51,32 @@ pub(crate) fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Opti
 }
 
 /// The agent that an entry of the log is about, and the input.
-pub(crate) fn of_entry(entry: &Entry) -> Option<(String, Input)> {
+#[must_use]
+pub fn of_entry(entry: &Entry) -> Option<(String, Input)> {
     let (agent, plugin) = entry.subject.split_once('/')?;
     let (agent, plugin) = (unescaped(agent)?, unescaped(plugin)?);
     let record: EventRecord = records::decode(&entry.subject, &entry.value).ok()?;
     let event = PluginEventMessage::decode(record.event.as_slice()).ok()?;
-    let event = LastEvent {
+    let at = record.received.as_ref().map_or(Seconds(0), seconds);
+    let crash = (event.event_type() == PluginEventType::PluginCrashed).then(|| {
+        let details = String::from_utf8_lossy(event.event_details());
+        let happened = event.event_timestamp.as_ref().map_or(at, seconds);
+        Crash {
+            at,
+            happened,
+            count: crash_count(&details),
+            revision: bounded(&event.revision_id),
+            reason: bounded(crash_reason(&details)),
+        }
+    });
+    let last = LastEvent {
         position: entry.position,
         number: entry.number,
         kind: event.event_type,
-        at: record.received.as_ref().map_or(Seconds(0), seconds),
-        missed: 0,
+        at,
+        ..LastEvent::default()
     };
-    Some((agent, Input::Event { plugin: bounded(&plugin), event }))
+    Some((agent, Input::Event { plugin: bounded(&plugin), event: last, crash }))
 }
 
 /// What the fold keeps of an agent's record.
@@ -86,7 +103,7 @@ pub fn agent(record: &AgentRecord) -> AgentFacts {
     facts.seen_at(seen)
 }
 
-fn orders(key: &str, value: &[u8]) -> Result<BTreeMap<String, OrderFacts>, RecordError> {
+fn journal(key: &str, value: &[u8]) -> Result<Input, RecordError> {
     let record: JournalRecord = records::decode(key, value)?;
     let mut orders = BTreeMap::new();
     for (plugin, entry) in record.plugins.iter().take(PLUGINS) {
@@ -95,7 +112,12 @@ fn orders(key: &str, value: &[u8]) -> Result<BTreeMap<String, OrderFacts>, Recor
             orders.insert(bounded(plugin), order_facts(order, entry.repairs));
         }
     }
-    Ok(orders)
+    let session = record.session().map(|session| Session {
+        gateway: bounded(&session.gateway),
+        begun: Seconds(session.begun.0 - session.begun.0 % BEGUN_STEP),
+        ..session
+    });
+    Ok(Input::Journal(orders, session))
 }
 
 fn order_facts(order: &Order, repairs: Repairs) -> OrderFacts {
@@ -125,20 +147,28 @@ fn order_facts(order: &Order, repairs: Repairs) -> OrderFacts {
     }
 }
 
-fn report(record: &ReportRecord) -> ReportFacts {
+/// A report as the fold keeps it.
+#[must_use]
+pub fn report(record: &ReportRecord) -> ReportFacts {
     let some = |text: &str| (!text.is_empty()).then(|| bounded(text));
     let mut plugins: BTreeMap<String, ReportedFacts> = BTreeMap::new();
-    for plugin in &record.plugins {
+    // Those that are gone are named for their generations alone, and make room.
+    let is_gone = |plugin: &&ReportedPlugin| {
+        plugin.revision.is_empty() && plugin.pending_revision.is_empty() && plugin.fault.is_none()
+    };
+    let mut all: Vec<&ReportedPlugin> = record.plugins.iter().collect();
+    all.sort_by_key(|plugin| (is_gone(plugin), plugin.name.as_str()));
+    for plugin in all {
         let facts = ReportedFacts {
             revision: some(&plugin.revision),
             pending: some(&plugin.pending_revision),
             is_held: plugin.hold.is_some(),
             is_local: plugin.is_local,
             generation: plugin.generation,
+            fault: plugin.fault.as_ref().and_then(fault),
         };
-        plugins.insert(bounded(&plugin.name), facts);
-        if plugins.len() > PLUGINS {
-            plugins.pop_last();
+        if plugins.len() < PLUGINS {
+            plugins.insert(bounded(&plugin.name), facts);
         }
     }
     let left_out = record.plugins.len().saturating_sub(plugins.len());
@@ -149,7 +179,13 @@ fn report(record: &ReportRecord) -> ReportFacts {
         version: bounded(&record.agent_version),
         plugins,
         left_out: u64::try_from(left_out).unwrap_or(u64::MAX),
+        tells_faults: record.tells_faults,
     }
+}
+
+fn fault(part: &FaultPart) -> Option<Fault> {
+    let fault = part.fault()?;
+    Some(Fault { reason: bounded(&fault.reason), ..fault })
 }
 
 fn seconds(at: &Timestamp) -> Seconds {

@@ -143,14 +143,18 @@ impl<'a> Owner<'a> {
             configuration.map_err(|error| Lost::Load(super::load::LoadError::Read(error)))?;
         let Loaded { rows, mut leaves, checkpoint, checkpoint_revision } =
             load(ledger, place.shard, lease.revision()).await.map_err(Lost::Load)?;
-        let declared = Declared::new(configuration.view(), patience::patience);
+        let declared = Declared::new(configuration.view(), patience::patience)
+            .offline_after(settings.offline_after);
         let mut fold = Fold::of_rows(rows, &declared, (settings.wall)());
         // The rows may be those of older declarations.
         for id in fold.declare(&declared, &declared) {
             leaves.touch(&id);
         }
         let checkpoint = checkpoint.unwrap_or_default();
-        let kept = [checkpoint.agents, checkpoint.journal, checkpoint.reports];
+        // An older program read journals and reports, and kept neither sessions nor faults of them.
+        let is_older = checkpoint.offline_after == 0;
+        let again = |cursor: Option<CursorRecord>| cursor.filter(|_| !is_older);
+        let kept = [checkpoint.agents, again(checkpoint.journal), again(checkpoint.reports)];
         let followed = std::array::from_fn(|at| {
             let (bucket, kept): (Bucket, Option<CursorRecord>) = (BUCKETS[at], kept[at]);
             let follower = kept.map_or_else(
@@ -261,7 +265,8 @@ impl<'a> Owner<'a> {
     async fn redeclare(&mut self) -> Result<(), ReadError> {
         let after = self.configuration.through();
         if self.configuration.catch_up(self.ledger, after).await? {
-            let declared = Declared::new(self.configuration.view(), patience::patience);
+            let declared = Declared::new(self.configuration.view(), patience::patience)
+                .offline_after(self.settings.offline_after);
             if declared != self.declared {
                 for id in self.fold.declare(&self.declared, &declared) {
                     self.leaves.touch(&id);

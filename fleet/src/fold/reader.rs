@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use guest_fleet_core::fold::{Cell, Doors, Presence, Row, Tally, Word};
+use guest_fleet_core::fold::{Cell, Doors, Row, Tally, Word};
+use guest_fleet_core::presence::{Beat, Links, Presence};
 use guest_fleet_core::time::{Seconds, Zones};
 use guest_fleet_core::view::ReleaseName;
 use guest_fleet_core::window::Weekly;
@@ -35,6 +36,7 @@ pub struct Index<'a> {
     shards: Vec<Shard>,
     holds: BTreeMap<String, Option<Seconds>>,
     windows: BTreeMap<String, Weekly>,
+    links: Links,
 }
 
 struct Shard {
@@ -44,6 +46,16 @@ struct Shard {
     counts: Tally<Cell>,
     left_out: u64,
     directory: DirectoryRecord,
+}
+
+/// For how long an agent may have no stream before it is offline, in seconds, as the process says that folds the
+/// index; `None` where none does.
+///
+/// # Errors
+/// The ledger, or the index in it, cannot be read.
+pub async fn offline_after(ledger: &dyn Ledger) -> Result<Option<u64>, IndexError> {
+    let checkpoint = read::<CheckpointRecord>(ledger, &checkpoint_key(0)).await?;
+    Ok(checkpoint.map(|checkpoint| checkpoint.offline_after).filter(|after| *after > 0))
 }
 
 /// Some agents in the order of their ids.
@@ -66,6 +78,10 @@ pub struct Counts {
     pub wanted: BTreeMap<(String, Option<String>), BTreeMap<Word, u64>>,
     /// Agents that reported a declared release as what they have, without archived ones.
     pub having: BTreeMap<ReleaseName, u64>,
+    /// Agents on which a plugin is failing, or an order for it failed, by plugin and fingerprint.
+    pub faulty: BTreeMap<(String, String), u64>,
+    /// Agents of which a person on the machine holds a plugin, by plugin.
+    pub held_by_owner: BTreeMap<String, u64>,
     /// How many counts there was no room for.
     pub left_out: u64,
 }
@@ -93,8 +109,13 @@ impl<'a> Index<'a> {
     /// The ledger, or the index in it, cannot be read.
     pub async fn open(ledger: &'a dyn Ledger) -> Result<Option<Self>, IndexError> {
         let Some(shape) = read::<ShapeRecord>(ledger, SHAPE).await? else { return Ok(None) };
-        let mut index =
-            Self { ledger, shards: Vec::new(), holds: BTreeMap::new(), windows: BTreeMap::new() };
+        let mut index = Self {
+            ledger,
+            shards: Vec::new(),
+            holds: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            links: Links::default(),
+        };
         for number in 0..shape.shards.clamp(1, SHARDS_MAX) {
             let key = checkpoint_key(number);
             let Some(checkpoint) = read::<CheckpointRecord>(ledger, &key).await? else {
@@ -104,6 +125,9 @@ impl<'a> Index<'a> {
             let directory = read::<DirectoryRecord>(ledger, &directory_key(number)).await?;
             index.holds.extend(stored::holds(&checkpoint));
             index.windows.extend(stored::windows(&checkpoint));
+            if checkpoint.offline_after > 0 {
+                index.links.offline_after = checkpoint.offline_after;
+            }
             index.shards.push(Shard {
                 number,
                 as_of: (lease.as_of > 0).then_some(Seconds(lease.as_of)),
@@ -140,6 +164,18 @@ impl<'a> Index<'a> {
         Doors { holds: &self.holds, windows: &self.windows, zones }
     }
 
+    /// Takes in the gateways. They have to be read after the index: its counts name none that came later, so those
+    /// that are not known have no agents any more.
+    pub fn set_gateways(&mut self, gateways: BTreeMap<String, Beat>) {
+        self.links.gateways = gateways;
+    }
+
+    /// The gateways, and when an agent is offline.
+    #[must_use]
+    pub fn links(&self) -> &Links {
+        &self.links
+    }
+
     /// The same as values of their own.
     #[must_use]
     pub fn hours(&self) -> (BTreeMap<String, Option<Seconds>>, BTreeMap<String, Weekly>) {
@@ -155,7 +191,10 @@ impl<'a> Index<'a> {
             counts.left_out += shard.left_out;
             for (cell, number) in shard.counts.at(now) {
                 match cell {
-                    Cell::Agents(presence) => *counts.agents.entry(presence).or_default() += number,
+                    Cell::Agents(place) => {
+                        let presence = place.presence(&self.links, now);
+                        *counts.agents.entry(presence).or_default() += number;
+                    }
                     Cell::Assigned { assignment, plugin, revision, mark } => {
                         let word = mark.word(now, &doors);
                         let by_name = counts.assignments.entry(assignment).or_default();
@@ -166,7 +205,13 @@ impl<'a> Index<'a> {
                     Cell::Having { release, archived: false } => {
                         *counts.having.entry(release).or_default() += number;
                     }
-                    Cell::Having { archived: true, .. } => {}
+                    Cell::Faulty { plugin, fingerprint } => {
+                        *counts.faulty.entry((plugin, fingerprint)).or_default() += number;
+                    }
+                    Cell::HeldByOwner { plugin } => {
+                        *counts.held_by_owner.entry(plugin).or_default() += number;
+                    }
+                    Cell::Having { archived: true, .. } | Cell::Over => {}
                 }
             }
         }

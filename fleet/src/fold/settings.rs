@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use guest_fleet_core::presence::OFFLINE_AFTER;
 use guest_fleet_core::time::Seconds;
 
 use crate::simulated::chance;
@@ -25,13 +26,15 @@ pub struct Settings {
     pub wall: Wall,
     /// So that owners do not act together.
     pub jittered: Jitter,
+    /// For how long an agent may have no stream before it is offline, in seconds.
+    pub offline_after: u64,
 }
 
 // === impl Settings ===
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { shards: 1, wall: by_clock(), jittered: by_chance() }
+        Self { shards: 1, wall: by_clock(), jittered: by_chance(), offline_after: OFFLINE_AFTER }
     }
 }
 

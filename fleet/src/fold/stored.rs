@@ -1,28 +1,35 @@
 //! Rows and counts as records, and back. Nothing of a row is lost; counts are made again from the rows,
 //! so of those a checkpoint keeps as many as there is room for.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use guest_fleet_core::drift::Repairs;
 use guest_fleet_core::fold::{
-    AgentFacts, Barrier, Cell, Declared, Gates, LastEvent, Mark, OrderFacts, Presence, ReportFacts,
+    AgentFacts, Barrier, Cell, Declared, Gates, LastEvent, Mark, OrderFacts, Place, ReportFacts,
     ReportedFacts, Row, Step, Tally, Wanted, Word,
 };
+use guest_fleet_core::health::{Crashes, Moment};
 use guest_fleet_core::labels::Labels;
+use guest_fleet_core::presence::{Presence, Session};
 use guest_fleet_core::target::Ordered;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::ReleaseName;
 use guest_fleet_core::window::Weekly;
 use guest_fleet_ledger::records::index::{
     AgentPart, CellRecord, CheckpointRecord, EventPart, GatesRecord, HoldEnd, MoveRecord,
-    OrderPart, PluginPart, ReportPart, ReportedPart, RowRecord, WantedPart, WindowHours,
+    OrderPart, PluginPart, ReportPart, ReportedPart, RowRecord, SessionPart, WantedPart,
+    WindowHours,
 };
 use guest_fleet_ledger::records::repair::DriftPart;
+use guest_fleet_ledger::records::report::FaultPart;
 use guest_fleet_ledger::records::{Numbered, RecordError, revision, target};
 use prost::Message;
 
-/// Most bytes that the counts of a checkpoint take.
+/// Most bytes that the counts of what is declared take in a checkpoint.
 pub(super) const CELLS_BYTES: usize = 768 << 10;
+/// Most bytes that the counts of faults and holds take beside them, of which agents tell.
+pub(super) const TOLD_BYTES: usize = 128 << 10;
 /// Most moves of a checkpoint.
 pub(super) const MOVES: usize = 20_000;
 /// Most holds, and most windows, of a checkpoint.
@@ -46,8 +53,14 @@ pub(crate) fn of_row(id: &str, row: &Row) -> RowRecord {
             hostname: report.hostname.clone(),
             version: report.version.clone(),
             left_out: report.left_out,
+            tells_faults: report.tells_faults,
         }),
         plugins: names.into_iter().map(|name| of_plugin(name, row)).collect(),
+        session: row.session.as_ref().map(|session| SessionPart {
+            gateway: session.gateway.clone(),
+            begun: session.begun.0,
+            ended: session.ended.map(|at| at.0),
+        }),
     }
 }
 
@@ -90,6 +103,7 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
             is_held: reported.is_held,
             is_local: reported.is_local,
             generation: reported.generation,
+            fault: reported.fault.as_ref().map(FaultPart::of),
         }),
         event: row.events.get(name).map(|event| EventPart {
             position: event.position,
@@ -97,6 +111,11 @@ fn of_plugin(name: &str, row: &Row) -> PluginPart {
             kind: event.kind,
             at: event.at.0,
             missed: event.missed,
+            crashes: event.crashes.at.iter().map(|at| at.taken.0).collect(),
+            crashed_at: event.crashes.at.iter().map(|at| at.happened.0).collect(),
+            crash_lasts: event.crashes.lasts,
+            crashed: event.crashes.revision.clone(),
+            crash_reason: event.crashes.reason.clone(),
         }),
         wanted: row.wanted.get(name).map(|wanted| {
             let (barrier, gates) = match &wanted.barrier {
@@ -169,6 +188,12 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
             version: part.version,
             plugins: BTreeMap::new(),
             left_out: part.left_out,
+            tells_faults: part.tells_faults,
+        }),
+        session: record.session.map(|part| Session {
+            gateway: part.gateway,
+            begun: Seconds(part.begun),
+            ended: part.ended.map(Seconds),
         }),
         ..Row::default()
     };
@@ -195,12 +220,23 @@ pub(crate) fn row(record: RowRecord) -> Result<(String, Row), RecordError> {
             row.orders.insert(name.clone(), facts);
         }
         if let (Some(part), Some(report)) = (plugin.reported, &mut row.report) {
-            let ReportedPart { revision, pending, is_held, is_local, generation } = part;
-            let facts = ReportedFacts { revision, pending, is_held, is_local, generation };
+            let fault = part.fault.as_ref().and_then(FaultPart::fault);
+            let ReportedPart { revision, pending, is_held, is_local, generation, .. } = part;
+            let facts = ReportedFacts { revision, pending, is_held, is_local, generation, fault };
             report.plugins.insert(name.clone(), facts);
         }
-        if let Some(EventPart { position, number, kind, at, missed }) = plugin.event {
-            let event = LastEvent { position, number, kind, at: Seconds(at), missed };
+        if let Some(part) = plugin.event {
+            let EventPart { position, number, kind, at, missed, crashed, crash_reason, .. } = part;
+            let moments = part.crashes.into_iter().zip(part.crashed_at);
+            let moment =
+                |(taken, happened)| Moment { taken: Seconds(taken), happened: Seconds(happened) };
+            let crashes = Crashes {
+                revision: crashed,
+                at: moments.map(moment).collect(),
+                reason: crash_reason,
+                lasts: part.crash_lasts,
+            };
+            let event = LastEvent { position, number, kind, at: Seconds(at), missed, crashes };
             row.events.insert(name.clone(), event);
         }
         if let Some(part) = plugin.wanted {
@@ -237,17 +273,24 @@ pub(super) fn set_counts(record: &mut CheckpointRecord, counts: &Tally<Cell>, de
     for (_, _, to, _) in counts.later() {
         cells.entry(to).or_default();
     }
+    let is_told = |cell: &Cell| matches!(cell, Cell::Faulty { .. } | Cell::HeldByOwner { .. });
+    let (mut told, declared_cells): (Vec<_>, Vec<_>) =
+        cells.into_iter().partition(|(cell, _)| is_told(cell));
+    // Agents choose these names and texts: those of most agents have room first, and of declared plugins before others.
+    told.sort_by_key(|(cell, count)| (!is_of_declared(cell, declared), Reverse(*count)));
     let mut places: BTreeMap<&Cell, u32> = BTreeMap::new();
-    let mut bytes = 0;
-    for (cell, count) in cells {
-        let one = of_cell(cell, count);
-        bytes += one.encoded_len() + 4;
-        if bytes > CELLS_BYTES {
-            record.left_out += 1;
-            continue;
+    for (cells, room) in [(declared_cells, CELLS_BYTES), (told, TOLD_BYTES)] {
+        let mut bytes = 0;
+        for (cell, count) in cells {
+            let one = of_cell(cell, count);
+            bytes += one.encoded_len() + 4;
+            if bytes > room {
+                record.left_out += 1;
+                continue;
+            }
+            places.insert(cell, u32::try_from(record.cells.len()).unwrap_or(u32::MAX));
+            record.cells.push(one);
         }
-        places.insert(cell, u32::try_from(record.cells.len()).unwrap_or(u32::MAX));
-        record.cells.push(one);
     }
     for (at, from, to, count) in counts.later() {
         match (places.get(from), places.get(to)) {
@@ -257,6 +300,7 @@ pub(super) fn set_counts(record: &mut CheckpointRecord, counts: &Tally<Cell>, de
             _ => record.left_out += 1,
         }
     }
+    record.offline_after = declared.offline_after;
     let (holds, windows) = (declared.holds(), declared.windows());
     let beyond = holds.len().saturating_sub(DOORS) + windows.len().saturating_sub(DOORS);
     record.left_out += u64::try_from(beyond).unwrap_or(u64::MAX);
@@ -279,10 +323,20 @@ pub(super) fn set_counts(record: &mut CheckpointRecord, counts: &Tally<Cell>, de
         .collect();
 }
 
+fn is_of_declared(cell: &Cell, declared: &Declared) -> bool {
+    match cell {
+        Cell::Faulty { plugin, .. } | Cell::HeldByOwner { plugin } => declared.assigns(plugin),
+        Cell::Agents(_) | Cell::Assigned { .. } | Cell::Having { .. } | Cell::Over => true,
+    }
+}
+
 fn of_cell(cell: &Cell, count: u64) -> CellRecord {
     match cell {
-        Cell::Agents(presence) => {
+        Cell::Agents(Place::Is(presence)) => {
             CellRecord { count, kind: 1, word: presence.number(), ..CellRecord::default() }
+        }
+        Cell::Agents(Place::At(gateway)) => {
+            CellRecord { count, kind: 1, gateway: gateway.clone(), ..CellRecord::default() }
         }
         Cell::Assigned { assignment, plugin, revision, mark } => {
             let (word, gates) = match mark {
@@ -297,6 +351,7 @@ fn of_cell(cell: &Cell, count: u64) -> CellRecord {
                 plugin: plugin.clone(),
                 revision: revision.clone().unwrap_or_default(),
                 gates,
+                ..CellRecord::default()
             }
         }
         Cell::Having { release, archived } => CellRecord {
@@ -306,13 +361,25 @@ fn of_cell(cell: &Cell, count: u64) -> CellRecord {
             revision: release.revision.clone(),
             ..CellRecord::default()
         },
+        Cell::Faulty { plugin, fingerprint } => CellRecord {
+            count,
+            kind: 5,
+            plugin: plugin.clone(),
+            fingerprint: fingerprint.clone(),
+            ..CellRecord::default()
+        },
+        Cell::HeldByOwner { plugin } => {
+            CellRecord { count, kind: 6, plugin: plugin.clone(), ..CellRecord::default() }
+        }
+        Cell::Over => CellRecord { count, kind: 7, ..CellRecord::default() },
     }
 }
 
 fn cell(record: &CellRecord) -> Option<Cell> {
     let revision = (!record.revision.is_empty()).then(|| record.revision.clone());
     Some(match record.kind {
-        1 => Cell::Agents(Presence::of_number(record.word)?),
+        1 if record.word == 0 => Cell::Agents(Place::At(record.gateway.clone())),
+        1 => Cell::Agents(Place::Is(Presence::of_number(record.word)?)),
         2 => Cell::Assigned {
             assignment: record.assignment.clone(),
             plugin: record.plugin.clone(),
@@ -329,6 +396,11 @@ fn cell(record: &CellRecord) -> Option<Cell> {
             },
             archived: kind == 4,
         },
+        5 => {
+            Cell::Faulty { plugin: record.plugin.clone(), fingerprint: record.fingerprint.clone() }
+        }
+        6 => Cell::HeldByOwner { plugin: record.plugin.clone() },
+        7 => Cell::Over,
         _ => return None,
     })
 }

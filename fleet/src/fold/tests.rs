@@ -9,7 +9,7 @@ mod stored;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use guest_fleet_core::fold::{Cell, Declared, Fold, Row};
+use guest_fleet_core::fold::{Cell, Declared, Fold, Row, count};
 use guest_fleet_core::time::{Seconds, UtcOnly};
 use guest_fleet_ledger::{Bucket, Ledger};
 use tokio::time::Instant;
@@ -46,10 +46,7 @@ async fn indexed(ledger: &dyn Ledger, limit: usize) -> Option<BTreeMap<String, R
 }
 
 /// A recount from the buckets alone, of a ledger in which nothing goes wrong any more.
-async fn recounted(
-    ledger: &dyn Ledger,
-    now: Seconds,
-) -> (BTreeMap<String, Row>, BTreeMap<Cell, u64>) {
+async fn recounted(ledger: &dyn Ledger) -> BTreeMap<String, Row> {
     let configuration = Configuration::load(ledger).await.expect("no fault");
     let declared = Declared::new(configuration.view(), patience::patience);
     let mut fold = Fold::default();
@@ -68,15 +65,23 @@ async fn recounted(
             }
         }
     }
-    (fold.rows().clone(), fold.counts().at(now))
+    fold.rows().clone()
 }
 
 /// Whether the index says what a recount says; events are left out, because logs forget.
 pub(crate) async fn is_right(ledger: &dyn Ledger, now: Seconds) -> Result<(), String> {
-    let (rows, counts) = recounted(ledger, now).await;
+    let rows = recounted(ledger).await;
     let index = Index::open(ledger).await.map_err(|error| error.to_string())?;
     let index = index.ok_or("there is no index")?;
     let found = indexed(ledger, 7).await.ok_or("the index cannot be read")?;
+    // Events change what is counted, too.
+    let configuration = Configuration::load(ledger).await.map_err(|error| error.to_string())?;
+    let declared = Declared::new(configuration.view(), patience::patience);
+    let mut with_events = rows.clone();
+    for (id, row) in &mut with_events {
+        row.events = found.get(id).map(|row| row.events.clone()).unwrap_or_default();
+    }
+    let counts = count(&with_events, &declared, now).at(now);
     let found: BTreeMap<String, Row> =
         found.into_iter().map(|(id, row)| (id, Row { events: BTreeMap::new(), ..row })).collect();
     let shown: BTreeMap<String, Row> =
@@ -95,7 +100,10 @@ pub(crate) async fn is_right(ledger: &dyn Ledger, now: Seconds) -> Result<(), St
         let mut expected = super::reader::Counts::default();
         for (cell, number) in counts {
             match cell {
-                Cell::Agents(presence) => *expected.agents.entry(presence).or_default() += number,
+                Cell::Agents(place) => {
+                    let presence = place.presence(index.links(), now);
+                    *expected.agents.entry(presence).or_default() += number;
+                }
                 Cell::Assigned { assignment, plugin, revision, mark } => {
                     let word = mark.word(now, &doors);
                     let all = expected.assignments.entry(assignment).or_default();
@@ -106,7 +114,13 @@ pub(crate) async fn is_right(ledger: &dyn Ledger, now: Seconds) -> Result<(), St
                 Cell::Having { release, archived: false } => {
                     *expected.having.entry(release).or_default() += number;
                 }
-                Cell::Having { .. } => {}
+                Cell::Faulty { plugin, fingerprint } => {
+                    *expected.faulty.entry((plugin, fingerprint)).or_default() += number;
+                }
+                Cell::HeldByOwner { plugin } => {
+                    *expected.held_by_owner.entry(plugin).or_default() += number;
+                }
+                Cell::Having { .. } | Cell::Over => {}
             }
         }
         expected

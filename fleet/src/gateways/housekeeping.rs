@@ -2,16 +2,18 @@
 //!
 //! ```text
 //!   presence ─► Roll ─► leads? ─► one page of agents per beat ─► archive
-//!                          └────► records of dead gateways ─► removed
+//!                          └────► records of dead gateways ─► their ends, for some weeks
 //! ```
 
 use std::time::{Duration, SystemTime};
 
-use guest_fleet_ledger::{Bucket, Ledger, ReadError, SharedLedger, Write};
+use guest_fleet_core::time::Seconds;
+use guest_fleet_ledger::{Bucket, Ledger, ReadError, SharedLedger};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::presence::{self, Roll};
+use super::ends;
+use super::presence::{self, Presence, Roll};
 use crate::chain::Chain;
 use crate::enroll::archive;
 
@@ -75,10 +77,15 @@ impl House {
             return Ok(LOOK);
         }
         for (key, revision) in roles.dead {
-            tracing::info!(gateway = %key, "a gateway that died is forgotten");
-            let write = Write { key, expected: revision, value: None };
+            let found = found.iter().find(|it| it.key == key);
+            let ended = found.map_or(Seconds(0), Presence::last_beat);
             // One that was only stopped writes its record anew.
-            drop(self.ledger.write(Bucket::Configuration, vec![write]).await);
+            match ends::forget(&*self.ledger, (&key, revision), ended).await {
+                Ok(()) => tracing::info!(gateway = %key, "a gateway that died is forgotten"),
+                Err(error) => {
+                    tracing::debug!(gateway = %key, error = %Chain(&error), "a gateway is forgotten later");
+                }
+            }
         }
         self.archive().await?;
         Ok(LOOK.min(self.pass.at.saturating_duration_since(Instant::now())))
@@ -98,8 +105,22 @@ impl House {
         if stepped.archived > 0 {
             tracing::info!(agents = stepped.archived, "silent agents were archived");
         }
+        if stepped.next.is_none() {
+            self.forget_ends().await?;
+        }
         let pause = if stepped.next.is_some() { PAGE_PAUSE } else { PASS_PAUSE };
         self.pass = Pass { next: stepped.next, at: Instant::now() + pause };
+        Ok(())
+    }
+
+    /// Forgets ends of gateways that no agent needs any more.
+    async fn forget_ends(&self) -> Result<(), ReadError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let outdated = ends::outdated(&*self.ledger, Seconds(now.as_secs())).await?;
+        if !outdated.is_empty() {
+            // Those that stay go with the next pass.
+            drop(self.ledger.write(Bucket::Configuration, outdated).await);
+        }
         Ok(())
     }
 }
@@ -114,7 +135,7 @@ mod tests {
     use guest_fleet_ledger::records::agent::AgentRecord;
     use guest_fleet_ledger::records::gateway::GatewayRecord;
     use guest_fleet_ledger::records::{self, Versioned};
-    use guest_fleet_ledger::{MemoryLedger, Revision};
+    use guest_fleet_ledger::{MemoryLedger, Revision, Write};
 
     async fn put(ledger: &MemoryLedger, bucket: Bucket, key: &str, value: Vec<u8>) {
         let expected = ledger.get(bucket, key).await.expect("read");
@@ -132,7 +153,8 @@ mod tests {
     async fn lives(ledger: Arc<MemoryLedger>, key: &'static str) {
         for agents in 0.. {
             let version = GatewayRecord::VERSION;
-            let record = GatewayRecord { version, agents, ..GatewayRecord::default() };
+            let beat = Some(SystemTime::now().into());
+            let record = GatewayRecord { version, agents, beat, ..GatewayRecord::default() };
             put(&ledger, Bucket::Configuration, key, record.encode_to_vec()).await;
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
@@ -158,6 +180,8 @@ mod tests {
         assert!(is_archived(&ledger).await);
         let dead = ledger.get(Bucket::Configuration, "gateway/a").await.expect("read");
         assert_eq!(dead, None, "the record of the dead one is gone");
+        let ended = ledger.get(Bucket::Configuration, "gateway-ended/a").await.expect("read");
+        assert!(ended.is_some(), "its end is kept");
         ending.cancel();
         keeps.await.expect("it ends");
     }

@@ -11,17 +11,19 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use guest_fleet_core::presence::OLD_BEAT;
+use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::gateway::{GATEWAY, GatewayRecord};
 use guest_fleet_ledger::records::{self, time};
 use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, bounds};
 use tokio::time::Instant;
 
 /// Age of a heartbeat from which on it is old. Gateways write one every two seconds.
-pub const OLD: Duration = Duration::from_secs(15);
+pub const OLD: Duration = Duration::from_secs(OLD_BEAT);
 /// How long a record may stay unchanged before its gateway is taken for dead.
 const DEAD: Duration = Duration::from_secs(120);
 /// Most gateways that are looked at; there are some dozens in the largest fleets.
-const GATEWAYS: usize = 10_000;
+pub(super) const GATEWAYS: usize = 10_000;
 
 /// A gateway, as its record says.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +82,14 @@ impl Presence {
     #[must_use]
     pub fn id(&self) -> &str {
         self.key.strip_prefix(GATEWAY).unwrap_or(&self.key)
+    }
+
+    /// When the last heartbeat was, by the gateway's clock.
+    #[must_use]
+    pub fn last_beat(&self) -> Seconds {
+        let beat = time(self.record.beat);
+        let beat = beat.and_then(|beat| beat.duration_since(SystemTime::UNIX_EPOCH).ok());
+        Seconds(beat.unwrap_or_default().as_secs())
     }
 
     /// How old the last heartbeat is, by the clocks of both machines; `None` where the record says

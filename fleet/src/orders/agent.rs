@@ -1,7 +1,9 @@
 //! One stream of one agent: its task, which alone writes the agent's journal while it lives.
 
+mod ending;
 mod events;
 mod journal;
+mod keeping;
 mod looking;
 mod looks;
 mod needs;
@@ -40,6 +42,7 @@ use crate::chain::Chain;
 use crate::gateways::needs::Needs;
 use crate::simulated::removed::{self, Guard};
 use journal::{Journal, SaveError};
+use keeping::Keeping;
 use looks::{Looks, Source};
 use sending::{Sending, carry_out};
 
@@ -87,8 +90,7 @@ pub(super) struct AgentTask {
     /// Orders that were handed over on this stream and not answered, by plugin. The guards look
     /// here, so that what is taken out does not leave any more.
     flights: Arc<Mutex<BTreeMap<String, Flight>>>,
-    /// What was kept last of what the agent told.
-    kept: Option<ReportRecord>,
+    keeping: Keeping,
     /// Since when the former session of the agent gives no orders any more, on the clock since boot;
     /// zero where there was none.
     fenced_at: Duration,
@@ -144,16 +146,22 @@ impl AgentTask {
             }
             false => record,
         };
+        let mut begun = None;
         let journal = Journal::open(
             shared.ledger.clone(),
             shared.settings.environment.clone(),
             shared.settings.figures.clone(),
             shared.settings.spans.clone(),
-            &session.resource,
+            (&session.resource, shared.views.id()),
             now,
-        )
-        .await
-        .map_err(|error| unreadable(&error))?;
+            &mut begun,
+        );
+        let journal = journal.await.map_err(|error| {
+            if let Some(ending) = begun {
+                tokio::spawn(ending.record(shared.clone()));
+            }
+            unreadable(&error)
+        })?;
         let seen_next = Instant::now()
             + recorded::SEEN
             + shared.settings.environment.jittered(recorded::SEEN_SPREAD);
@@ -170,7 +178,7 @@ impl AgentTask {
             journal,
             logged: HashMap::new(),
             flights: Arc::default(),
-            kept: None,
+            keeping: Keeping::default(),
             fenced_at,
             asked_at: None,
             observed_at: None,
@@ -183,16 +191,24 @@ impl AgentTask {
         let ending = self.shared.ending.clone();
         let ended = tokio::select! {
             biased;
-            // Whatever is being done: a write that was begun is carried out or not, whole.
-            () = ending.cancelled() => Ok(()),
-            ended = self.serve() => ended,
+            // Whatever is being done: a write that was begun is carried out or not, whole. The end of the gateway
+            // is that of all its sessions.
+            () = ending.cancelled() => None,
+            ended = self.serve() => Some(ended),
         };
         // Nothing that waits for room in the transport leaves any more.
         lock(&self.flights).clear();
         self.shared.views.needs(self.session.stream, Needs::default());
-        if let Err(status) = ended {
+        let is_over = ended.is_some();
+        if let Some(Err(status)) = ended {
             tracing::info!(resource = %self.session.resource, %status, "the agent's stream is ended");
             self.session.end(status);
+        }
+        if is_over {
+            let (shared, ending) = (self.shared.clone(), self.journal.ending());
+            // Messages that still wait are answered: nobody takes them.
+            drop(self);
+            ending.record(shared).await;
         }
     }
 
@@ -293,13 +309,9 @@ impl AgentTask {
         }
     }
 
-    /// Keeps what the agent told, if it is something new.
+    /// Keeps a report or a list in the ledger.
     async fn keep(&mut self, report: ReportRecord) {
-        if self.kept.as_ref() != Some(&report) {
-            self.kept = Some(report.clone());
-            let now = self.shared.now();
-            reported::keep(&*self.shared.ledger, &self.session.resource, report, now).await;
-        }
+        self.keeping.keep(&self.shared, &self.session.resource, report).await;
     }
 
     async fn answered(&mut self, id: &str, status: Option<&rpc::Status>) -> Result<(), Status> {
@@ -335,6 +347,7 @@ impl AgentTask {
     async fn act(&mut self) -> Result<Instant, Status> {
         let now = Instant::now();
         let look = now + self.shared.settings.environment.jittered(LOOK);
+        self.keeping.look_after(&self.shared, &self.session.resource, now).await;
         self.look_after(now).await;
         // Without a fresh view nothing leaves; its renewal wakes this task.
         let Some(known) = self.shared.views.fresh() else { return Ok(now + RESEND) };
@@ -369,7 +382,8 @@ impl AgentTask {
         let relist = relist.filter(|at| *at > now);
         let second_look = self.looks.due(self.shared.settings.drift_apart);
         let second_look = second_look.filter(|at| *at > now);
-        let soonest = [Some(look), resend, known_at, relist, second_look, more.then_some(now)];
+        let more = more.then_some(now);
+        let soonest = [Some(look), resend, known_at, relist, second_look, self.keeping.due(), more];
         Ok(soonest.into_iter().flatten().min().unwrap_or(look))
     }
 

@@ -17,8 +17,10 @@ use guest_fleet_core::target::Target;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records;
 use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::report::FaultPart;
 use tokio::time::Instant;
 
+use super::health;
 use crate::simulated::removed;
 
 /// How long a report is awaited after a list, before the agent counts as one that sends none.
@@ -260,6 +262,9 @@ pub(super) fn bounded(mut report: AgentReport) -> AgentReport {
             cut(&mut hold.by);
             cut(&mut hold.reason);
         }
+        if let Some(fault) = &mut plugin.fault {
+            cut(&mut fault.reason);
+        }
         plugin.owners_changes.truncate(OwnersKind::ALL.len());
         plugin.owners_changes.iter_mut().for_each(|change| cut(&mut change.by));
     }
@@ -290,6 +295,8 @@ pub(super) fn bounded_list(states: CurrentPluginStates) -> CurrentPluginStates {
     let fits = |texts: [&str; 3]| texts.iter().all(|text| text.len() <= TEXT_BYTES);
     let status =
         |status: Option<Status>| status.map(|it| Status { status: it.status, ..Status::default() });
+    let mut room = health::REASONS;
+    let mut current = |status: Option<Status>| status.map(|it| health::kept_status(&it, &mut room));
     let daemons = states.daemon_plugin_states.into_iter();
     let daemons = daemons
         .filter(|it| fits([&it.name, &it.current_revision_id, &it.pending_revision_id]))
@@ -297,11 +304,14 @@ pub(super) fn bounded_list(states: CurrentPluginStates) -> CurrentPluginStates {
         .map(|it| DaemonPluginState {
             name: it.name,
             current_revision_id: it.current_revision_id,
-            current_plugin_status: status(it.current_plugin_status),
+            current_plugin_status: current(it.current_plugin_status),
             pending_revision_id: it.pending_revision_id,
             pending_plugin_status: status(it.pending_plugin_status),
             ..DaemonPluginState::default()
         });
+    // A new list: an iterator may collect into the memory of the old one.
+    let (mut daemon_plugin_states, mut one_shot_plugin_states) = (Vec::new(), Vec::new());
+    daemon_plugin_states.extend(daemons);
     let one_shots = states.one_shot_plugin_states.into_iter();
     let one_shots = one_shots
         .filter(|it| fits([&it.name, &it.current_revision_id, &it.pending_revision_id]))
@@ -309,14 +319,11 @@ pub(super) fn bounded_list(states: CurrentPluginStates) -> CurrentPluginStates {
         .map(|it| OneShotPluginState {
             name: it.name,
             current_revision_id: it.current_revision_id,
-            current_plugin_status: status(it.current_plugin_status),
+            current_plugin_status: current(it.current_plugin_status),
             pending_revision_id: it.pending_revision_id,
             pending_plugin_status: status(it.pending_plugin_status),
             ..OneShotPluginState::default()
         });
-    // A new list: an iterator may collect into the memory of the old one.
-    let (mut daemon_plugin_states, mut one_shot_plugin_states) = (Vec::new(), Vec::new());
-    daemon_plugin_states.extend(daemons);
     one_shot_plugin_states.extend(one_shots);
     CurrentPluginStates { daemon_plugin_states, one_shot_plugin_states }
 }
@@ -334,11 +341,19 @@ pub(super) struct Listed<'a> {
     pub(super) pending: &'a str,
     status: StatusValue,
     pending_status: StatusValue,
+    /// Code and result of the last health check, or the reason of the state, of a plugin that is faulty.
+    code: i32,
+    result: &'a str,
 }
 
 // === impl Listed ===
 
 impl Listed<'_> {
+    /// The fault of the plugin.
+    pub(super) fn fault(self) -> Option<FaultPart> {
+        health::of_status(self.status, self.code, self.result)
+    }
+
     /// What there is of the plugin. A revision that could not be installed stays in the list: it is
     /// not there, and where there is another one, it is not on its way either.
     fn observed(self) -> Observed {
@@ -362,6 +377,14 @@ fn status_of(status: Option<&Status>) -> StatusValue {
     status.map_or(StatusValue::StateValueUnspecified, Status::status)
 }
 
+fn code_of(status: Option<&Status>) -> i32 {
+    status.map_or(0, |status| status.response_code)
+}
+
+fn result_of(status: Option<&Status>) -> &str {
+    status.and_then(|status| status.results.first()).map_or("", String::as_str)
+}
+
 /// The plugins of a list, of both kinds; at most [`PLUGINS`].
 pub(super) fn listed(states: &CurrentPluginStates) -> impl Iterator<Item = Listed<'_>> {
     let daemons = states.daemon_plugin_states.iter().map(|it| Listed {
@@ -370,6 +393,8 @@ pub(super) fn listed(states: &CurrentPluginStates) -> impl Iterator<Item = Liste
         pending: &it.pending_revision_id,
         status: status_of(it.current_plugin_status.as_ref()),
         pending_status: status_of(it.pending_plugin_status.as_ref()),
+        code: code_of(it.current_plugin_status.as_ref()),
+        result: result_of(it.current_plugin_status.as_ref()),
     });
     let one_shots = states.one_shot_plugin_states.iter().map(|it| Listed {
         name: &it.name,
@@ -377,6 +402,8 @@ pub(super) fn listed(states: &CurrentPluginStates) -> impl Iterator<Item = Liste
         pending: &it.pending_revision_id,
         status: status_of(it.current_plugin_status.as_ref()),
         pending_status: status_of(it.pending_plugin_status.as_ref()),
+        code: code_of(it.current_plugin_status.as_ref()),
+        result: result_of(it.current_plugin_status.as_ref()),
     });
     daemons.chain(one_shots).take(PLUGINS)
 }
@@ -429,7 +456,7 @@ fn held(plugin: &PluginReport) -> Option<(String, OwnersHold)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use guest_agent_proto::fleet::Hold;
+    use guest_agent_proto::fleet::{Hold, PluginFault};
     use prost::Message;
 
     /// More than fits.
@@ -442,6 +469,7 @@ mod tests {
         let plugin = |name: String| PluginReport {
             name,
             hold: Some(Hold { by: long(), reason: long(), until: None }),
+            fault: Some(PluginFault { reason: long(), ..PluginFault::default() }),
             ..PluginReport::default()
         };
         let names = (0..=REPORTED).map(|number| format!("p{number}"));
@@ -455,7 +483,7 @@ mod tests {
         });
         assert_eq!(report.plugins.len(), REPORTED);
         assert_eq!(report.plugins[0].name, "p0", "a name that is cut would be another one");
-        assert!(report.encoded_len() < REPORTED * 2 * (TEXT_BYTES + 16));
+        assert!(report.encoded_len() < REPORTED * 3 * (TEXT_BYTES + 16));
         assert_eq!((report.capabilities.len(), report.labels.len()), (CAPABILITIES, LABELS));
         assert!(report.hostname.len() <= TEXT_BYTES && report.boot_id.len() <= TEXT_BYTES);
     }
@@ -502,7 +530,9 @@ mod tests {
     #[test]
     fn a_revision_that_a_list_calls_failed_is_neither_there_nor_on_its_way() {
         let listed = |revision, status, pending, pending_status| {
-            let listed = Listed { name: "p", revision, pending, status, pending_status };
+            let (code, result) = (0, "");
+            let listed =
+                Listed { name: "p", revision, pending, status, pending_status, code, result };
             let observed = listed.observed();
             (observed.revision.unwrap_or_default(), observed.pending.unwrap_or_default())
         };

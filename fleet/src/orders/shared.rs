@@ -9,6 +9,7 @@ use guest_fleet_core::journal::REPEAT_AFTER;
 use guest_fleet_core::repair::AGAIN_AFTER;
 use guest_fleet_core::time::Zones;
 use guest_fleet_ledger::SharedLedger;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -64,6 +65,8 @@ pub(super) struct Shared {
     pub(super) composer: Composer,
     pub(super) settings: OrderSettings,
     pub(super) ending: CancellationToken,
+    /// Permits to record the end of a session.
+    pub(super) endings: Semaphore,
 }
 
 // === impl OrderSettings ===

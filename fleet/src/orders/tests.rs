@@ -29,6 +29,7 @@ use crate::secrets::directory::tests::{directory, opened, write};
 use crate::secrets::reference::tests::{reference, table};
 
 mod drift;
+mod health;
 
 const AGENT: &str = "fleet/1";
 

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::environment::Environment;
 use crate::chain::Chain;
 use crate::configuration::Configuration;
+use crate::gateways::ends;
 use crate::gateways::needs::Needs;
 use crate::secrets::Secrets;
 use crate::secrets::directory::Snapshot;
@@ -318,11 +319,16 @@ impl Views {
         }
     }
 
+    /// Id of the gateway.
+    pub(crate) fn id(&self) -> &str {
+        self.key.strip_prefix(GATEWAY).unwrap_or(&self.key)
+    }
+
     async fn take_back(&self) {
         let revision = self.heartbeat.lock().await.revision;
         if revision != Revision::ABSENT {
-            let write = Write { key: self.key.clone(), expected: revision, value: None };
-            let deleted = self.ledger.write(Bucket::Configuration, vec![write]);
+            let now = self.environment.wall();
+            let deleted = ends::forget(&*self.ledger, (&self.key, revision), now);
             // A heartbeat that stays is taken for dead by the others.
             drop(tokio::time::timeout(DEADLINE, deleted).await);
         }

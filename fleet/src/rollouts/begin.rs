@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_fleet_core::account::Account;
 use guest_fleet_core::desired::{Agent, Permission, assigned, decide, permission};
-use guest_fleet_core::fold::{Presence, Row};
+use guest_fleet_core::fold::Row;
 use guest_fleet_core::place::place;
 use guest_fleet_core::rollout::{
     Closed, Former, HaltedRelease, Has, Plan, Rollout, Stage, State, halts, remembered,
@@ -128,7 +128,7 @@ pub fn selected<'a>(
 ) -> Vec<(&'a String, &'a Row)> {
     let Some(found) = view.assignments.get(assignment) else { return Vec::new() };
     let is_selected = |(id, row): &(&String, &Row)| {
-        let counts = row.presence(now).is_some_and(|presence| presence != Presence::Archived);
+        let counts = row.is_counted(now);
         counts && decides(view, assignment, &found.plugin, &row.decided_on(id))
     };
     rows.iter().filter(is_selected).collect()
@@ -169,7 +169,7 @@ impl Changing<'_> {
         let all: Vec<_> = rows.iter().filter(joins).collect();
         let is_reachable = |(id, row): &(&String, &Row)| {
             let agent = row.decided_on(id);
-            row.presence(now) == Some(Presence::Present)
+            row.is_near(now)
                 && permission(view, &agent, &found.plugin, &found.target, now, zones).is_go()
         };
         if !all.iter().any(is_reachable) {

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
-use guest_fleet_core::fold::{Input, Row};
-use guest_fleet_core::time::Seconds;
+use guest_fleet_core::fold::{Crash, Input, Row};
 use guest_fleet_ledger::{Bucket, Follower, Ledger, Log, ReadError, Revision, bounds};
 
 use crate::fold::inputs;
@@ -26,7 +24,7 @@ pub struct Rows {
     /// The position up to which the log of events was read for them.
     events: u64,
     /// By plugin, then by agent.
-    crashes: BTreeMap<String, BTreeMap<String, Vec<Seconds>>>,
+    crashes: BTreeMap<String, BTreeMap<String, Vec<Crash>>>,
 }
 
 // === impl Rows ===
@@ -67,9 +65,9 @@ impl Rows {
         Ok(rows.rows)
     }
 
-    /// When a plugin crashed, by agent.
+    /// The crashes of a plugin, by agent.
     #[must_use]
-    pub fn crashes(&self, plugin: &str) -> Option<&BTreeMap<String, Vec<Seconds>>> {
+    pub fn crashes(&self, plugin: &str) -> Option<&BTreeMap<String, Vec<Crash>>> {
         self.crashes.get(plugin)
     }
 
@@ -119,17 +117,16 @@ impl Rows {
             }
             for entry in &entries {
                 self.events = entry.position;
-                let Some((agent, Input::Event { plugin, event })) = inputs::of_entry(entry) else {
+                let Some((agent, Input::Event { plugin, crash, .. })) = inputs::of_entry(entry)
+                else {
                     continue;
                 };
-                if self.plugins.contains(&plugin)
-                    && event.kind == i32::from(PluginEventType::PluginCrashed)
-                {
+                if let Some(crash) = crash.filter(|_| self.plugins.contains(&plugin)) {
                     let crashes = self.crashes.entry(plugin).or_default().entry(agent).or_default();
                     if crashes.len() >= CRASHES {
                         crashes.remove(0);
                     }
-                    crashes.push(event.at);
+                    crashes.push(crash);
                 }
             }
         }
@@ -182,6 +179,7 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use guest_agent_proto::agent_controlplane::PluginEventMessage;
+    use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
     use prost::Message;
 
     use super::*;

@@ -112,6 +112,8 @@ pub(crate) const AREAS: &[(&str, &[Bound])] = &[
             bound("Details of an event that are kept", RECORDED, "DETAIL_BYTES", "the rest is cut off", (RECORDED, "details_are_cut_where_a_character_begins")),
             bound("Plugins of one agent whose events have a place of their own", OBSERVED, "PLUGINS", "the others share one place of 200 entries", FOE),
             bound("Plugins of a list", OBSERVED, "PLUGINS", "the others are left out", (OBSERVED, "of_a_list_no_more_is_kept_than_an_agent_has")),
+            bound("Reasons of faulty plugins that are kept of a list", "fleet/src/orders/health.rs", "REASONS", "the others are known as faulty, without a reason", ("fleet/src/orders/health.rs", "of_a_list_no_more_reasons_are_kept_than_there_is_room_for")),
+            bound("Gateways that ended and are remembered", "fleet/src/gateways/ends.rs", "ENDS", "the oldest are forgotten", ("fleet/src/gateways/ends.rs", "ends_that_nobody_needs_are_deleted_and_no_more_than_the_bound_are_kept")),
             bound("Plugins of a report, with those that are gone", OBSERVED, "REPORTED", "the others are left out", OF_A_REPORT),
             bound("A name or a revision in a report or a list", OBSERVED, "TEXT_BYTES", "the plugin is left out", OF_A_REPORT),
             bound("Capabilities in a report", OBSERVED, "CAPABILITIES", "the others are left out", OF_A_REPORT),

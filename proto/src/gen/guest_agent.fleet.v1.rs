@@ -29,6 +29,7 @@ pub struct AgentReport {
     pub boot_id: ::prost::alloc::string::String,
     /// What the agent can do beyond the public protocol. `generations`: it keeps the highest
     /// `fleet-generation` of each plugin durably, and acknowledges and ignores orders below it.
+    /// `faults`: its reports tell the faults of plugins.
     #[prost(string, repeated, tag = "8")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// All plugins by name, at most 1,000; then those that are gone and whose generation is
@@ -74,6 +75,10 @@ pub struct PluginReport {
     /// most one change of each kind. A plugin that a person removed is listed with its generation and this.
     #[prost(message, repeated, tag = "9")]
     pub owners_changes: ::prost::alloc::vec::Vec<OwnersChange>,
+    /// Its fault; absent where it does its work as it should. An agent without the capability `faults` never
+    /// sends one.
+    #[prost(message, optional, tag = "10")]
+    pub fault: ::core::option::Option<PluginFault>,
 }
 /// Nested message and enum types in `PluginReport`.
 pub mod plugin_report {
@@ -115,6 +120,141 @@ pub mod plugin_report {
                 "INSTALLATION_UNSPECIFIED" => Some(Self::Unspecified),
                 "DYNAMIC" => Some(Self::Dynamic),
                 "LOCAL" => Some(Self::Local),
+                _ => None,
+            }
+        }
+    }
+}
+/// The fault of a plugin: it does not do its work, or something about it is wrong.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PluginFault {
+    /// How much the plugin suffers.
+    #[prost(enumeration = "plugin_fault::Level", tag = "1")]
+    pub level: i32,
+    /// The kind of the fault.
+    #[prost(enumeration = "plugin_fault::Cause", tag = "2")]
+    pub cause: i32,
+    /// Why, in words without counts, so that one cause reads alike on all machines.
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    /// Since when the plugin has had a fault of this level, where that is known.
+    #[prost(message, optional, tag = "4")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+}
+/// Nested message and enum types in `PluginFault`.
+pub mod plugin_fault {
+    /// How much the plugin suffers.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Level {
+        Unspecified = 0,
+        /// It does its work, and something about it is wrong.
+        Degraded = 1,
+        /// It does not do its work.
+        Failing = 2,
+    }
+    impl Level {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "LEVEL_UNSPECIFIED",
+                Self::Degraded => "DEGRADED",
+                Self::Failing => "FAILING",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "LEVEL_UNSPECIFIED" => Some(Self::Unspecified),
+                "DEGRADED" => Some(Self::Degraded),
+                "FAILING" => Some(Self::Failing),
+                _ => None,
+            }
+        }
+    }
+    /// The kind of the fault.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Cause {
+        Unspecified = 0,
+        /// It crashes again and again.
+        CrashLoop = 1,
+        /// It crashed, and runs again.
+        Crashed = 2,
+        /// It went beyond its memory limit, or the machine had no more memory, and was killed.
+        OutOfMemory = 3,
+        /// It runs, and says that it is not well.
+        Unhealthy = 4,
+        /// It ended, and waits for its next start.
+        Down = 5,
+        /// It could not be started.
+        StartFailed = 6,
+        /// The last run of a plugin that runs once failed.
+        RunFailed = 7,
+        /// It could not be installed.
+        InstallFailed = 8,
+        /// It cannot be removed.
+        RemoveFails = 9,
+        /// Limits or restrictions of it are not enforced.
+        NotEnforced = 10,
+    }
+    impl Cause {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "CAUSE_UNSPECIFIED",
+                Self::CrashLoop => "CRASH_LOOP",
+                Self::Crashed => "CRASHED",
+                Self::OutOfMemory => "OUT_OF_MEMORY",
+                Self::Unhealthy => "UNHEALTHY",
+                Self::Down => "DOWN",
+                Self::StartFailed => "START_FAILED",
+                Self::RunFailed => "RUN_FAILED",
+                Self::InstallFailed => "INSTALL_FAILED",
+                Self::RemoveFails => "REMOVE_FAILS",
+                Self::NotEnforced => "NOT_ENFORCED",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "CAUSE_UNSPECIFIED" => Some(Self::Unspecified),
+                "CRASH_LOOP" => Some(Self::CrashLoop),
+                "CRASHED" => Some(Self::Crashed),
+                "OUT_OF_MEMORY" => Some(Self::OutOfMemory),
+                "UNHEALTHY" => Some(Self::Unhealthy),
+                "DOWN" => Some(Self::Down),
+                "START_FAILED" => Some(Self::StartFailed),
+                "RUN_FAILED" => Some(Self::RunFailed),
+                "INSTALL_FAILED" => Some(Self::InstallFailed),
+                "REMOVE_FAILS" => Some(Self::RemoveFails),
+                "NOT_ENFORCED" => Some(Self::NotEnforced),
                 _ => None,
             }
         }

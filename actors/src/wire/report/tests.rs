@@ -34,7 +34,7 @@ fn report(
         (name.parse().expect("a name"), Numbered { generation, deeds: Deeds::default() })
     };
     let numbered = generations.iter().map(numbered).collect();
-    let message = encode_report(&agent(), &host(), &plugins, &numbered);
+    let message = encode_report(&agent(), &host(), (&plugins, &BTreeMap::new()), &numbered);
     (pb::AgentReport::decode(&*message.body).expect("a report"), message)
 }
 
@@ -52,7 +52,7 @@ fn a_report_says_what_the_machine_is_and_what_the_agent_can() {
     assert_eq!(report.labels, *host().labels);
     assert_eq!((&*report.agent_version, &*report.hostname), ("1.2.3", "vm-1"));
     assert_eq!((&*report.kernel, &*report.boot_id), ("6.18.0", "boot-1"));
-    assert_eq!(report.capabilities, ["generations"]);
+    assert_eq!(report.capabilities, ["generations", "faults"]);
     assert!(report.plugins.is_empty() && report.plugins_left_out == 0);
 }
 

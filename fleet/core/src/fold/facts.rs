@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::tally::Timeline;
-use super::word::{AWAY_AFTER, Presence, archived_after, rounded};
+use super::word::{AWAY_AFTER, archived_after};
 use crate::drift::{Drift, Repairs};
+use crate::health::{Crashes, Fault};
 use crate::labels::Labels;
+use crate::presence::{Links, Presence, Session};
 use crate::target::{Ordered, Target};
-use crate::time::Seconds;
+use crate::time::{Seconds, rounded};
 
 /// Most plugins that a row keeps of each of: orders, reports, events, what is wanted. Those with the
-/// first names stay.
+/// first names stay; of reports, those of plugins that are there before others.
 pub const PLUGINS: usize = 200;
 
 /// Most labels that a row keeps of those that an operator, a token or the agent gave. Those with the
@@ -23,6 +25,19 @@ pub const TEXT_BYTES: usize = 256;
 /// When an agent was seen is kept in such steps, in seconds, so that a stream that merely goes on
 /// changes its row once in five minutes.
 pub const SEEN_STEP: u64 = 300;
+
+/// Where an agent is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// It is as present as this.
+    Is(Presence),
+    /// Its last session is at this gateway, and connected while that beats.
+    At(String),
+}
+
+/// When a session began is kept in such steps, in seconds, so that streams that follow each other at once change a row
+/// once in a minute.
+pub const BEGUN_STEP: u64 = 60;
 
 /// The record of an agent.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,6 +115,8 @@ pub struct ReportFacts {
     pub plugins: BTreeMap<String, ReportedFacts>,
     /// How many more it reported than are kept.
     pub left_out: u64,
+    /// Its reports tell the faults of plugins.
+    pub tells_faults: bool,
 }
 
 /// A plugin that an agent reported.
@@ -115,6 +132,8 @@ pub struct ReportedFacts {
     pub is_local: bool,
     /// The highest generation that the agent keeps.
     pub generation: u64,
+    /// Its fault.
+    pub fault: Option<Fault>,
 }
 
 /// The last event of a plugin.
@@ -130,6 +149,23 @@ pub struct LastEvent {
     pub at: Seconds,
     /// Events before it that the log lost before they were read.
     pub missed: u64,
+    /// The crashes up to it.
+    pub crashes: Crashes,
+}
+
+/// A crash, by its event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Crash {
+    /// When a gateway took the event.
+    pub at: Seconds,
+    /// When it happened, by the clock of the machine.
+    pub happened: Seconds,
+    /// How many crashes the event stands for; at least 1.
+    pub count: u32,
+    /// The revision that crashed.
+    pub revision: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// A text with at most [`TEXT_BYTES`].
@@ -145,6 +181,28 @@ pub fn bounded_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, Str
     let fits = |text: &str| text.len() <= TEXT_BYTES;
     let fitting = labels.iter().filter(|(key, value)| fits(key) && fits(value));
     fitting.take(LABELS).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// An agent without a stream since then.
+fn gone(since: Seconds, offline_after: u64) -> Timeline<Place> {
+    let offline = Some(rounded(since, offline_after));
+    Timeline::new(Place::Is(Presence::Disconnected)).then(offline, Place::Is(Presence::Offline))
+}
+
+// === impl Place ===
+
+impl Place {
+    /// How present the agents are that are counted there.
+    #[must_use]
+    pub fn presence(&self, links: &Links, now: Seconds) -> Presence {
+        match self {
+            Self::Is(presence) => *presence,
+            Self::At(gateway) => {
+                let session = Session { gateway: gateway.clone(), ..Session::default() };
+                links.presence(links.of(Some(&session), None, now), now)
+            }
+        }
+    }
 }
 
 // === impl OrderFacts ===
@@ -204,16 +262,19 @@ impl AgentFacts {
         self.seen.map(|seen| rounded(seen, AWAY_AFTER))
     }
 
-    pub(super) fn presence(&self) -> Timeline<Presence> {
-        let archived = self.archived_after();
-        if self.quarantine.is_some() {
-            return Timeline::new(Presence::Quarantined).then(archived, Presence::Archived);
-        }
-        let Some(seen) = self.seen else {
-            return Timeline::new(Presence::NeverSeen).then(archived, Presence::Archived);
+    /// Where the agent is counted, by its last session.
+    pub(super) fn place(&self, session: Option<&Session>, offline_after: u64) -> Timeline<Place> {
+        let place = match (session, self.seen) {
+            _ if self.quarantine.is_some() => Timeline::new(Place::Is(Presence::Quarantined)),
+            (None, None) => Timeline::new(Place::Is(Presence::NeverSeen)),
+            (Some(Session { gateway, ended: None, .. }), _) => {
+                Timeline::new(Place::At(gateway.clone()))
+            }
+            (Some(Session { begun, ended: Some(at), .. }), _) => {
+                gone(*(at.max(begun)), offline_after)
+            }
+            (None, Some(seen)) => gone(seen, offline_after),
         };
-        Timeline::new(Presence::Present)
-            .then(Some(rounded(seen, AWAY_AFTER)), Presence::Away)
-            .then(archived, Presence::Archived)
+        place.then(self.archived_after(), Place::Is(Presence::Archived))
     }
 }

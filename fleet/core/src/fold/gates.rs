@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::facts::{PLUGINS, ReportFacts, bounded};
 use super::word::Word;
 use crate::desired::{Agent, Permission, decide};
+use crate::presence::OFFLINE_AFTER;
 use crate::repair::Repair;
 use crate::time::{Seconds, UtcOnly, Zones};
 use crate::view::{Hold, Release, ReleaseName, Target, View, Window};
@@ -92,6 +93,8 @@ pub struct Declared {
     holds: BTreeMap<String, Hold>,
     windows: BTreeMap<String, Window>,
     patience: BTreeMap<(String, Target), u64>,
+    /// For how long an agent may have no stream before it is offline, in seconds.
+    pub offline_after: u64,
 }
 
 // === impl Declared ===
@@ -133,7 +136,20 @@ impl Declared {
             },
             holds: view.holds.clone(),
             windows: view.windows.clone(),
+            offline_after: OFFLINE_AFTER,
         }
+    }
+
+    /// Whether an assignment is about a plugin.
+    #[must_use]
+    pub fn assigns(&self, plugin: &str) -> bool {
+        self.plugins.contains(plugin)
+    }
+
+    /// With another time after which an agent without a stream is offline, in seconds.
+    #[must_use]
+    pub fn offline_after(self, offline_after: u64) -> Self {
+        Self { offline_after, ..self }
     }
 
     /// When the holds end.

@@ -4,6 +4,7 @@ use super::facts::{OrderFacts, Step};
 use super::gates::{Barrier, Mark, Wanted};
 use super::tally::Timeline;
 use super::word::{Word, probation_until, silent_after};
+use crate::health::{Ailment, Cause};
 use crate::time::Seconds;
 use crate::view::Target;
 
@@ -34,14 +35,26 @@ pub enum Standing {
     Drifted,
     /// It was done, and a person on the machine changed it since.
     ChangedByOwner,
+    /// It was done, and the plugin has a fault since.
+    Faulty {
+        /// The kind of the fault.
+        cause: Cause,
+        /// When it ends by itself.
+        until: Option<Seconds>,
+    },
 }
 
 // === impl Standing ===
 
 impl Standing {
-    /// Where an agent stands, by what is wanted of it and what was ordered last.
+    /// Where an agent stands, by the release that it should have, its last order, and the fault for which the
+    /// plugin does not do its work.
     #[must_use]
-    pub fn of(wanted: Option<&Wanted>, order: Option<&OrderFacts>) -> Self {
+    pub fn of(
+        wanted: Option<&Wanted>,
+        order: Option<&OrderFacts>,
+        failing: Option<&Ailment>,
+    ) -> Self {
         let Some(wanted) = wanted else { return Self::NotAssigned };
         let current = order
             .filter(|order| *order.target() == wanted.target && order.attempt == wanted.attempt);
@@ -55,6 +68,9 @@ impl Standing {
         }
         match order.step {
             Step::Done | Step::Adopted if wanted.waits => Self::KeptBack(Barrier::Wave),
+            Step::Done | Step::Adopted if let Some(Ailment { fault, until }) = failing => {
+                Self::Faulty { cause: fault.cause, until: *until }
+            }
             step @ (Step::Sent | Step::Acknowledged | Step::Begun) => {
                 Self::UnderWay { step, silent_after: silent_after(order.since, wanted.patience) }
             }
@@ -90,6 +106,9 @@ impl Standing {
             Self::TakenBack => word(Word::TakenBack),
             Self::Drifted => word(Word::Drifted),
             Self::ChangedByOwner => word(Word::ChangedByOwner),
+            Self::Faulty { cause, until } => {
+                word(Word::of_fault(*cause)).then(*until, Mark::Word(Word::Done))
+            }
         };
         words.then(archived, Mark::Word(Word::Archived))
     }

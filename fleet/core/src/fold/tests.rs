@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::desired::{Permission, decide};
 use crate::drift::{Drift, Lack, OwnersChange, OwnersKind};
+use crate::health::{Cause, Fault, Level};
 use crate::labels::Labels;
+use crate::presence::Beat;
 use crate::repair::{Repair, Stop};
 use crate::rollout::{self, Grant, Plan, Rollout, Stage, State};
 use crate::selector::{OwnLabels, Selector};
@@ -112,7 +114,7 @@ fn declare(which: usize) -> Declared {
 
 #[derive(Clone, Debug)]
 enum Happening {
-    Told(&'static str, Input),
+    Told(&'static str, Box<Input>),
     Declared(usize),
     Passed(u64),
 }
@@ -180,29 +182,62 @@ fn orders() -> impl Strategy<Value = BTreeMap<String, OrderFacts>> {
 }
 
 fn report() -> impl Strategy<Value = ReportFacts> {
-    let reported = (prop::option::of(prop::sample::select(REVISIONS.to_vec())), any::<bool>());
-    let reported = reported.prop_map(|(revision, is_held)| ReportedFacts {
+    let revision = prop::option::of(prop::sample::select(REVISIONS.to_vec()));
+    let reported = (revision, any::<bool>(), fault());
+    let reported = reported.prop_map(|(revision, is_held, fault)| ReportedFacts {
         revision: revision.map(str::to_owned),
         is_held,
+        fault,
         ..ReportedFacts::default()
     });
     let plugins = prop::collection::btree_map(plugin(), reported, 0..3);
-    (plugins, prop::sample::select(vec!["amd64", "arm64", ""])).prop_map(
-        |(plugins, architecture)| ReportFacts {
+    (plugins, prop::sample::select(vec!["amd64", "arm64", ""]), any::<bool>()).prop_map(
+        |(plugins, architecture, tells_faults)| ReportFacts {
             architecture: architecture.to_owned(),
             plugins,
+            tells_faults,
             ..ReportFacts::default()
         },
     )
 }
 
+fn fault() -> impl Strategy<Value = Option<Fault>> {
+    let level = prop::sample::select(vec![Level::Degraded, Level::Failing]);
+    let cause = prop::sample::select(vec![Cause::Unhealthy, Cause::OutOfMemory, Cause::Down]);
+    let fault = (level, cause).prop_map(|(level, cause)| {
+        let (reason, since) = ("no disk".to_owned(), Some(Seconds(START)));
+        Fault { level, cause, reason, since }
+    });
+    prop::option::weighted(0.4, fault)
+}
+
+/// The gateways of sessions: one lives, and one died.
+fn session() -> impl Strategy<Value = Option<Session>> {
+    let gateway = prop::sample::select(vec!["lives", "died"]);
+    let times = (0..600_u64, prop::option::of(0..600_u64));
+    let session = (gateway, times).prop_map(|(gateway, (begun, lasted))| Session {
+        gateway: gateway.to_owned(),
+        begun: Seconds(START + begun),
+        ended: lasted.map(|lasted| Seconds(START + begun + lasted)),
+    });
+    prop::option::weighted(0.7, session)
+}
+
 fn input() -> impl Strategy<Value = Input> {
     let event = (plugin(), 1..40_u64, 1..9_u64).prop_map(|(plugin, position, number)| {
-        Input::Event { plugin, event: LastEvent { position, number, ..LastEvent::default() } }
+        let event = LastEvent { position, number, ..LastEvent::default() };
+        let crash = (position % 4 > 0).then(|| Crash {
+            at: Seconds(START + position * 60),
+            happened: Seconds(START + position * 60),
+            count: 1 + u32::from(position % 5 == 0),
+            revision: (number % 4 / 3 + 1).to_string(),
+            reason: "exit code 3".to_owned(),
+        });
+        Input::Event { plugin, event, crash }
     });
     prop_oneof![
         5 => prop::option::weighted(0.85, agent_facts()).prop_map(Input::Agent),
-        4 => orders().prop_map(Input::Orders),
+        4 => (orders(), session()).prop_map(|(orders, session)| Input::Journal(orders, session)),
         3 => prop::option::weighted(0.8, report()).prop_map(Input::Report),
         1 => event,
     ]
@@ -214,7 +249,7 @@ fn told() -> impl Strategy<Value = (&'static str, Input)> {
 
 fn history() -> impl Strategy<Value = Vec<Happening>> {
     let happening = prop_oneof![
-        8 => told().prop_map(|(agent, input)| Happening::Told(agent, input)),
+        8 => told().prop_map(|(agent, input)| Happening::Told(agent, Box::new(input))),
         1 => (0..5_usize).prop_map(Happening::Declared),
         2 => prop_oneof![0..200_u64, 0..3 * HOUR, 0..9 * DAY].prop_map(Happening::Passed),
     ];
@@ -238,7 +273,7 @@ impl Run {
     fn step(&mut self, happening: &Happening) -> Effect {
         match happening {
             Happening::Told(agent, input) => {
-                return self.fold.apply(agent, input.clone(), &declared(self.which));
+                return self.fold.apply(agent, (**input).clone(), &declared(self.which));
             }
             Happening::Declared(which) => {
                 let changed = self.fold.declare(&declared(self.which), &declared(*which));
@@ -269,20 +304,28 @@ impl Run {
         let doors = Doors { holds: &holds, windows: &windows, zones: &UtcOnly };
         let mut found: BTreeMap<(String, String, Word), u64> = BTreeMap::new();
         let mut present: BTreeMap<Presence, u64> = BTreeMap::new();
+        let gateways = [("lives", Beat::Last(at)), ("died", Beat::End(Seconds(START + HOUR)))];
+        let gateways = gateways.map(|(gateway, beat)| (gateway.to_owned(), beat)).into();
+        let links = Links { gateways, ..Links::default() };
         for (cell, number) in self.fold.counts().at(at) {
             match cell {
                 Cell::Assigned { assignment, plugin, mark, .. } => {
                     let key = (assignment, plugin, mark.word(at, &doors));
                     *found.entry(key).or_default() += number;
                 }
-                Cell::Agents(presence) => *present.entry(presence).or_default() += number,
-                Cell::Having { .. } => {}
+                Cell::Agents(place) => {
+                    *present.entry(place.presence(&links, at)).or_default() += number;
+                }
+                Cell::Having { .. }
+                | Cell::HeldByOwner { .. }
+                | Cell::Over
+                | Cell::Faulty { .. } => {}
             }
         }
         let mut expected = BTreeMap::new();
         let mut expected_present = BTreeMap::new();
         for row in self.fold.rows().values() {
-            if let Some(presence) = row.presence(at) {
+            if let Some(presence) = row.presence(&links, at) {
                 *expected_present.entry(presence).or_default() += 1;
             }
             for (plugin, wanted) in row.wanted.iter().filter(|_| row.agent.is_some()) {
@@ -329,7 +372,7 @@ proptest! {
     ) {
         let mut whole = Run::begin();
         for (agent, input) in &inputs {
-            let _effect = whole.step(&Happening::Told(agent, input.clone()));
+            let _effect = whole.step(&Happening::Told(agent, Box::new(input.clone())));
         }
         // The same per agent, agent by agent, in an order that is drawn.
         let mut agents = AGENTS;
@@ -340,7 +383,7 @@ proptest! {
         let mut apart = Run::begin();
         for one in agents {
             for (agent, input) in inputs.iter().filter(|(agent, _)| *agent == one) {
-                let _effect = apart.step(&Happening::Told(agent, input.clone()));
+                let _effect = apart.step(&Happening::Told(agent, Box::new(input.clone())));
             }
         }
         prop_assert_eq!(whole.fold.rows(), apart.fold.rows());
@@ -370,8 +413,8 @@ proptest! {
             let _effect = run.step(happening);
         }
         for agent in AGENTS {
-            for input in [Input::Agent(None), Input::Orders(BTreeMap::new()), Input::Report(None)] {
-                let _effect = run.step(&Happening::Told(agent, input));
+            for input in [Input::Agent(None), Input::Journal(BTreeMap::new(), None), Input::Report(None)] {
+                let _effect = run.step(&Happening::Told(agent, Box::new(input)));
             }
         }
         prop_assert!(run.fold.rows().is_empty());
@@ -434,7 +477,7 @@ fn ordered(step: Step) -> Fold {
     let order = OrderFacts::new(Ordered::found(revision("1")), step, Seconds(START));
     let orders = BTreeMap::from([("log".to_owned(), order)]);
     assert_eq!(fold.apply("a-1", Input::Agent(Some(agent)), &declared), Effect::Row);
-    assert_eq!(fold.apply("a-1", Input::Orders(orders), &declared), Effect::Row);
+    assert_eq!(fold.apply("a-1", Input::Journal(orders, None), &declared), Effect::Row);
     fold
 }
 
@@ -454,12 +497,105 @@ fn check(step: Step, expected: &[(u64, Word)]) {
 }
 
 #[test]
+fn a_done_order_of_a_plugin_that_is_failing_is_not_done() {
+    let (none, declared) = ((BTreeMap::new(), BTreeMap::new()), declared(1));
+    let doors = Doors { holds: &none.0, windows: &none.1, zones: &UtcOnly };
+    let later = Seconds(START + HOUR);
+    let word = |level, cause, revision: Option<&str>, step| {
+        let fault = Fault { level, cause, reason: "x".to_owned(), since: None };
+        let reported = ReportedFacts {
+            revision: revision.map(str::to_owned),
+            fault: Some(fault),
+            ..ReportedFacts::default()
+        };
+        let plugins = BTreeMap::from([("log".to_owned(), reported)]);
+        let report = ReportFacts { plugins, tells_faults: true, ..ReportFacts::default() };
+        let mut fold = ordered(step);
+        let _row = fold.apply("a-1", Input::Report(Some(report)), &declared);
+        let faulty =
+            Cell::Faulty { plugin: "log".to_owned(), fingerprint: "unhealthy: x".to_owned() };
+        let counted = fold.counts().at(later).get(&faulty).copied();
+        (fold.rows()["a-1"].word("log", later, &doors), counted)
+    };
+    let failing = |cause| word(Level::Failing, cause, Some("1"), Step::Done).0;
+    assert_eq!(failing(Cause::CrashLoop), Word::CrashLoop);
+    assert_eq!(failing(Cause::OutOfMemory), Word::OutOfMemory);
+    assert_eq!(failing(Cause::Down), Word::Failing);
+    let unhealthy = |revision, step| word(Level::Failing, Cause::Unhealthy, revision, step);
+    assert_eq!(unhealthy(Some("1"), Step::Done), (Word::Unhealthy, Some(1)));
+    assert_eq!(unhealthy(Some("1"), Step::Adopted), (Word::Unhealthy, Some(1)));
+    assert_eq!(unhealthy(None, Step::Done), (Word::Unhealthy, Some(1)));
+    // The report is older than the order, or the order says more.
+    assert_eq!(unhealthy(Some("2"), Step::Done), (Word::Done, Some(1)));
+    assert_eq!(unhealthy(Some("1"), Step::Failed), (Word::Failed, None));
+    let degraded = word(Level::Degraded, Cause::Unhealthy, Some("1"), Step::Done);
+    assert_eq!(degraded, (Word::Done, None));
+}
+
+#[test]
+fn of_an_agent_whose_reports_tell_no_faults_events_tell_of_crash_loops() {
+    let (none, declared) = ((BTreeMap::new(), BTreeMap::new()), declared(1));
+    let doors = Doors { holds: &none.0, windows: &none.1, zones: &UtcOnly };
+    let crashed = |revision: &str, tells_faults| {
+        let mut fold = ordered(Step::Done);
+        let report = ReportFacts { tells_faults, ..ReportFacts::default() };
+        let _row = fold.apply("a-1", Input::Report(Some(report)), &declared);
+        for at in 1..=4 {
+            let event = LastEvent { position: at, number: at, ..LastEvent::default() };
+            let crash = Crash {
+                at: Seconds(START + HOUR + at * 60),
+                happened: Seconds(START + HOUR + at * 60),
+                count: 1,
+                revision: revision.to_owned(),
+                reason: "exit code 3".to_owned(),
+            };
+            let crash = Some(crash);
+            let _row = fold.apply(
+                "a-1",
+                Input::Event { plugin: "log".to_owned(), event, crash },
+                &declared,
+            );
+        }
+        let row = fold.rows()["a-1"].clone();
+        [HOUR + 300, HOUR + 120 + 1799, HOUR + 120 + 1800]
+            .map(|after| row.word("log", Seconds(START + after), &doors))
+    };
+    let looping = [Word::CrashLoop, Word::CrashLoop, Word::Done];
+    assert_eq!(crashed("1", false), looping, "it ends by itself, when the crashes are long ago");
+    assert_eq!(crashed("", false), looping);
+    assert_eq!(crashed("2", false), [Word::Done; 3], "another revision crashed");
+    assert_eq!(crashed("1", true), [Word::Done; 3], "the agent knows better");
+}
+
+#[test]
+fn a_failure_counts_by_its_fingerprint_and_a_hold_of_an_owner_by_its_plugin() {
+    let declared = declared(1);
+    let mut fold = ordered(Step::Failed);
+    let agent = AgentFacts::default().seen_at(Some(Seconds(START)));
+    let held = ReportedFacts { is_held: true, ..ReportedFacts::default() };
+    let plugins = BTreeMap::from([("log".to_owned(), held)]);
+    let report = ReportFacts { plugins, ..ReportFacts::default() };
+    let _row = fold.apply("a-1", Input::Report(Some(report)), &declared);
+    let found = |fold: &Fold| {
+        let counts = fold.counts().at(Seconds(START + HOUR));
+        let count = |cell| counts.get(&cell).copied().unwrap_or(0);
+        let (plugin, fingerprint) = ("log".to_owned(), "failed".to_owned());
+        let faulty = Cell::Faulty { plugin: plugin.clone(), fingerprint };
+        (count(faulty), count(Cell::HeldByOwner { plugin }), count(Cell::Over))
+    };
+    assert_eq!(found(&fold), (1, 1, 0));
+    let archived = AgentFacts { archived: Some(Seconds(START)), ..agent };
+    let _row = fold.apply("a-1", Input::Agent(Some(archived)), &declared);
+    assert_eq!(found(&fold), (0, 0, 2), "it left the count");
+}
+
+#[test]
 fn a_done_order_of_which_something_is_lacking_is_not_done() {
     let wanted = ordered(Step::Done).rows()["a-1"].wanted["log"].clone();
     let of = |wanted: &Wanted, lack: Option<Lack>, step| {
         let drift = lack.map(|lack| Drift { lack, since: Seconds(START) });
         let order = OrderFacts::new(Ordered::found(revision("1")), step, Seconds(START));
-        Standing::of(Some(wanted), Some(&OrderFacts { drift, ..order }))
+        Standing::of(Some(wanted), Some(&OrderFacts { drift, ..order }), None)
     };
     let by = |kind| Some(Lack::ByOwner(OwnersChange::new(kind, "")));
     for step in [Step::Done, Step::Adopted, Step::Acknowledged] {
@@ -485,7 +621,7 @@ fn what_was_ordered_before_the_ledger_went_back_is_not_called_done() {
         let plugins = BTreeMap::from([("log".to_owned(), found)]);
         let report = ReportFacts { plugins, ..ReportFacts::default() };
         let orders = BTreeMap::from([("log".to_owned(), facts)]);
-        let _effect = fold.apply("a-1", Input::Orders(orders), &declared);
+        let _effect = fold.apply("a-1", Input::Journal(orders, None), &declared);
         let _effect = fold.apply("a-1", Input::Report(Some(report)), &declared);
         fold.rows()["a-1"].standing("log")
     };
@@ -511,21 +647,58 @@ fn words_begin_and_end_with_their_deadlines() {
 }
 
 #[test]
-fn an_agent_is_present_then_away_then_archived_and_comes_back() {
+fn an_agent_that_is_not_seen_is_near_then_away_then_archived_and_comes_back() {
     let mut fold = ordered(Step::Done);
-    let presence = |fold: &Fold, after| fold.rows()["a-1"].presence(Seconds(START + after));
-    assert_eq!(presence(&fold, AWAY_AFTER - 1), Some(Presence::Present));
-    assert_eq!(presence(&fold, AWAY_AFTER), Some(Presence::Away));
-    assert_eq!(presence(&fold, 29 * DAY), Some(Presence::Away));
-    assert_eq!(presence(&fold, 31 * DAY), Some(Presence::Archived));
+    let found = |fold: &Fold, after| {
+        let (row, at) = (&fold.rows()["a-1"], Seconds(START + after));
+        (row.is_near(at), row.is_counted(at))
+    };
+    assert_eq!(found(&fold, AWAY_AFTER - 1), (true, true));
+    assert_eq!(found(&fold, AWAY_AFTER), (false, true));
+    assert_eq!(found(&fold, 29 * DAY), (false, true));
+    assert_eq!(found(&fold, 31 * DAY), (false, false));
     fold.advance(Seconds(START + 31 * DAY));
-    let archived =
-        |fold: &Fold| fold.counts().now().map(|(cell, _)| cell.clone()).collect::<Vec<_>>();
-    assert!(archived(&fold).contains(&Cell::Agents(Presence::Archived)));
+    let counted = |fold: &Fold, presence| {
+        let cell = Cell::Agents(Place::Is(presence));
+        fold.counts().now().any(|(found, _)| *found == cell)
+    };
+    assert!(counted(&fold, Presence::Archived));
     let back = AgentFacts::default().seen_at(Some(Seconds(START + 31 * DAY)));
     assert_eq!(fold.apply("a-1", Input::Agent(Some(back)), &declared(1)), Effect::Row);
-    assert_eq!(presence(&fold, 31 * DAY), Some(Presence::Present));
-    assert!(archived(&fold).contains(&Cell::Agents(Presence::Present)));
+    assert_eq!(found(&fold, 31 * DAY), (true, true));
+    assert!(counted(&fold, Presence::Disconnected), "it has no session");
+}
+
+#[test]
+fn an_agent_is_where_its_session_is_and_offline_when_that_ended_a_while_ago() {
+    let declared = (*declared(1)).clone().offline_after(60);
+    let mut fold = Fold::default();
+    let agent = AgentFacts::default().seen_at(Some(Seconds(START)));
+    let _row = fold.apply("a-1", Input::Agent(Some(agent.clone())), &declared);
+    let mut counted = |session: Option<Session>, quarantine: Option<&str>, after| {
+        let quarantine = quarantine.map(str::to_owned);
+        let agent = AgentFacts { quarantine, ..agent.clone() };
+        let _row = fold.apply("a-1", Input::Agent(Some(agent)), &declared);
+        let _row = fold.apply("a-1", Input::Journal(BTreeMap::new(), session), &declared);
+        let counts = fold.counts().at(Seconds(START + after)).into_keys();
+        let places = counts.filter_map(|cell| match cell {
+            Cell::Agents(place) => Some(place),
+            _ => None,
+        });
+        places.collect::<Vec<_>>()
+    };
+    let session = |ended: Option<u64>| {
+        let ended = ended.map(|after| Seconds(START + after));
+        Some(Session { gateway: "g".to_owned(), begun: Seconds(START + 50), ended })
+    };
+    assert_eq!(counted(session(None), None, DAY), [Place::At("g".to_owned())]);
+    let ended = session(Some(100));
+    assert_eq!(counted(ended.clone(), None, 159), [Place::Is(Presence::Disconnected)]);
+    assert_eq!(counted(ended.clone(), None, 160), [Place::Is(Presence::Offline)]);
+    assert_eq!(counted(ended.clone(), None, 31 * DAY), [Place::Is(Presence::Archived)]);
+    assert_eq!(counted(ended, Some("cloned"), 160), [Place::Is(Presence::Quarantined)]);
+    // A clock that went back does not end a session before it began.
+    assert_eq!(counted(session(Some(0)), None, 109), [Place::Is(Presence::Disconnected)]);
 }
 
 #[test]
@@ -534,7 +707,7 @@ fn events_of_one_plugin_count_in_the_order_of_the_log() {
     let declared = declared(1);
     let mut tell = |position, number| {
         let event = LastEvent { position, number, kind: 3, ..LastEvent::default() };
-        fold.apply("a-1", Input::Event { plugin: "log".to_owned(), event }, &declared)
+        fold.apply("a-1", Input::Event { plugin: "log".to_owned(), event, crash: None }, &declared)
     };
     assert_eq!(tell(10, 4), Effect::Row);
     assert_eq!(tell(10, 4), Effect::Nothing, "the same again");
@@ -542,7 +715,7 @@ fn events_of_one_plugin_count_in_the_order_of_the_log() {
     assert_eq!(tell(20, 8), Effect::Row, "three are missing");
     assert_eq!(tell(30, 1), Effect::Row, "the log forgot the others with their age");
     assert_eq!(fold.rows()["a-1"].events["log"].missed, 3);
-    let event = Input::Event { plugin: "log".to_owned(), event: LastEvent::default() };
+    let event = Input::Event { plugin: "log".to_owned(), event: LastEvent::default(), crash: None };
     assert_eq!(fold.apply("nobody", event, &declared), Effect::Nothing);
     assert!(!fold.rows().contains_key("nobody"));
 }
@@ -558,8 +731,11 @@ fn what_a_row_keeps_is_bounded_whatever_comes() {
     let mut fold = ordered(Step::Done);
     for number in 0..2 * PLUGINS as u64 {
         let event = LastEvent { position: number + 1, number: 1, ..LastEvent::default() };
-        let _effect =
-            fold.apply("a-1", Input::Event { plugin: format!("p{number}"), event }, &declared(1));
+        let _effect = fold.apply(
+            "a-1",
+            Input::Event { plugin: format!("p{number}"), event, crash: None },
+            &declared(1),
+        );
     }
     assert_eq!(fold.rows()["a-1"].events.len(), PLUGINS);
     let mut view = View::default();
@@ -585,7 +761,16 @@ fn many_agents_have_few_moments_ahead() {
         let at = Seconds(START - number % 120);
         let order = OrderFacts::new(Ordered::found(revision("1")), Step::Acknowledged, at);
         let orders = BTreeMap::from([("log".to_owned(), order)]);
-        let _effect = fold.apply(&id, Input::Orders(orders), &declared);
+        let session = Session {
+            gateway: "g".to_owned(),
+            begun: Seconds(START - DAY),
+            ended: (number % 3 > 0).then_some(Seconds(START - number % 120)),
+        };
+        let _effect = fold.apply(&id, Input::Journal(orders, Some(session)), &declared);
+        let event = LastEvent { position: number + 1, number: 1, ..LastEvent::default() };
+        let crash = Some(Crash { happened: at, count: 3, ..Crash::default() });
+        let _effect =
+            fold.apply(&id, Input::Event { plugin: "log".to_owned(), event, crash }, &declared);
     }
     fold.advance(Seconds(START));
     let moments = fold.counts().later().count();

@@ -1,7 +1,8 @@
 //! Words, and the moments at which they begin by themselves.
 
 use crate::archive::{EPHEMERAL_SILENCE, SILENCE};
-use crate::time::Seconds;
+use crate::health::Cause;
+use crate::time::{Seconds, rounded};
 
 /// How long a plugin that was installed may still be taken back by the agent, in seconds.
 pub const PROBATION: u64 = 30;
@@ -60,21 +61,50 @@ pub enum Word {
     ChangedByOwner,
     /// The ledger went back, and no order of the assignment is given until a person resumes.
     Paused,
+    /// It was done, and the plugin crashes again and again since.
+    CrashLoop,
+    /// It was done, and the plugin is killed again and again since for the memory that it uses.
+    OutOfMemory,
+    /// It was done, and the plugin says since that it is not well.
+    Unhealthy,
+    /// It was done, and the plugin does not do its work since.
+    Failing,
 }
 
-/// How present an agent is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Presence {
-    /// It was seen a short while ago.
-    Present,
-    /// It was not seen for longer than [`AWAY_AFTER`].
-    Away,
-    /// It is recorded and never connected.
-    NeverSeen,
-    /// Two machines use its identity, so it gets no orders.
-    Quarantined,
-    /// It was silent for so long that no count includes it.
-    Archived,
+// === impl Word ===
+
+impl Word {
+    /// The word for a plugin that is failing.
+    #[must_use]
+    pub const fn of_fault(cause: Cause) -> Self {
+        match cause {
+            Cause::CrashLoop => Self::CrashLoop,
+            Cause::OutOfMemory => Self::OutOfMemory,
+            Cause::Unhealthy => Self::Unhealthy,
+            Cause::Crashed
+            | Cause::Down
+            | Cause::StartFailed
+            | Cause::RunFailed
+            | Cause::InstallFailed
+            | Cause::RemoveFails
+            | Cause::NotEnforced
+            | Cause::Other => Self::Failing,
+        }
+    }
+
+    /// Whether the plugin does not do its work, or an order for it came to nothing.
+    #[must_use]
+    pub const fn is_unhealthy(self) -> bool {
+        matches!(
+            self,
+            Self::CrashLoop
+                | Self::OutOfMemory
+                | Self::Unhealthy
+                | Self::Failing
+                | Self::Failed
+                | Self::TakenBack
+        )
+    }
 }
 
 /// When an order that came into its state at `since` counts as silent. The step of the deadline depends on
@@ -102,16 +132,4 @@ pub fn archived_after(
     }
     let silence = if is_ephemeral { EPHEMERAL_SILENCE } else { SILENCE };
     seen.map(|seen| rounded(seen, silence))
-}
-
-/// A moment after a delay, rounded up to a step that suits the delay.
-pub(super) fn rounded(from: Seconds, delay: u64) -> Seconds {
-    let step = match delay {
-        0..=300 => 10,
-        301..=3_600 => 60,
-        3_601..=86_400 => 600,
-        _ => 6 * 3600,
-    };
-    let at = from.0.saturating_add(delay);
-    Seconds(at.checked_next_multiple_of(step).unwrap_or(at))
 }

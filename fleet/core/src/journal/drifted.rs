@@ -13,7 +13,9 @@
 //! [`crate::repair`].
 
 use super::{Entry, Observed, Order, OrderState};
-use crate::drift::{Drift, FORGOTTEN_AFTER, Lack, OwnersChange, OwnersKind, Repairs, may_be_of_fleet};
+use crate::drift::{
+    Drift, FORGOTTEN_AFTER, Lack, OwnersChange, OwnersKind, Repairs, may_be_of_fleet,
+};
 use crate::target::Target;
 use crate::time::Seconds;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::fold::{AgentFacts, ReportFacts, ReportedFacts};
+use crate::fold::{AgentFacts, Crash, ReportFacts, ReportedFacts};
 use crate::gate::{Block, Faults};
 use crate::rollout::{
     Cause, Closed, Former, Gives, Grant, Label, Past, Plan, Size, Stage, Strategy, Wave,
@@ -89,7 +89,14 @@ fn counted_since(
 ) -> Progress {
     let rows: BTreeMap<String, Row> =
         rows.iter().map(|(id, row)| ((*id).to_owned(), row.clone())).collect();
-    let crashes = crashes.iter().map(|(id, at)| ((*id).to_owned(), vec![Seconds(BEGAN + at)]));
+    let crash = |at: u64| Crash {
+        at: Seconds(BEGAN + at),
+        happened: Seconds(BEGAN + at),
+        count: 1,
+        revision: "2".to_owned(),
+        reason: "exit code 3".to_owned(),
+    };
+    let crashes = crashes.iter().map(|(id, at)| ((*id).to_owned(), vec![crash(*at)]));
     let passed_over = passed_over.iter().map(|id| (*id).to_owned()).collect();
     let watch = Watch {
         view,
@@ -465,4 +472,48 @@ fn closed_windows_of_the_plan_are_told() {
         view.rollouts.get_mut("a").expect("a rollout").rollout.plan.windows = windows;
         assert_eq!(counted_with(&view, &rows, &[], &[]).counts.is_closed, is_closed);
     }
+}
+
+#[test]
+fn a_crash_has_one_fingerprint_whether_its_outcome_came_or_not() {
+    let outcome = |step, reason: &str| {
+        let mut row = row("2", step, 600);
+        row.orders.get_mut("p").expect("an order").reason = reason.to_owned();
+        row
+    };
+    let rows = [
+        ("crashed", outcome(Step::Begun, "")),
+        ("back", outcome(Step::TakenBack, "exit code 3, while on probation")),
+        ("failed", outcome(Step::Failed, "exit code 3")),
+        ("other", outcome(Step::Failed, "no space left")),
+    ];
+    let crashes = rows.each_ref().map(|(id, _)| (*id, 610));
+    let found = counted_with(&view(), &rows, &crashes, &[]);
+    let prints: Vec<(&str, &str)> =
+        found.failed.iter().map(|it| (it.fingerprint.as_str(), it.reason.as_str())).collect();
+    let crashed = ("crashed: exit code 3", "exit code 3");
+    assert_eq!(prints, [crashed, crashed, ("failed: no space left", "no space left"), crashed]);
+}
+
+#[test]
+fn a_crash_of_the_former_revision_is_no_failure_of_the_new_one() {
+    let rows: BTreeMap<String, Row> = [("a".to_owned(), row("2", Step::Begun, 990))].into();
+    let crashed = |revision: &str| {
+        let crash =
+            Crash { at: Seconds(BEGAN + 995), revision: revision.to_owned(), ..Crash::default() };
+        let watch = Watch {
+            view: &view(),
+            assignment: "a",
+            crashes: &[("a".to_owned(), vec![crash])].into(),
+            passed_over: &BTreeSet::new(),
+            patience: &|_| 120,
+            served_since: Seconds(0),
+            now: NOW,
+            zones: &UtcOnly,
+        };
+        progress(&rows, &watch).expect("a rollout").failed.len()
+    };
+    assert_eq!(crashed("1"), 0);
+    assert_eq!(crashed("2"), 1);
+    assert_eq!(crashed(""), 1, "an agent that does not say which");
 }

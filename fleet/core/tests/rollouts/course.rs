@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_fleet_core::evidence::{Gathering, Seen};
 use guest_fleet_core::fingerprint::fingerprint;
-use guest_fleet_core::fold::{AgentFacts, OrderFacts, ReportFacts, Row, Step, silent_after};
+use guest_fleet_core::fold::{AgentFacts, Crash, OrderFacts, ReportFacts, Row, Step, silent_after};
 use guest_fleet_core::gate::{Failure, Installs, SMALL};
 use guest_fleet_core::labels::Labels;
 use guest_fleet_core::place::place;
@@ -82,7 +82,7 @@ struct Rows {
     ids: Vec<String>,
     at: BTreeMap<String, usize>,
     rows: BTreeMap<String, Row>,
-    crashes: BTreeMap<String, Vec<Seconds>>,
+    crashes: BTreeMap<String, Vec<Crash>>,
 }
 
 /// Runs a rollout to its end.
@@ -417,7 +417,8 @@ impl Rows {
             let (id, agent) = (&self.ids[at], &world.agents[at]);
             self.rows.insert(id.clone(), row(agent));
             if !agent.crashes.is_empty() {
-                self.crashes.insert(id.clone(), agent.crashes.clone());
+                let crash = |at: &Seconds| Crash { at: *at, ..Crash::default() };
+                self.crashes.insert(id.clone(), agent.crashes.iter().map(crash).collect());
             }
         }
         for (id, row) in &mut self.rows {

@@ -402,6 +402,16 @@ pub struct GatewayRecord {
     #[prost(message, repeated, tag = "13")]
     pub unknown: ::prost::alloc::vec::Vec<UnknownPart>,
 }
+/// A gateway that ended. The record stays for as long as its sessions may be the last ones of agents.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GatewayEndRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// The time of the last heartbeat, or of the end, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "2")]
+    pub ended: u64,
+}
 /// An agent that reports a generation that its journal does not know.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UnknownPart {
@@ -593,6 +603,9 @@ pub struct CheckpointRecord {
     /// How many counts, moves, holds and windows there was no room for.
     #[prost(uint64, tag = "12")]
     pub left_out: u64,
+    /// For how long an agent may have no stream before it is offline, in seconds; 0 in checkpoints of older programs.
+    #[prost(uint64, tag = "13")]
+    pub offline_after: u64,
 }
 /// Up to where a bucket was read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -611,7 +624,8 @@ pub struct CellRecord {
     #[prost(uint64, tag = "1")]
     pub count: u64,
     /// The subject of the count: 1 agents, 2 an assignment's, 3 those that have a release, 4 those that had it
-    /// and are archived.
+    /// and are archived, 5 those that have a fault or a failure, 6 those that a person on the machine holds, 7 those
+    /// of which none of that counts any more.
     #[prost(uint32, tag = "2")]
     pub kind: u32,
     /// Number of how present they are or of their word; 0 where gates say it.
@@ -629,6 +643,12 @@ pub struct CellRecord {
     /// Holds and windows.
     #[prost(message, optional, tag = "7")]
     pub gates: ::core::option::Option<GatesRecord>,
+    /// The fingerprint of the fault or the failure.
+    #[prost(string, tag = "8")]
+    pub fingerprint: ::prost::alloc::string::String,
+    /// Id of the gateway that has the agents; empty where it is known how present they are.
+    #[prost(string, tag = "9")]
+    pub gateway: ::prost::alloc::string::String,
 }
 /// Holds and windows that stand before a change.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -742,6 +762,22 @@ pub struct RowRecord {
     /// The parts of its plugins, by name.
     #[prost(message, repeated, tag = "4")]
     pub plugins: ::prost::alloc::vec::Vec<PluginPart>,
+    /// Its last session, if one is recorded.
+    #[prost(message, optional, tag = "5")]
+    pub session: ::core::option::Option<SessionPart>,
+}
+/// The last session of an agent.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionPart {
+    /// Id of the gateway that has it.
+    #[prost(string, tag = "1")]
+    pub gateway: ::prost::alloc::string::String,
+    /// When it began, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "2")]
+    pub begun: u64,
+    /// When the gateway saw its end; absent while it goes on.
+    #[prost(uint64, optional, tag = "3")]
+    pub ended: ::core::option::Option<u64>,
 }
 /// The part of a row that comes from the record of the agent.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -801,6 +837,9 @@ pub struct ReportPart {
     /// How many plugins it reported beyond those that are kept.
     #[prost(uint64, tag = "5")]
     pub left_out: u64,
+    /// Reports of this agent tell the faults of plugins.
+    #[prost(bool, tag = "6")]
+    pub tells_faults: bool,
 }
 /// The part of a row about one plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -882,9 +921,12 @@ pub struct ReportedPart {
     /// The highest generation that the agent keeps.
     #[prost(uint64, tag = "5")]
     pub generation: u64,
+    /// Its fault; absent where it has none.
+    #[prost(message, optional, tag = "6")]
+    pub fault: ::core::option::Option<FaultPart>,
 }
 /// The last event of a plugin.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EventPart {
     /// Its place in the log.
     #[prost(uint64, tag = "1")]
@@ -901,6 +943,21 @@ pub struct EventPart {
     /// Events before it that the log lost before they were read.
     #[prost(uint64, tag = "5")]
     pub missed: u64,
+    /// When a gateway took the events of the last crashes, oldest first, in seconds since the Unix epoch.
+    #[prost(uint64, repeated, tag = "6")]
+    pub crashes: ::prost::alloc::vec::Vec<u64>,
+    /// The revision that crashed then.
+    #[prost(string, tag = "7")]
+    pub crashed: ::prost::alloc::string::String,
+    /// Why it crashed last.
+    #[prost(string, tag = "8")]
+    pub crash_reason: ::prost::alloc::string::String,
+    /// When these crashes happened, by the clock of the machine, in seconds since the Unix epoch.
+    #[prost(uint64, repeated, tag = "9")]
+    pub crashed_at: ::prost::alloc::vec::Vec<u64>,
+    /// For how long they are a crash loop, in seconds; 0 for half an hour.
+    #[prost(uint64, tag = "10")]
+    pub crash_lasts: u64,
 }
 /// The release of a plugin that an agent should have.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -954,6 +1011,16 @@ pub struct JournalRecord {
     /// days since the Unix epoch.
     #[prost(btree_map = "string, uint64", tag = "5")]
     pub told: ::prost::alloc::collections::BTreeMap<::prost::alloc::string::String, u64>,
+    /// Id of the gateway that has that session.
+    #[prost(string, tag = "6")]
+    pub gateway: ::prost::alloc::string::String,
+    /// When that session began, in seconds since the Unix epoch.
+    #[prost(uint64, tag = "7")]
+    pub begun: u64,
+    /// When the gateway saw its end, in seconds since the Unix epoch; 0 while it goes on, or where the gateway died
+    /// first.
+    #[prost(uint64, tag = "8")]
+    pub ended: u64,
 }
 /// The orders of an agent for one plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1220,6 +1287,9 @@ pub struct ReportRecord {
     /// When the report came.
     #[prost(message, optional, tag = "10")]
     pub at: ::core::option::Option<::prost_types::Timestamp>,
+    /// The agent tells the faults of plugins in its reports, and the gateway that wrote this record keeps them.
+    #[prost(bool, tag = "11")]
+    pub tells_faults: bool,
 }
 /// A plugin that an agent has.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1252,6 +1322,28 @@ pub struct ReportedPlugin {
     /// Its state in words.
     #[prost(string, tag = "9")]
     pub status: ::prost::alloc::string::String,
+    /// Its fault, by a report or a list; absent where it has none.
+    #[prost(message, optional, tag = "10")]
+    pub fault: ::core::option::Option<FaultPart>,
+}
+/// The fault of a plugin.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FaultPart {
+    /// Number of its level: 1 degraded, 2 failing.
+    #[prost(uint32, tag = "1")]
+    pub level: u32,
+    /// Number of its cause, as in reports.
+    #[prost(uint32, tag = "2")]
+    pub cause: u32,
+    /// Why.
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    /// Since when, in seconds since the Unix epoch; absent where that is not known.
+    #[prost(uint64, optional, tag = "4")]
+    pub since: ::core::option::Option<u64>,
+    /// When the reason was chosen of a fault that a list shows, in seconds since the Unix epoch; 0 otherwise.
+    #[prost(uint64, tag = "5")]
+    pub worded: u64,
 }
 /// A hold that a person set on the machine.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -10,7 +10,8 @@
 //!
 //! All of it is made from the other buckets: what is lost is made again.
 
-use guest_fleet_core::fold::{Presence, Step, Word};
+use guest_fleet_core::fold::{Step, Word};
+use guest_fleet_core::presence::Presence;
 
 use super::Versioned;
 use crate::numbered;
@@ -18,7 +19,7 @@ use crate::numbered;
 pub use super::generated::{
     AgentPart, CellRecord, CheckpointRecord, CursorRecord, DirectoryRecord, EventPart, GatesRecord,
     HoldEnd, LeafEntry, LeafRecord, LeaseRecord, MoveRecord, OrderPart, PluginPart, ProcessPart,
-    ReportPart, ReportedPart, RowRecord, ShapeRecord, WantedPart, WindowHours,
+    ReportPart, ReportedPart, RowRecord, SessionPart, ShapeRecord, WantedPart, WindowHours,
 };
 
 /// The key of the shape.
@@ -60,16 +61,22 @@ numbered! {
         20 => Drifted,
         21 => ChangedByOwner,
         22 => Paused,
+        23 => CrashLoop,
+        24 => OutOfMemory,
+        25 => Unhealthy,
+        26 => Failing,
     }
 }
 
 numbered! {
     Presence {
-        1 => Present,
-        2 => Away,
+        // Up to version 0.1: seen lately, and not seen lately.
+        1 => Connected,
+        2 => Offline,
         3 => NeverSeen,
         4 => Quarantined,
         5 => Archived,
+        6 => Disconnected,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use guest_fleet_core::drift::Repairs;
 use guest_fleet_core::journal::{Entry, Order, OrderState};
+use guest_fleet_core::presence::Session;
 use guest_fleet_core::target::{Ordered, Target};
 use guest_fleet_core::time::Seconds;
 
@@ -24,6 +25,18 @@ const TAKEN_BACK: u32 = 7;
 // === impl JournalRecord ===
 
 versioned!(JournalRecord: 1);
+
+impl JournalRecord {
+    /// The last session of the agent; `None` where a program wrote the record that recorded none.
+    #[must_use]
+    pub fn session(&self) -> Option<Session> {
+        (!self.gateway.is_empty()).then(|| Session {
+            gateway: self.gateway.clone(),
+            begun: Seconds(self.begun),
+            ended: (self.ended != 0).then_some(Seconds(self.ended)),
+        })
+    }
+}
 
 // === impl EntryRecord ===
 

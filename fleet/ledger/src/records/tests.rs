@@ -26,17 +26,18 @@ use super::configuration::{
     ArchiveRecord, AssignmentRecord, DefaultsRecord, HoldRecord, PolicyRecord, ReleaseRecord,
     StrategyPart, StrategyWavePart, WeeklyPart, WindowRecord,
 };
+use super::gateway::GatewayEndRecord;
 use super::index::{
     AgentPart, CellRecord, CheckpointRecord, CursorRecord, DirectoryRecord, EventPart, GatesRecord,
     HoldEnd, LeafEntry, LeafRecord, LeaseRecord, MoveRecord, OrderPart, PluginPart, ProcessPart,
-    ReportPart, ReportedPart, RowRecord, ShapeRecord, WantedPart, WindowHours,
+    ReportPart, ReportedPart, RowRecord, SessionPart, ShapeRecord, WantedPart, WindowHours,
 };
 use super::journal::{EntryRecord, JournalRecord, OrderRecord};
 use super::progress::{
     FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
 };
 use super::repair::{DriftPart, LeavePart, RepairRecord, StopPart};
-use super::report::{ReportRecord, ReportedHold, ReportedPlugin};
+use super::report::{FaultPart, ReportRecord, ReportedHold, ReportedPlugin};
 use super::rollout::{
     BeforePart, CausePart, ClosedPart, DecisionPart, GrantPart, HaltedPart, LabelPart, PastPart,
     ResultsPart, RolloutRecord, WavePart,
@@ -205,6 +206,10 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
         fenced: 5,
         plugins: BTreeMap::from([(text("monitor"), entry)]),
         told: BTreeMap::new(),
+        // Came later.
+        gateway: text(""),
+        begun: 0,
+        ended: 0,
     };
     check("journal", &journal, fixture("journal"));
     let mut declared = journal.clone();
@@ -215,6 +220,8 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
     (entry.repairs, entry.repaired) = (2, 1_767_225_700);
     entry.order.as_mut().expect("an order").drift = Some(drift());
     check("journal-drifted", &declared, fixture("journal-drifted"));
+    let ended = JournalRecord { gateway: text("g-1"), begun: 6, ended: 7, ..declared };
+    check("journal-ended", &ended, fixture("journal-ended"));
     let hold = ReportedHold { by: text("root"), reason: text("busy"), until: AT };
     let report = ReportRecord {
         version: 1,
@@ -235,10 +242,17 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
             stopped_by_owner: true,
             hold: Some(hold),
             status: text("RUNNING"),
+            fault: None,
         }],
         at: AT,
+        // Came later.
+        tells_faults: false,
     };
     check("report", &report, fixture("report"));
+    let mut faulty = report;
+    faulty.plugins[0].fault = Some(fault());
+    faulty.tells_faults = true;
+    check("report-faulty", &faulty, fixture("report-faulty"));
 }
 
 #[test]
@@ -258,6 +272,22 @@ fn every_audit_record_of_schema_1_is_readable() {
     check("audit", &entry, fixture("audit"));
     let head = AuditHead { version: 1, number: 3, digest: vec![9; 32] };
     check("audit-head", &head, fixture("audit-head"));
+}
+
+fn fault() -> FaultPart {
+    FaultPart {
+        level: 2,
+        cause: 4,
+        reason: text("code 7: no disk"),
+        since: Some(1_767_225_640),
+        worded: 1_767_225_645,
+    }
+}
+
+#[test]
+fn the_end_of_a_gateway_of_schema_1_is_readable() {
+    let end = GatewayEndRecord { version: 1, ended: 1_767_225_650 };
+    check("gateway-end", &end, fixture("gateway-end"));
 }
 
 fn drift() -> DriftPart {
@@ -631,6 +661,8 @@ fn every_record_of_the_index_of_schema_1_is_readable() {
         plugin: text("monitor"),
         revision: text("1.2"),
         gates: Some(gates()),
+        fingerprint: text(""),
+        gateway: text(""),
     };
     let checkpoint = CheckpointRecord {
         version: 1,
@@ -651,8 +683,21 @@ fn every_record_of_the_index_of_schema_1_is_readable() {
             zone: text("UTC"),
         }],
         left_out: 1,
+        offline_after: 0,
     };
     check("index-checkpoint", &checkpoint, fixture("index-checkpoint"));
+    let faulty = CellRecord {
+        count: 2,
+        kind: 5,
+        plugin: text("monitor"),
+        fingerprint: text("down: no disk"),
+        ..CellRecord::default()
+    };
+    let at_gateway =
+        CellRecord { count: 3, kind: 1, gateway: text("g-1"), ..CellRecord::default() };
+    let cells = vec![at_gateway, faulty];
+    let checkpoint = CheckpointRecord { cells, offline_after: 120, ..checkpoint };
+    check("index-checkpoint-health", &checkpoint, fixture("index-checkpoint-health"));
     let leaves = vec![LeafEntry { number: 2, first: text("a-1") }];
     let directory = DirectoryRecord { version: 1, next: 3, leaves };
     check("index-directory", &directory, fixture("index-directory"));
@@ -684,8 +729,20 @@ fn every_row_of_schema_1_is_readable() {
             is_held: true,
             is_local: false,
             generation: 0,
+            fault: None,
         }),
-        event: Some(EventPart { position: 7, number: 8, kind: 3, at: 9, missed: 1 }),
+        event: Some(EventPart {
+            position: 7,
+            number: 8,
+            kind: 3,
+            at: 9,
+            missed: 1,
+            crashes: Vec::new(),
+            crashed: text(""),
+            crash_reason: text(""),
+            crashed_at: Vec::new(),
+            crash_lasts: 0,
+        }),
         wanted: Some(WantedPart {
             revision: text("1.2"),
             assignment: text("monitor-prod"),
@@ -716,8 +773,10 @@ fn every_row_of_schema_1_is_readable() {
             hostname: text("db-1"),
             version: text("0.1.0"),
             left_out: 1,
+            tells_faults: false,
         }),
         plugins: vec![plugin],
+        session: None,
     };
     let leaf =
         LeafRecord { version: 1, first: text("a-0"), until: Some(text("a-9")), rows: vec![row] };
@@ -729,4 +788,13 @@ fn every_row_of_schema_1_is_readable() {
     (order.generation, order.repairs, order.repaired) = (8, 2, 1_767_225_700);
     order.drift = Some(drift());
     check("index-leaf-drifted", &drifted, fixture("index-leaf-drifted"));
+    let mut faulty = drifted;
+    let row = &mut faulty.rows[0];
+    row.session = Some(SessionPart { gateway: text("g-1"), begun: 6, ended: Some(7) });
+    row.report.as_mut().expect("a report").tells_faults = true;
+    row.plugins[0].reported.as_mut().expect("it was reported").fault = Some(fault());
+    let event = row.plugins[0].event.as_mut().expect("an event");
+    (event.crashes, event.crashed_at, event.crash_lasts) = (vec![7, 8, 9], vec![6, 7, 8], 1800);
+    (event.crashed, event.crash_reason) = (text("1.1"), text("exit code 3"));
+    check("index-leaf-faulty", &faulty, fixture("index-leaf-faulty"));
 }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use guest_fleet_core::desired::desired;
+use guest_fleet_core::presence::{Links, Presence, Session};
 use guest_fleet_core::selector::OwnLabels;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::records::report::ReportRecord;
 use guest_fleet_ledger::{Bucket, bounds, records};
 use guest_fleet_server::configuration::words;
@@ -15,11 +17,12 @@ use serde::Serialize;
 use super::context::Context;
 use super::document::Time;
 use super::explain::{ExplanationJson, explanation};
-use super::facts::{Facts, archived};
+use super::facts::{Facts, archived, seconds};
 use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson};
 use super::lists::load;
 use super::pages;
+use super::presence::{self, connection};
 use super::secrets;
 use super::text::{counted, one_line, or_hyphen, table, time};
 
@@ -82,19 +85,31 @@ pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, 
             let (agents, next) = pages::read(&mut index, options, context).await?;
             AgentsJson { agents, index: Some(age), more: 0, next }
         }
-        None if options.plugin.is_some() || options.state.is_some() || options.after.is_some() => {
+        None if options.plugin.is_some()
+            || options.state.is_some()
+            || options.unhealthy
+            || options.after.is_some() =>
+        {
             return Err(Failure::failed(format_args!(
-                "--plugin, --state and --after need the index, which is not made yet"
+                "--plugin, --state, --unhealthy and --after need the index, which is not made yet"
             ))
             .hint("`guest-fleet serve` makes it"));
         }
         None => scan(options, context).await?,
     };
-    let rows: Vec<Vec<String>> = document.agents.iter().map(|one| row(&one.agent)).collect();
+    let agents = &document.agents;
+    let (heads, rows): (&[&str], Vec<Vec<String>>) = if options.unhealthy {
+        let now = context.seconds();
+        let rows = agents.iter().flat_map(|one| unhealthy_rows(one, options, now));
+        (&["AGENT", "IS", "PLUGIN", "HAS", "ORDER SINCE", "STANDS"], rows.collect())
+    } else {
+        let rows = agents.iter().map(|one| row(&one.agent));
+        (&["AGENT", "STATE", "SEEN", "VERSION", "ARCH", "LABELS"], rows.collect())
+    };
     if rows.is_empty() {
         context.remark(format_args!("there is no such agent"))?;
     } else {
-        for line in table(&["AGENT", "STATE", "SEEN", "VERSION", "ARCH", "LABELS"], &rows) {
+        for line in table(heads, &rows) {
             context.say(format_args!("{line}"))?;
         }
     }
@@ -111,7 +126,7 @@ pub async fn list(options: &Options, context: &mut Context<'_>) -> Result<Exit, 
 
 /// Reads the agents' own records, all of them.
 async fn scan(options: &Options, context: &mut Context<'_>) -> Result<AgentsJson, Failure> {
-    let now = context.seconds();
+    let (now, links) = (context.seconds(), presence::links(context).await?);
     let wanted = options.selector.as_ref().or(options.select.as_ref());
     let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
     // A sorted set of bounded size: the greatest id goes when there is one too many.
@@ -131,9 +146,17 @@ async fn scan(options: &Options, context: &mut Context<'_>) -> Result<AgentsJson
             let is_wanted = wanted.is_none_or(|selector| {
                 selector.selects(&agent.id, &agent.labels(), OwnLabels::Trusted)
             });
-            if is_wanted && (options.archived || archived(&agent, now).is_none()) {
-                found.insert(record.key, agent);
+            if !is_wanted || (archived(&agent, now).is_some() && !options.archived) {
+                continue;
             }
+            if options.offline {
+                let session = session(context, &agent.id).await?;
+                let link = links.of(session.as_ref(), agent.seen.as_ref().map(seconds), now);
+                if links.presence(link, now) != Presence::Offline {
+                    continue;
+                }
+            }
+            found.insert(record.key, agent);
             if found.len() > limit {
                 found.pop_last();
                 beyond = beyond.saturating_add(1);
@@ -146,10 +169,11 @@ async fn scan(options: &Options, context: &mut Context<'_>) -> Result<AgentsJson
     }
     let mut agents = Vec::new();
     for (id, record) in &found {
+        let session = session(context, id).await?;
         let report = context.ledger.get(Bucket::Reports, id).await?;
         let report = report.and_then(|found| records::decode(id, &found.value).ok());
-        agents
-            .push(AgentRowJson { agent: agent_json(record, report.as_ref(), now), plugins: None });
+        let known = Known { record, report: report.as_ref(), session: session.as_ref() };
+        agents.push(AgentRowJson { agent: known.json(&links, now), plugins: None });
     }
     Ok(AgentsJson { agents, index: None, more: beyond, next: None })
 }
@@ -172,8 +196,10 @@ pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> 
     let record = &facts.record;
     let report = facts.report.as_ref();
     let missing = secrets::missing(context).await?;
+    let links = presence::links(context).await?;
+    let known = Known { record, report, session: facts.session.as_ref() };
     let document = WholeAgentJson {
-        agent: agent_json(record, report, context.seconds()),
+        agent: known.json(&links, context.seconds()),
         capabilities: report.map(|report| report.capabilities.clone()).unwrap_or_default(),
         certificates: record
             .certificates
@@ -188,7 +214,7 @@ pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> 
         kernel: report.map(|report| report.kernel.clone()),
         plugins: plugins
             .iter()
-            .map(|plugin| explanation(view, &facts, plugin, &missing, context))
+            .map(|plugin| explanation(view, &facts, plugin, &missing, (&links, &*context)))
             .collect(),
         token: (!record.token.is_empty()).then(|| record.token.clone()),
     };
@@ -247,25 +273,59 @@ fn print(context: &mut Context<'_>, found: &WholeAgentJson) -> Result<(), Failur
     Ok(())
 }
 
-fn agent_json(record: &AgentRecord, report: Option<&ReportRecord>, now: Seconds) -> AgentJson {
-    let mut labels = record.token_labels.clone();
-    labels.extend(record.operator_labels.clone());
-    let text = |text: fn(&ReportRecord) -> &String| {
-        report.map(text).filter(|text| !text.is_empty()).cloned()
-    };
-    AgentJson {
-        agent_version: text(|report| &report.agent_version),
-        architecture: text(|report| &report.architecture),
-        archived: archived(record, now).map(words::time),
-        hostname: text(|report| &report.hostname),
-        id: record.id.clone(),
-        labels,
-        os: text(|report| &report.os),
-        own_labels: record.own_labels.clone(),
-        quarantine: (!record.quarantine.is_empty()).then(|| record.quarantine.clone()),
-        revoked: time(record.revoked.as_ref()),
-        seen: time(record.seen.as_ref()),
-        since: time(record.since.as_ref()),
+/// The last session of an agent. Of a journal that cannot be read nothing is known.
+async fn session(context: &mut Context<'_>, id: &str) -> Result<Option<Session>, Failure> {
+    let Some(found) = context.ledger.get(Bucket::Journal, id).await? else { return Ok(None) };
+    match records::decode::<JournalRecord>(id, &found.value) {
+        Ok(record) => Ok(record.session()),
+        Err(error) => {
+            context.remark(format_args!("{error}"))?;
+            Ok(None)
+        }
+    }
+}
+
+/// The records of an agent.
+struct Known<'a> {
+    record: &'a AgentRecord,
+    report: Option<&'a ReportRecord>,
+    session: Option<&'a Session>,
+}
+
+// === impl Known ===
+
+impl Known<'_> {
+    fn json(&self, links: &Links, now: Seconds) -> AgentJson {
+        let Self { record, report, session } = *self;
+        let mut labels = record.token_labels.clone();
+        labels.extend(record.operator_labels.clone());
+        let text = |text: fn(&ReportRecord) -> &String| {
+            report.map(text).filter(|text| !text.is_empty()).cloned()
+        };
+        let archived = archived(record, now);
+        let link = links.of(session, record.seen.as_ref().map(seconds), now);
+        let quarantine = (!record.quarantine.is_empty()).then(|| record.quarantine.clone());
+        let presence = match (archived, &quarantine) {
+            (Some(_), _) => Presence::Archived,
+            (None, Some(_)) => Presence::Quarantined,
+            (None, None) => links.presence(link, now),
+        };
+        AgentJson {
+            agent_version: text(|report| &report.agent_version),
+            architecture: text(|report| &report.architecture),
+            archived: archived.map(words::time),
+            connection: connection(link, session),
+            hostname: text(|report| &report.hostname),
+            id: record.id.clone(),
+            labels,
+            os: text(|report| &report.os),
+            own_labels: record.own_labels.clone(),
+            presence: presence.into(),
+            quarantine,
+            revoked: time(record.revoked.as_ref()),
+            seen: link.seen().map(words::time),
+            since: time(record.since.as_ref()),
+        }
     }
 }
 
@@ -274,8 +334,33 @@ fn state(agent: &AgentJson) -> String {
         AgentJson { revoked: Some(at), .. } => format!("revoked {at}"),
         AgentJson { quarantine: Some(why), .. } => format!("quarantined: {why}"),
         AgentJson { archived: Some(at), .. } => format!("archived {at}"),
-        _ => "member".to_owned(),
+        AgentJson { connection: Some(connection), .. } => {
+            format!("connected to gateway {} since {}", connection.gateway, connection.since)
+        }
+        AgentJson { presence, seen: Some(at), .. } => format!("{} since {at}", presence.text()),
+        AgentJson { presence, .. } => presence.text().to_owned(),
     }
+}
+
+/// The plugins of an agent that do not do their work, a row each.
+fn unhealthy_rows(one: &AgentRowJson, options: &Options, now: Seconds) -> Vec<Vec<String>> {
+    let plugins = one.plugins.iter().flatten();
+    let plugins = plugins.filter(|plugin| {
+        plugin.is_unhealthy
+            && options.plugin.as_ref().is_none_or(|name| *name == plugin.plugin)
+            && options.state.is_none_or(|state| state == plugin.state)
+    });
+    let row = |plugin: &PluginJson| {
+        vec![
+            one.agent.id.clone(),
+            one.agent.presence.text().to_owned(),
+            plugin.plugin.clone(),
+            or_hyphen(plugin.has.clone().unwrap_or_default()),
+            or_hyphen(plugin.since.clone().unwrap_or_default()),
+            plugin.trouble(now),
+        ]
+    };
+    plugins.map(row).collect()
 }
 
 fn row(agent: &AgentJson) -> Vec<String> {
@@ -284,7 +369,7 @@ fn row(agent: &AgentJson) -> Vec<String> {
         AgentJson { revoked: Some(_), .. } => "revoked",
         AgentJson { quarantine: Some(_), .. } => "quarantined",
         AgentJson { archived: Some(_), .. } => "archived",
-        _ => "member",
+        AgentJson { presence, .. } => presence.text(),
     };
     vec![
         agent.id.clone(),

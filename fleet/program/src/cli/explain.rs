@@ -2,6 +2,7 @@
 
 use clap::Args;
 use guest_fleet_core::desired::{Agent, Decision, decide, permission};
+use guest_fleet_core::presence::Links;
 use guest_fleet_core::view::{Target, View};
 use guest_fleet_server::configuration::words;
 use schemars::JsonSchema;
@@ -12,7 +13,9 @@ use super::document::Time;
 use super::drift::DriftJson;
 use super::facts::{Facts, archived};
 use super::failure::{Exit, Failure};
+use super::health::FaultJson;
 use super::lists::load;
+use super::presence;
 use super::secrets::{self, MissingSecretJson};
 use super::standing::{Found, Standing, State, kept_back, standing};
 use super::text::{one_line, time};
@@ -35,6 +38,8 @@ pub struct ExplanationJson {
     pub assignments: Vec<SelectingJson>,
     /// What the agent should have; null where no assignment selects it.
     pub desired: Option<DesiredJson>,
+    /// The fault of the plugin; null where it has none.
+    pub fault: Option<FaultJson>,
     /// The secrets of the release that gateways cannot use: they order nothing without them.
     pub missing_secrets: Vec<MissingSecretJson>,
     /// What a person can do about it; null where nothing is to be done.
@@ -117,8 +122,6 @@ pub struct ReportedJson {
     pub pending: Option<String>,
     /// The revision that is there; null while there is no whole one.
     pub revision: Option<String>,
-    /// Its state, in the agent's words.
-    pub status: String,
     /// Whether a person on the machine stopped it.
     pub stopped_by_owner: bool,
 }
@@ -131,7 +134,9 @@ pub async fn run(options: &Options, context: &mut Context<'_>) -> Result<Exit, F
     let ledger = load(context).await?;
     let facts = Facts::load(context.ledger, &options.agent).await?;
     let missing = secrets::missing(context).await?;
-    let document = explanation(ledger.view(), &facts, &options.plugin, &missing, context);
+    let links = presence::links(context).await?;
+    let at = (&links, &*context);
+    let document = explanation(ledger.view(), &facts, &options.plugin, &missing, at);
     for line in lines(&document) {
         context.say(format_args!("{line}"))?;
     }
@@ -145,12 +150,13 @@ pub(crate) fn explanation(
     facts: &Facts,
     plugin: &str,
     missing: &[MissingSecretJson],
-    context: &Context<'_>,
+    (links, context): (&Links, &Context<'_>),
 ) -> ExplanationJson {
     let agent = facts.agent();
     let now = context.seconds();
     let decision = decide(view, &agent, plugin, now, context.zones);
     let entry = facts.journal.get(plugin);
+    let failing = facts.failing(plugin, now);
     let found = Found {
         agent: &agent.id,
         plugin,
@@ -159,6 +165,7 @@ pub(crate) fn explanation(
         entry,
         generation: facts.generation(plugin),
         undoes_owners: view.undoes_owners(&agent.id, &agent.labels),
+        fault: failing.as_ref(),
     };
     let Standing { state, mut sentence, mut next } = standing(view, &found, now);
     if let Some(kept) =
@@ -182,6 +189,7 @@ pub(crate) fn explanation(
             attempt: decision.attempt,
             revision: revision(&decision.target),
         }),
+        fault: facts.fault(plugin, now).as_ref().map(FaultJson::from),
         missing_secrets,
         next,
         order: entry.and_then(|entry| entry.order.as_ref()).map(|order| OrderJson {
@@ -201,10 +209,9 @@ pub(crate) fn explanation(
             local: found.is_local,
             pending: text(&found.pending_revision),
             revision: text(&found.revision),
-            status: found.status.clone(),
             stopped_by_owner: found.stopped_by_owner,
         }),
-        seen: time(facts.record.seen.as_ref()),
+        seen: facts.link(links, now).seen().map(words::time),
         sentence,
         state,
     }
@@ -291,13 +298,15 @@ fn lines(found: &ExplanationJson) -> Vec<String> {
             let pending = pending.map_or_else(String::new, |it| format!(", {it} on its way"));
             let local = if reported.local { ", came with the machine" } else { "" };
             let stopped = if reported.stopped_by_owner { ", stopped by its owner" } else { "" };
-            lines.push(format!(
-                "  reported  {}{pending}{local}{stopped}: {}",
-                wanted(reported.revision.as_ref()),
-                super::text::or_hyphen(reported.status.clone())
-            ));
+            let revision = wanted(reported.revision.as_ref());
+            lines.push(format!("  reported  {revision}{pending}{local}{stopped}"));
         }
         None => lines.push("  reported  nothing".to_owned()),
+    }
+    if let Some(fault) = &found.fault {
+        let since = fault.since.as_ref().map(|at| format!(" since {at}")).unwrap_or_default();
+        let level = fault.level.text();
+        lines.push(format!("  fault     {level}{since}: {}", fault.fingerprint));
     }
     for secret in &found.missing_secrets {
         let MissingSecretJson { gateway, name, problem } = secret;

@@ -1,16 +1,21 @@
 //! What the ledger knows of one agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use guest_fleet_core::desired::{self, OwnersHold};
 use guest_fleet_core::drift::may_be_of_fleet;
+use guest_fleet_core::fold::{Input, Row};
+use guest_fleet_core::health::{Ailment, Fault};
 use guest_fleet_core::journal::Entry;
+use guest_fleet_core::presence::{Link, Links, Session};
 use guest_fleet_core::target::{Ordered, Target};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::agent::AgentRecord;
+use guest_fleet_ledger::records::event::subject;
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::records::report::{ReportRecord, ReportedPlugin};
-use guest_fleet_ledger::{Bucket, Ledger, records};
+use guest_fleet_ledger::{Bucket, Ledger, Log, bounds, records};
+use guest_fleet_server::fold::inputs;
 use prost_types::Timestamp;
 
 use super::failure::Failure;
@@ -24,6 +29,10 @@ pub struct Facts {
     pub report: Option<ReportRecord>,
     /// What it was ordered, by plugin.
     pub journal: BTreeMap<String, Entry>,
+    /// Its last session; `None` before the first.
+    pub session: Option<Session>,
+    /// Its report, and its events where its reports tell no faults, as the index has them.
+    health: Row,
 }
 
 // === impl Facts ===
@@ -39,14 +48,43 @@ impl Facts {
         let record = records::decode(id, &found.value)?;
         let report = ledger.get(Bucket::Reports, id).await?;
         let report = report.map(|found| records::decode(id, &found.value)).transpose()?;
-        let mut journal = BTreeMap::new();
-        if let Some(found) = ledger.get(Bucket::Journal, id).await? {
+        let (mut journal, mut session) = (BTreeMap::new(), None);
+        let found = ledger.get(Bucket::Journal, id).await?;
+        let orders = found.as_ref().map(|found| found.value.clone());
+        if let Some(found) = found {
             let record: JournalRecord = records::decode(id, &found.value)?;
             for (plugin, entry) in &record.plugins {
                 journal.insert(plugin.clone(), entry.entry(id)?);
             }
+            session = record.session();
         }
-        Ok(Self { record, report, journal })
+        let report: Option<ReportRecord> = report;
+        let mut health = Row::default();
+        health.take(Input::Report(report.as_ref().map(inputs::report)));
+        if let Some(input) = inputs::of_record(Bucket::Journal, id, orders.as_deref()) {
+            health.take(input);
+        }
+        take_events(ledger, id, &mut health).await?;
+        Ok(Self { record, report, journal, session, health })
+    }
+
+    /// The fault of a plugin at a time.
+    #[must_use]
+    pub fn fault(&self, plugin: &str, now: Seconds) -> Option<Fault> {
+        lasting(self.health.ailment(plugin)?, now)
+    }
+
+    /// The fault for which the revision that was ordered last does not do its work.
+    #[must_use]
+    pub fn failing(&self, plugin: &str, now: Seconds) -> Option<Fault> {
+        let order = self.journal.get(plugin)?.order.as_ref()?;
+        lasting(self.health.failing(plugin, order.target.revision()?)?, now)
+    }
+
+    /// Whether the agent has a stream.
+    #[must_use]
+    pub fn link(&self, links: &Links, now: Seconds) -> Link {
+        links.of(self.session.as_ref(), self.record.seen.as_ref().map(seconds), now)
     }
 
     /// The agent as decisions see it.
@@ -112,6 +150,32 @@ impl Facts {
     pub fn reported(&self, plugin: &str) -> Option<&ReportedPlugin> {
         self.report.as_ref()?.plugins.iter().find(|found| found.name == plugin)
     }
+}
+
+/// Reads the events of an agent's plugins, where its reports do not tell their faults.
+async fn take_events(ledger: &dyn Ledger, id: &str, row: &mut Row) -> Result<(), Failure> {
+    let report = row.report.as_ref();
+    if report.is_some_and(|report| report.tells_faults && report.left_out == 0) {
+        return Ok(());
+    }
+    let reported = report.into_iter().flat_map(|report| report.plugins.keys());
+    let plugins = row.orders.keys().chain(reported);
+    let subjects: BTreeSet<String> = plugins.map(|plugin| subject(id, plugin)).collect();
+    let (prefix, mut after) = (subject(id, ""), 0);
+    loop {
+        let entries = ledger.read(Log::Events, &prefix, after, bounds::PAGE).await?;
+        let Some(last) = entries.last() else { break };
+        after = last.position;
+        let own = entries.iter().filter(|entry| subjects.contains(&entry.subject));
+        for (_, event) in own.filter_map(inputs::of_entry) {
+            row.take(event);
+        }
+    }
+    Ok(())
+}
+
+fn lasting(ailment: Ailment, now: Seconds) -> Option<Fault> {
+    ailment.until.is_none_or(|until| now < until).then_some(ailment.fault)
 }
 
 /// A time of a record.

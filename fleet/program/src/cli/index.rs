@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use guest_fleet_core::fold::{Presence, Word};
+use guest_fleet_core::fold::Word;
 use guest_fleet_server::configuration::words;
 use guest_fleet_server::fold::reader::{Index, IndexError};
+use guest_fleet_server::gateways::ends;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -12,7 +13,7 @@ use super::context::Context;
 use super::document::Time;
 use super::failure::{Exit, Failure};
 use super::standing::State;
-use super::text::counted;
+use super::text::ago;
 
 /// Oldest index that is shown without a remark, in seconds. Owners renew it every few seconds.
 const OLD: u64 = 60;
@@ -51,7 +52,8 @@ pub struct StandingsJson {
 pub(crate) async fn open<'a>(
     context: &mut Context<'a>,
 ) -> Result<Option<(Index<'a>, IndexJson)>, Failure> {
-    let Some(index) = Index::open(context.ledger).await? else { return Ok(None) };
+    let Some(mut index) = Index::open(context.ledger).await? else { return Ok(None) };
+    index.set_gateways(ends::beats(context.ledger).await?);
     let Some(as_of) = index.as_of() else { return Ok(None) };
     let age = context.seconds().since(as_of);
     let age_json = IndexJson { age_seconds: age, as_of: words::time(as_of), old: age > OLD };
@@ -65,33 +67,11 @@ pub(crate) async fn open<'a>(
     Ok(Some((index, age_json)))
 }
 
-/// `5 seconds`, `3 minutes`, `2 days`.
-pub(crate) fn ago(seconds: u64) -> String {
-    let (count, unit) = match seconds {
-        0..120 => (seconds, "second"),
-        120..7200 => (seconds / 60, "minute"),
-        7200..172_800 => (seconds / 3600, "hour"),
-        _ => (seconds / 86_400, "day"),
-    };
-    counted(usize::try_from(count).unwrap_or(usize::MAX), unit)
-}
-
 /// `12 done, 3 held, 1 failed`.
 pub(crate) fn sentence(standings: &StandingsJson) -> String {
     let all = standings.states.iter();
     let all = all.map(|one| format!("{} {}", one.agents, one.state.text()));
     all.collect::<Vec<_>>().join(", ")
-}
-
-/// How present agents are, in a word.
-pub(crate) fn presence(presence: Presence) -> &'static str {
-    match presence {
-        Presence::Present => "present",
-        Presence::Away => "away",
-        Presence::NeverSeen => "never seen",
-        Presence::Quarantined => "quarantined",
-        Presence::Archived => "archived",
-    }
 }
 
 // === impl StandingsJson ===

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use guest_fleet_core::selector::Selector;
+use guest_fleet_core::time::Seconds;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::Time;
+use super::health::{self, FaultJson};
 use super::lists::selector;
+use super::presence::{ConnectionJson, PresenceJson};
 use super::standing::State;
 
 /// The options of `agents`.
@@ -29,6 +32,12 @@ pub struct Options {
     /// Only agents that stand so with a plugin, or with that of --plugin.
     #[arg(long, value_name = "STATE", conflicts_with = "scan")]
     pub state: Option<State>,
+    /// Only agents on which a plugin does not do its work, or an order for it failed or was taken back.
+    #[arg(long, conflicts_with = "scan")]
+    pub unhealthy: bool,
+    /// Only agents that have had no stream for longer than `serve --offline-after` says.
+    #[arg(long)]
+    pub offline: bool,
     /// Begin after this id: the `next` of the page before.
     #[arg(long, value_name = "ID", conflicts_with = "scan")]
     pub after: Option<String>,
@@ -54,16 +63,41 @@ pub struct AgentRowJson {
 /// Where an agent in a list stands with a plugin.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct PluginJson {
+    /// The fault of the plugin; null where it has none.
+    pub fault: Option<FaultJson>,
     /// The revision that it reported as what it has.
     pub has: Option<String>,
+    /// Whether a person on the machine holds the plugin as it is.
+    pub held_by_owner: bool,
     /// Name of the plugin.
     pub plugin: String,
     /// Why the newest order failed or was taken back.
     pub reason: Option<String>,
     /// The revision that it should have; null where it should have none, or nothing is assigned.
     pub revision: Option<String>,
+    /// When the newest order came into its state; null where nothing was ordered.
+    #[schemars(with = "Option<Time>")]
+    pub since: Option<String>,
     /// Where it stands.
     pub state: State,
+    /// Whether an order came to nothing, or the plugin does not do its work.
+    #[serde(skip)]
+    pub(super) is_unhealthy: bool,
+}
+
+// === impl PluginJson ===
+
+impl PluginJson {
+    /// The fault, or the failure of the order: `crash loop for 10 minutes: exit code 3`.
+    pub(super) fn trouble(&self, now: Seconds) -> String {
+        let is_of_order = matches!(self.state, State::Failed | State::TakenBack);
+        let reason = self.reason.as_ref().filter(|_| is_of_order);
+        match (reason, &self.fault) {
+            (Some(reason), _) => format!("{}: {reason}", self.state.text()),
+            (None, Some(fault)) if !is_of_order => health::sentence(&fault.of, now),
+            (None, _) => self.state.text().to_owned(),
+        }
+    }
 }
 
 /// An agent.
@@ -76,6 +110,8 @@ pub struct AgentJson {
     /// When it was archived: it was silent for so long that no count includes it.
     #[schemars(with = "Option<Time>")]
     pub archived: Option<String>,
+    /// Its stream; null where it has none.
+    pub connection: Option<ConnectionJson>,
     /// Host name of the machine; null before its first report.
     pub hostname: Option<String>,
     /// Its id.
@@ -86,12 +122,14 @@ pub struct AgentJson {
     pub os: Option<String>,
     /// Labels that it claims itself; selectors name them with `self.`.
     pub own_labels: BTreeMap<String, String>,
+    /// How present it is.
+    pub presence: PresenceJson,
     /// Why it gets no orders; null where it does.
     pub quarantine: Option<String>,
     /// When it was revoked: no gateway admits it; null where it was not.
     #[schemars(with = "Option<Time>")]
     pub revoked: Option<String>,
-    /// When it was seen last.
+    /// When it was seen last: the end of its last stream, or the last heartbeat of the gateway that has it.
     #[schemars(with = "Option<Time>")]
     pub seen: Option<String>,
     /// When it was enrolled or seen first.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, Subcommand};
-use guest_fleet_core::fold::{Doors, Presence, Row};
+use guest_fleet_core::fold::{Doors, Row};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::ReleaseName;
 use guest_fleet_server::configuration::{Configuration, words};
@@ -210,10 +210,8 @@ async fn agents(
     let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
     let (holds, windows) = index.hours();
     let doors = Doors { holds: &holds, windows: &windows, zones: context.zones };
-    let is_wanted = |id: &str, row: &Row| {
-        row.presence(now) != Some(Presence::Archived)
-            && !of_row(id, row, uses, now, &doors).is_empty()
-    };
+    let is_wanted =
+        |id: &str, row: &Row| row.is_counted(now) && !of_row(id, row, uses, now, &doors).is_empty();
     let page = index.rows(options.after.as_deref(), limit, is_wanted).await?;
     let found = page.rows.iter().flat_map(|(id, row)| of_row(id, row, uses, now, &doors));
     Ok((found.collect(), page.next))

@@ -3,6 +3,7 @@
 
 use guest_fleet_core::desired::{Decision, Permission};
 use guest_fleet_core::fold::{Word, probation_until, silent_after};
+use guest_fleet_core::health::Fault;
 use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Target, View};
@@ -11,7 +12,8 @@ use guest_fleet_server::fold::patience::patience;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::drift;
+use super::text::ago;
+use super::{drift, health};
 
 /// Where an agent stands with a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, clap::ValueEnum)]
@@ -61,6 +63,14 @@ pub enum State {
     ChangedByOwner,
     /// The ledger went back, and no order of the assignment is given until a person resumes.
     Paused,
+    /// It was done, and the plugin crashes again and again since.
+    CrashLoop,
+    /// It was done, and the plugin is killed again and again since for the memory that it uses.
+    OutOfMemory,
+    /// It was done, and the plugin says since that it is not well.
+    Unhealthy,
+    /// It was done, and the plugin does not do its work since.
+    Failing,
 }
 
 /// Where an agent stands with a plugin, and why.
@@ -102,6 +112,10 @@ impl State {
             Self::Drifted => "drifted",
             Self::ChangedByOwner => "changed by owner",
             Self::Paused => "paused",
+            Self::CrashLoop => "in a crash loop",
+            Self::OutOfMemory => "out of memory",
+            Self::Unhealthy => "unhealthy",
+            Self::Failing => "failing",
         }
     }
 }
@@ -131,6 +145,10 @@ impl From<Word> for State {
             Word::Drifted => Self::Drifted,
             Word::ChangedByOwner => Self::ChangedByOwner,
             Word::Paused => Self::Paused,
+            Word::CrashLoop => Self::CrashLoop,
+            Word::OutOfMemory => Self::OutOfMemory,
+            Word::Unhealthy => Self::Unhealthy,
+            Word::Failing => Self::Failing,
         }
     }
 }
@@ -152,6 +170,8 @@ pub struct Found<'a> {
     pub generation: u64,
     /// Whether a policy undoes what people on the machine change.
     pub undoes_owners: bool,
+    /// The fault for which the revision that was ordered last does not do its work.
+    pub fault: Option<&'a Fault>,
 }
 
 // === impl Found ===
@@ -196,7 +216,10 @@ pub fn standing(view: &View, found: &Found<'_>, now: Seconds) -> Standing {
             let state = if is_mended { State::Drifted } else { State::ChangedByOwner };
             Standing { state, sentence, next }
         }
-        (Some(order), _) => ordered(view, plugin, decision, order, now),
+        (Some(order), _) => match (&order.state, found.fault) {
+            (OrderState::Done { .. }, Some(fault)) => faulty(plugin, order, fault, now),
+            _ => ordered(view, plugin, decision, order, now),
+        },
         (None, _) => kept_back(decision),
     };
     match turn {
@@ -235,6 +258,14 @@ fn not_assigned(plugin: &str, order: Option<&Order>) -> Standing {
     let next = order
         .map(|_| format!("to remove {plugin}, declare an assignment of it with `absent = true`"));
     Standing { state: State::NotAssigned, sentence, next }
+}
+
+/// Where an agent stands with a plugin that was done and does not do its work since.
+fn faulty(plugin: &str, order: &Order, fault: &Fault, now: Seconds) -> Standing {
+    let (what, done) = (target(plugin, &order.target), ago(now.since(order.since)));
+    let sentence = format!("{}; {what} was done {done} ago", health::sentence(fault, now));
+    let next = Some(format!("see why, on the machine: `guest-agent logs {plugin}`"));
+    Standing { state: Word::of_fault(fault.cause).into(), sentence, next }
 }
 
 fn ordered(

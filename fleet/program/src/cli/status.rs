@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use guest_fleet_core::fold::Presence;
+use guest_fleet_core::presence::Presence;
 use guest_fleet_core::view::ReleaseName;
 use guest_fleet_server::fold::reader::Counts;
 use schemars::JsonSchema;
@@ -13,14 +13,20 @@ use super::drift::{self, StopJson};
 use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson, StandingsJson};
 use super::lists::load;
+use super::presence::PresenceJson;
 use super::secrets::{self, MissingSecretJson};
-use super::text::{or_hyphen, table};
+use super::text::{ago, counted, one_line, or_hyphen, table};
 
 /// How many agents stand where.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct StatusJson {
     /// Agents by how present they are.
     pub agents: AgentCountsJson,
+    /// The causes for which plugins do not do their work or orders for them failed, those of most agents first; at
+    /// most 100.
+    pub causes: Vec<CauseJson>,
+    /// Plugins that people on machines hold as they are, those on most agents first; at most 100.
+    pub held_by_owner: Vec<HeldByOwnerJson>,
     /// How old the counts are; null where nobody counted yet.
     pub index: Option<IndexJson>,
     /// How many counts there was no room for.
@@ -33,17 +39,45 @@ pub struct StatusJson {
     pub stops: Vec<StopJson>,
 }
 
+/// A cause for which a plugin does not do its work, or an order for it failed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CauseJson {
+    /// On how many agents.
+    pub agents: u64,
+    /// The fingerprint of the cause: the same on all machines.
+    pub fingerprint: String,
+    /// Name of the plugin.
+    pub plugin: String,
+}
+
+/// A plugin that people on machines hold as it is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HeldByOwnerJson {
+    /// On how many agents.
+    pub agents: u64,
+    /// Name of the plugin.
+    pub plugin: String,
+}
+
+/// Most causes in a document.
+const CAUSES: usize = 100;
+
+/// Most causes that are shown to people.
+const CAUSES_SHOWN: usize = 10;
+
 /// Agents by how present they are.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct AgentCountsJson {
     /// Silent for so long that no other count includes them.
     pub archived: u64,
-    /// Not seen for a quarter of an hour.
-    pub away: u64,
+    /// With a stream.
+    pub connected: u64,
+    /// Without a stream for a short while.
+    pub disconnected: u64,
     /// Recorded, and never connected.
     pub never_seen: u64,
-    /// Seen in the last quarter of an hour.
-    pub present: u64,
+    /// Without a stream for longer than `serve --offline-after` says.
+    pub offline: u64,
     /// Without orders, because two machines use one identity.
     pub quarantined: u64,
 }
@@ -83,14 +117,14 @@ pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
     let counts = index.counts(context.seconds(), context.zones);
     let document = document(&counts, Some(age.clone()), secrets, stops);
     let all = &document.agents;
-    let total = all.present + all.away + all.never_seen + all.quarantined;
+    let total = all.connected + all.disconnected + all.offline + all.never_seen + all.quarantined;
     let by_presence: Vec<String> = counts
         .agents
         .iter()
-        .map(|(one, agents)| format!("{agents} {}", index::presence(*one)))
+        .map(|(one, agents)| format!("{agents} {}", PresenceJson::from(*one).text()))
         .collect();
     context.say(format_args!("agents  {total} ({})", by_presence.join(", ")))?;
-    context.say(format_args!("as of   {}, {} ago", age.as_of, index::ago(age.age_seconds)))?;
+    context.say(format_args!("as of   {}, {} ago", age.as_of, ago(age.age_seconds)))?;
     if document.left_out > 0 {
         context.remark(format_args!(
             "{} counts are left out: there are too many",
@@ -104,10 +138,69 @@ pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
             context.say(format_args!("{line}"))?;
         }
     }
+    say_causes(&document, context)?;
     secrets::say_below(&document.secrets, context)?;
     drift::say_below(&document.stops, context)?;
     context.document(&document)?;
     Ok(Exit::Done)
+}
+
+/// Says below the counts why plugins do not do their work, and which are held.
+fn say_causes(document: &StatusJson, context: &mut Context<'_>) -> Result<(), Failure> {
+    let StatusJson { causes, held_by_owner, .. } = document;
+    if !causes.is_empty() {
+        context.say(format_args!(""))?;
+        let row = |one: &CauseJson| {
+            vec![one.agents.to_string(), one.plugin.clone(), one.fingerprint.clone()]
+        };
+        let rows: Vec<Vec<String>> = causes.iter().take(CAUSES_SHOWN).map(row).collect();
+        for line in table(&["AGENTS", "PLUGIN", "CAUSE"], &rows) {
+            context.say(format_args!("{line}"))?;
+        }
+        let more = counted(causes.len().saturating_sub(CAUSES_SHOWN), "more cause");
+        if causes.len() > CAUSES_SHOWN {
+            context.remark(format_args!("{more}: `--json` has them"))?;
+        }
+        context.say(format_args!("  see where: `guest-fleet agents --unhealthy`"))?;
+    }
+    if !held_by_owner.is_empty() {
+        context.say(format_args!(""))?;
+        let held = held_by_owner.iter().take(CAUSES_SHOWN);
+        let held = held.map(|one| format!("{} on {}", one.plugin, agents(one.agents)));
+        let held = held.collect::<Vec<_>>().join(", ");
+        let more = if held_by_owner.len() > CAUSES_SHOWN { ", and others" } else { "" };
+        context.say(format_args!("held by owners: {}{more}", one_line(&held)))?;
+    }
+    Ok(())
+}
+
+/// `1 agent`, `2 agents`.
+fn agents(count: u64) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), "agent")
+}
+
+fn held_by_owner(counts: &Counts) -> Vec<HeldByOwnerJson> {
+    let of = |(plugin, agents): (&String, &u64)| HeldByOwnerJson {
+        agents: *agents,
+        plugin: plugin.clone(),
+    };
+    let mut held: Vec<HeldByOwnerJson> = counts.held_by_owner.iter().map(of).collect();
+    held.sort_by_key(|one| std::cmp::Reverse(one.agents));
+    held.truncate(CAUSES);
+    held
+}
+
+fn causes(counts: &Counts) -> Vec<CauseJson> {
+    let of = |((plugin, fingerprint), agents): (&(String, String), &u64)| CauseJson {
+        agents: *agents,
+        fingerprint: fingerprint.clone(),
+        plugin: plugin.clone(),
+    };
+    let mut causes: Vec<CauseJson> = counts.faulty.iter().map(of).collect();
+    // Those of equally many agents stay in the order of their names.
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.agents));
+    causes.truncate(CAUSES);
+    causes
 }
 
 fn document(
@@ -136,11 +229,14 @@ fn document(
     StatusJson {
         agents: AgentCountsJson {
             archived: agents(Presence::Archived),
-            away: agents(Presence::Away),
+            connected: agents(Presence::Connected),
+            disconnected: agents(Presence::Disconnected),
             never_seen: agents(Presence::NeverSeen),
-            present: agents(Presence::Present),
+            offline: agents(Presence::Offline),
             quarantined: agents(Presence::Quarantined),
         },
+        causes: causes(counts),
+        held_by_owner: held_by_owner(counts),
         index,
         left_out: counts.left_out,
         plugins: plugins.into_values().collect(),

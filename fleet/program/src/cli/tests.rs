@@ -3,6 +3,7 @@
 mod agents;
 mod documents;
 mod gateways;
+mod health;
 mod indexed;
 mod rollouts;
 mod secrets;

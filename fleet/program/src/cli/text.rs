@@ -41,6 +41,17 @@ pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// `5 seconds`, `3 minutes`, `2 days`.
+pub(crate) fn ago(seconds: u64) -> String {
+    let (count, unit) = match seconds {
+        0..120 => (seconds, "second"),
+        120..7200 => (seconds / 60, "minute"),
+        7200..172_800 => (seconds / 3600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    counted(usize::try_from(count).unwrap_or(usize::MAX), unit)
+}
+
 /// A time of a record as RFC 3339 in UTC, in whole seconds.
 pub(crate) fn time(at: Option<&Proto>) -> Option<String> {
     let at = at?;

@@ -8,11 +8,14 @@ use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord};
 use guest_fleet_ledger::records::event::{EventRecord, subject};
-use guest_fleet_ledger::records::index::{LeaseRecord, leaf_key, lease_key};
+use guest_fleet_ledger::records::index::{
+    CheckpointRecord, CursorRecord, LeaseRecord, checkpoint_key, leaf_key, lease_key,
+};
 use guest_fleet_ledger::records::journal::{EntryRecord, JournalRecord, OrderRecord};
 use guest_fleet_ledger::records::report::{ReportRecord, ReportedPlugin};
 use guest_fleet_ledger::{
     Bucket, Faults, Layered, Ledger, Log, MemoryLedger, Revision, SharedLedger, Write, bounds,
+    records,
 };
 use prost::Message;
 use prost_types::Timestamp;
@@ -375,6 +378,40 @@ async fn time_alone_writes_no_row() {
     is_right(&*ledger, later).await.expect("the counts go with the time of who reads");
     let index = Index::open(&*ledger).await.expect("no fault").expect("an index");
     let counts = index.counts(later, &guest_fleet_core::time::UtcOnly);
-    let archived = counts.agents.get(&guest_fleet_core::fold::Presence::Archived);
+    let archived = counts.agents.get(&guest_fleet_core::presence::Presence::Archived);
     assert_eq!(archived, Some(&50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_of_a_program_that_kept_no_sessions_is_read_again() {
+    let (ledger, _) = filled(30).await;
+    let settings = settings(1);
+    let first = Process::start(&ledger, 1, &settings);
+    settled(&*ledger, &*settings.wall).await;
+    drop(first);
+    // It followed everything and left out what it did not know.
+    let id = indexed(&*ledger, 100).await.expect("an index").into_keys().next().expect("an agent");
+    let found = ledger.get(Bucket::Journal, &id).await.expect("no fault");
+    let (revision, mut journal) = match &found {
+        Some(found) => {
+            let journal: JournalRecord = records::decode(&id, &found.value).expect("it decodes");
+            (found.revision, journal)
+        }
+        None => (Revision::ABSENT, JournalRecord { version: 1, ..JournalRecord::default() }),
+    };
+    journal.gateway = "g".to_owned();
+    let value = Some(journal.encode_to_vec().into());
+    let write = Write { key: id.clone(), expected: revision, value };
+    let through = ledger.write(Bucket::Journal, vec![write]).await.expect("no fault");
+    let key = checkpoint_key(0);
+    let found = ledger.get(Bucket::Index, &key).await.expect("no fault").expect("a checkpoint");
+    let mut older: CheckpointRecord = records::decode(&key, &found.value).expect("it decodes");
+    older.offline_after = 0;
+    older.journal = older.journal.map(|cursor| CursorRecord { through: through.0, ..cursor });
+    put(&*ledger, Bucket::Index, &key, Some(older.encode_to_vec())).await;
+    let _second = Process::start(&ledger, 1, &settings);
+    settled(&*ledger, &*settings.wall).await;
+    is_right(&*ledger, (settings.wall)()).await.expect("it has the session");
+    let rows = indexed(&*ledger, 100).await.expect("an index");
+    assert_eq!(rows[&id].session.as_ref().map(|it| it.gateway.as_str()), Some("g"));
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use guest_fleet_core::drift::{Drift, Lack, OwnersChange, OwnersKind, Repairs};
 use guest_fleet_core::fold::{
-    AgentFacts, Barrier, Cell, Declared, Gates, LastEvent, Mark, OrderFacts, PLUGINS, Presence,
+    AgentFacts, Barrier, Cell, Declared, Gates, LastEvent, Mark, OrderFacts, PLUGINS, Place,
     ReportFacts, ReportedFacts, Row, Step, Tally, Timeline, Wanted, Word,
 };
+use guest_fleet_core::health::{Cause, Crashes, Fault, Level, Moment};
 use guest_fleet_core::labels::Labels;
+use guest_fleet_core::presence::{Presence, Session};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Ordered, ReleaseName, Target};
 use guest_fleet_ledger::bounds;
@@ -60,6 +62,12 @@ fn whole(text: &str, plugins: usize) -> Row {
             version: text.to_owned(),
             plugins: BTreeMap::new(),
             left_out: 4,
+            tells_faults: true,
+        }),
+        session: Some(Session {
+            gateway: text.to_owned(),
+            begun: Seconds(16),
+            ended: plugins.is_multiple_of(2).then_some(Seconds(17)),
         }),
         ..Row::default()
     };
@@ -98,7 +106,14 @@ fn whole(text: &str, plugins: usize) -> Row {
             repairs,
         };
         row.orders.insert(name.clone(), order);
-        let event = LastEvent { position: 7, number: 8, kind: 3, at: Seconds(9), missed: 10 };
+        let crashes = Crashes {
+            revision: text.to_owned(),
+            at: [1, 2, 3].map(|at| Moment { taken: Seconds(at), happened: Seconds(at + 1) }).into(),
+            reason: text.to_owned(),
+            lasts: 1800,
+        };
+        let event =
+            LastEvent { position: 7, number: 8, kind: 3, at: Seconds(9), missed: 10, crashes };
         row.events.insert(name.clone(), event);
         let reported = ReportedFacts {
             revision: Some(text.to_owned()),
@@ -106,6 +121,12 @@ fn whole(text: &str, plugins: usize) -> Row {
             is_held: at % 2 == 1,
             is_local: at % 3 == 1,
             generation: 14,
+            fault: (at % 3 > 0).then(|| Fault {
+                level: if at % 2 == 0 { Level::Failing } else { Level::Degraded },
+                cause: if at % 4 == 0 { Cause::Unhealthy } else { Cause::Other },
+                reason: text.to_owned(),
+                since: (at % 5 > 0).then_some(Seconds(15)),
+            }),
         };
         if let Some(report) = &mut row.report {
             report.plugins.insert(name.clone(), reported);
@@ -163,8 +184,14 @@ fn counts_are_the_same_after_their_record() {
     counts
         .add(&Timeline::new(assigned(Mark::Word(Word::Ordered))).then(Some(Seconds(200)), silent));
     counts.add(&Timeline::new(having(false)).then(Some(Seconds(300)), having(true)));
-    let away = Cell::Agents(Presence::Away);
-    counts.add(&Timeline::new(Cell::Agents(Presence::Present)).then(Some(Seconds(150)), away));
+    let agents = |presence| Cell::Agents(Place::Is(presence));
+    let offline = Some(Seconds(150));
+    let gone = Timeline::new(agents(Presence::Disconnected));
+    counts.add(&gone.then(offline, agents(Presence::Offline)));
+    counts.add(&Timeline::new(Cell::Agents(Place::At("g".to_owned()))));
+    let faulty = Cell::Faulty { plugin: "log".to_owned(), fingerprint: "down".to_owned() };
+    counts.add(&Timeline::new(faulty).then(Some(Seconds(250)), Cell::Over));
+    counts.add(&Timeline::new(Cell::HeldByOwner { plugin: "log".to_owned() }));
     let mut record = CheckpointRecord { version: 1, ..CheckpointRecord::default() };
     stored::set_counts(&mut record, &counts, &Declared::default());
     assert_eq!(stored::counts("key", &record), Ok(counts));
@@ -189,4 +216,28 @@ fn counts_that_there_is_no_room_for_are_told() {
     assert_eq!(record.cells.len() as u64 + record.left_out, 10_000);
     assert!(record.left_out > 0);
     assert!(record.encoded_len() <= stored::CELLS_BYTES, "{}", record.encoded_len());
+}
+
+#[test]
+fn names_that_agents_choose_take_no_room_from_the_counts_of_what_is_declared() {
+    let mut counts = Tally::at_time(Seconds(0));
+    let faulty = |plugin: &str, fingerprint: String| {
+        Timeline::new(Cell::Faulty { plugin: plugin.to_owned(), fingerprint })
+    };
+    for at in 0..10_000 {
+        counts.add(&faulty("any", format!("{at}{}", "x".repeat(100))));
+        let plugin = format!("{at}{}", "y".repeat(100));
+        counts.add(&Timeline::new(Cell::HeldByOwner { plugin }));
+    }
+    for _ in 0..2 {
+        counts.add(&faulty("zz", "zz: the cause of two".to_owned()));
+    }
+    let done = Cell::Agents(Place::Is(Presence::Archived));
+    counts.add(&Timeline::new(done));
+    let mut record = CheckpointRecord { version: 1, ..CheckpointRecord::default() };
+    stored::set_counts(&mut record, &counts, &Declared::default());
+    assert!(record.left_out > 15_000, "{}", record.left_out);
+    assert!(record.encoded_len() < stored::TOLD_BYTES + 1000, "{}", record.encoded_len());
+    assert_eq!(record.cells[0].kind, 1, "it is not of their making");
+    assert_eq!(record.cells[1].fingerprint, "zz: the cause of two", "most agents have it");
 }

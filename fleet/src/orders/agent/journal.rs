@@ -15,6 +15,7 @@ use thiserror::Error;
 use tonic::Status;
 
 use super::super::environment::Environment;
+use super::ending::Ending;
 use super::steps;
 use crate::chain::Chain;
 use crate::simulated::removed;
@@ -88,14 +89,16 @@ pub(super) fn replaced() -> Status {
 // === impl Journal ===
 
 impl Journal {
-    /// Reads the journal and writes the id of a new session into it.
+    /// Reads the journal and writes the id of a new session into it. Where that fails, `begun` is the session that may
+    /// be there all the same.
     pub(super) async fn open(
         ledger: SharedLedger,
         environment: Arc<dyn Environment>,
         figures: Arc<Figures>,
         spans: OrderSpans,
-        agent: &str,
+        (agent, gateway): (&str, &str),
         now: Seconds,
+        begun: &mut Option<Ending>,
     ) -> Result<Self, OpenError> {
         let session = environment.id();
         let mut tries = 0;
@@ -113,6 +116,8 @@ impl Journal {
             record.version = JournalRecord::VERSION;
             record.fenced = if record.session.is_empty() { 0 } else { now.0 };
             record.session.clone_from(&session);
+            gateway.clone_into(&mut record.gateway);
+            (record.begun, record.ended) = (now.0, 0);
             let mut journal = Self {
                 ledger: ledger.clone(),
                 environment: environment.clone(),
@@ -128,9 +133,24 @@ impl Journal {
             }
             match journal.write(journal.record.clone()).await {
                 Ok(()) => return Ok(journal),
-                Err(_) if tries < TRIES => {}
-                Err(error) => return Err(OpenError::Write(error)),
+                Err(error) => {
+                    if matches!(error, WriteError::Ambiguous(_)) {
+                        *begun = Some(journal.ending());
+                    }
+                    if tries >= TRIES {
+                        return Err(OpenError::Write(error));
+                    }
+                }
             }
+        }
+    }
+
+    /// The session, to record its end.
+    pub(super) fn ending(&self) -> Ending {
+        Ending {
+            agent: self.agent.clone(),
+            session: self.record.session.clone(),
+            revision: self.revision,
         }
     }
 

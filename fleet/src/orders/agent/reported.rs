@@ -1,19 +1,24 @@
 //! What an agent told of itself, in the ledger: its last report, its own labels, its boots.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use guest_agent_proto::agent_controlplane::CurrentPluginStates;
 use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
-use guest_fleet_ledger::records::Versioned;
-use guest_fleet_ledger::records::report::{ReportRecord, ReportedHold, ReportedPlugin};
+use guest_fleet_ledger::records::report::{FaultPart, ReportRecord, ReportedHold, ReportedPlugin};
+use guest_fleet_ledger::records::{self, Versioned};
 use guest_fleet_ledger::{Bucket, Ledger, Revision, Write};
 use prost::Message;
 
 use super::recorded;
 use crate::chain::Chain;
 use crate::enroll::{AgentId, agents};
+use crate::orders::health;
 use crate::orders::observed::listed;
+
+/// Capability of agents whose reports tell the faults of plugins.
+const FAULTS: &str = "faults";
 
 /// Longest key or value of such a label, in bytes.
 const LABEL_BYTES: usize = 256;
@@ -31,6 +36,7 @@ pub(super) fn of_report(report: &AgentReport) -> ReportRecord {
         boot_id: report.boot_id.clone(),
         plugins: report.plugins.iter().map(plugin).collect(),
         at: None,
+        tells_faults: report.capabilities.iter().any(|found| found == FAULTS),
     }
 }
 
@@ -40,12 +46,16 @@ pub(super) fn of_list(states: &CurrentPluginStates, architecture: &str) -> Repor
         name: it.name.to_owned(),
         revision: it.revision.to_owned(),
         pending_revision: it.pending.to_owned(),
+        fault: it.fault(),
         ..ReportedPlugin::default()
     });
+    let mut plugins: Vec<ReportedPlugin> = plugins.collect();
+    // Equal lists are equal records.
+    plugins.sort_by(|one, other| one.name.cmp(&other.name));
     ReportRecord {
         version: ReportRecord::VERSION,
         architecture: architecture.to_owned(),
-        plugins: plugins.collect(),
+        plugins,
         ..ReportRecord::default()
     }
 }
@@ -66,27 +76,55 @@ fn plugin(report: &PluginReport) -> ReportedPlugin {
         stopped_by_owner: report.stopped_by_owner,
         hold,
         status: String::new(),
+        fault: health::of_report(report),
     }
 }
 
-/// Keeps a report. Best effort: the next change of the agent, or its next stream, brings the next.
+/// Keeps a report, unless it is the one that this session `kept` last. Returns the record that the ledger has then,
+/// without its time; `None` where the ledger did not take it.
 pub(super) async fn keep(
     ledger: &dyn Ledger,
     agent: &str,
-    mut report: ReportRecord,
+    report: &ReportRecord,
+    kept: Option<&ReportRecord>,
     now: SystemTime,
-) {
-    report.at = Some(now.into());
-    let value: bytes::Bytes = report.encode_to_vec().into();
+) -> Option<ReportRecord> {
     for _ in 0..recorded::TRIES {
-        let Ok(found) = ledger.get(Bucket::Reports, agent).await else { return };
+        let found = ledger.get(Bucket::Reports, agent).await.ok()?;
+        let before = found.as_ref().and_then(|found| records::decode(agent, &found.value).ok());
+        let mut new = report.clone();
+        begin_faults(&mut new, &before.unwrap_or_default(), now);
+        if kept == Some(&new) {
+            return Some(new);
+        }
+        let timed = ReportRecord { at: Some(now.into()), ..new.clone() };
         let expected = found.map_or(Revision::ABSENT, |found| found.revision);
-        let write = Write { key: agent.to_owned(), expected, value: Some(value.clone()) };
+        let value = Some(timed.encode_to_vec().into());
+        let write = Write { key: agent.to_owned(), expected, value };
         match ledger.write(Bucket::Reports, vec![write]).await {
-            Ok(_) => return,
+            Ok(_) => return Some(new),
             Err(error) => {
                 tracing::debug!(agent, error = %Chain(&error), "a report was not kept");
             }
+        }
+    }
+    None
+}
+
+/// Says of faults of a list since when there are such, and keeps their words for a while: a plugin may choose others for
+/// each list, and each would be a write.
+fn begin_faults(report: &mut ReportRecord, before: &ReportRecord, now: SystemTime) {
+    if report.tells_faults {
+        return;
+    }
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let known = before.plugins.iter();
+    let known = known.filter_map(|it| Some(((&*it.name, &*it.revision), it.fault.as_ref()?)));
+    let known: BTreeMap<(&str, &str), &FaultPart> = known.collect();
+    for ReportedPlugin { name, revision, fault, .. } in &mut report.plugins {
+        if let Some(fault) = fault {
+            let former = known.get(&(name.as_str(), revision.as_str())).copied();
+            *fault = health::following(fault, former, now);
         }
     }
 }
@@ -101,8 +139,7 @@ pub(super) async fn claimed(
     let fits = |text: &str| !text.is_empty() && text.len() <= LABEL_BYTES;
     let labels =
         report.labels.iter().filter(|(key, value)| fits(key) && value.len() <= LABEL_BYTES);
-    let own: std::collections::BTreeMap<_, _> =
-        labels.map(|(key, value)| (key.clone(), value.clone())).collect();
+    let own: BTreeMap<_, _> = labels.map(|(key, value)| (key.clone(), value.clone())).collect();
     recorded::change(ledger, agent, |record| {
         let differs = record.own_labels != own;
         record.own_labels.clone_from(&own);

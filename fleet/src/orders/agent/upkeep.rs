@@ -13,6 +13,10 @@ use crate::orders::compose;
 /// How often an agent that reports nothing by itself is asked for a list, while an order waits.
 const LIST: Duration = Duration::from_secs(30);
 
+/// How often an agent that reports nothing by itself is asked for a list: it tells of its health, and of drift, in
+/// no other way.
+const LOOK: Duration = Duration::from_secs(300);
+
 /// How soon an agent is asked again for the second look at it, where it did not answer.
 const AGAIN: Duration = Duration::from_secs(60);
 
@@ -49,7 +53,8 @@ impl AgentTask {
             _ if is_second_look => Duration::ZERO,
             (true, _) => RELIST,
             (false, true) => LIST,
-            (false, false) => return self.look_seen(now).await,
+            (false, false) if self.told.has_report() => return self.look_seen(now).await,
+            (false, false) => LOOK + self.shared.settings.environment.jittered(AGAIN),
         };
         if self.asked_at.is_none_or(|at| now >= at + pause) {
             self.ask();

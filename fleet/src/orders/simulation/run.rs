@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use guest_agent_serve_kit::lock::lock;
+use guest_fleet_core::presence::{Link, Links};
 use guest_fleet_core::view::Target;
 use guest_fleet_ledger::records::event::subject;
-use guest_fleet_ledger::{Faults, Ledger, Log};
+use guest_fleet_ledger::records::journal::JournalRecord;
+use guest_fleet_ledger::{Bucket, Faults, Ledger, Log, ReadError, records};
 use tokio::time::Instant;
 
 use super::google::Google;
@@ -18,6 +20,7 @@ use super::ours::Ours;
 use super::trouble;
 use super::world::{AGENTS, World};
 use crate::fold::tests::is_right;
+use crate::gateways::ends;
 
 /// How long the faults last, and the calm after them.
 const NOISE: Duration = Duration::from_secs(40);
@@ -129,6 +132,7 @@ async fn check_agent(world: &World, agent: Agent<'_>) -> Result<(), Broken> {
             return Err(Broken(format!("{id} should have {plugin} {target:?}, and has {shown}")));
         }
     }
+    is_shown_as_connected(world, agent.id).await?;
     let mut sent: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (plugin, id) in &agent.events {
         sent.entry(plugin).or_default().push(id);
@@ -147,6 +151,22 @@ async fn check_agent(world: &World, agent: Agent<'_>) -> Result<(), Broken> {
         }
     }
     Ok(())
+}
+
+/// In the calm every agent has a stream, and the ledger says so, whatever became of its streams and gateways
+/// before.
+async fn is_shown_as_connected(world: &World, id: &str) -> Result<(), Broken> {
+    let broken = |error: ReadError| Broken(error.to_string());
+    let found = world.ledger.get(Bucket::Journal, id).await.map_err(broken)?;
+    let record = found.map(|found| records::decode::<JournalRecord>(id, &found.value));
+    let record = record.transpose().map_err(|error| Broken(error.to_string()))?;
+    let session = record.and_then(|record| record.session());
+    let gateways = ends::beats(&world.ledger).await.map_err(broken)?;
+    let (links, now) = (Links { gateways, ..Links::default() }, world.wall());
+    match links.of(session.as_ref(), None, now) {
+        Link::Up(_) => Ok(()),
+        link => Err(Broken(format!("{id} is {link:?} by its session {session:?}"))),
+    }
 }
 
 impl fmt::Display for Broken {

@@ -181,6 +181,7 @@ impl World {
             shards: SHARDS,
             wall: Arc::new(move || wall.wall()),
             jittered: Arc::new(move |longest| chance.jittered(longest)),
+            ..fold::Settings::default()
         }
     }
 

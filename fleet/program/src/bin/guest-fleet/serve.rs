@@ -21,6 +21,7 @@ use clap::Args;
 use guest_agent_serve_kit::listen::Listen;
 use guest_fleet_core::drift::APART;
 use guest_fleet_core::journal::REPEAT_AFTER;
+use guest_fleet_core::presence::OFFLINE_AFTER;
 use guest_fleet_ledger::{Bucket, SharedLedger};
 use guest_fleet_server::admission::Counted;
 use guest_fleet_server::artifacts::Digest;
@@ -78,6 +79,10 @@ pub(crate) struct Options {
     /// How many seconds apart the two looks at an agent are that tell that it lacks what an order brought.
     #[arg(long, value_name = "SECONDS", default_value_t = APART, value_parser = clap::value_parser!(u64).range(1..=3600))]
     drift_apart: u64,
+    /// For how many seconds an agent may have no stream before it is called offline. Rollouts and orders have
+    /// deadlines of their own. The server that keeps the index decides: give all servers of a ledger the same.
+    #[arg(long, value_name = "SECONDS", default_value_t = OFFLINE_AFTER, value_parser = clap::value_parser!(u64).range(10..=86_400))]
+    offline_after: u64,
     /// Directory with the secrets that configurations refer to, a file for each version, named as the
     /// reference: `NAME@2`. A file that changes after its first order is not ordered.
     #[arg(long, value_name = "DIR")]
@@ -153,7 +158,7 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     let traces = traces.map(|traces| traces.start(orders.key()));
     tasks.spawn(orders.clone().run());
     tasks.spawn(secrets.follow(ending.clone()));
-    folding::start(ledger.clone(), &ending, &mut tasks);
+    folding::start(ledger.clone(), options.offline_after, &ending, &mut tasks);
     let authorities = match &options.admission.ca {
         Some(directory) => Some(Authorities::open(directory).await?),
         None => None,

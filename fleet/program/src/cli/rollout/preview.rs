@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use guest_fleet_core::desired::{Permission, permission};
-use guest_fleet_core::fold::{Presence, Row};
+use guest_fleet_core::fold::Row;
 use guest_fleet_core::place::place;
 use guest_fleet_core::rollout::{Size, Wave};
 use guest_fleet_core::target::Target;
@@ -117,9 +117,10 @@ fn preview(
     let mut selected: Vec<Selected<'_>> = agents
         .map(|(id, row)| {
             let may = permission(view, &row.decided_on(id), plugin, &rollout.to, now, zones);
-            let kept_back = match row.presence(now) {
-                Some(Presence::Present) => reason(&may),
-                _ => Some("out of reach: they get it when they return".to_owned()),
+            let kept_back = if row.is_near(now) {
+                reason(&may)
+            } else {
+                Some("out of reach: they get it when they return".to_owned())
             };
             Selected { id, row, place: place(&made.rollout.name, id), kept_back }
         })

@@ -174,7 +174,11 @@ impl FailedJson {
             agent: failed.agent.clone(),
             at: words::time(failed.at),
             fingerprint: failed.fingerprint.clone(),
-            reason: failed.reason.clone(),
+            // A silent agent gives no reason; its fingerprint says that it is silent.
+            reason: match failed.reason.as_str() {
+                "" => failed.fingerprint.clone(),
+                reason => reason.to_owned(),
+            },
             wave: u32::try_from(failed.wave).unwrap_or(u32::MAX).saturating_add(1),
         }
     }

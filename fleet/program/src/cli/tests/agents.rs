@@ -19,7 +19,7 @@ fn at(text: &str) -> Option<Timestamp> {
     Some(Timestamp { seconds: at.as_second(), nanos: 0 })
 }
 
-fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+pub(super) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 

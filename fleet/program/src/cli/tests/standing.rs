@@ -119,6 +119,7 @@ fn an_order_of_before_the_ledger_went_back_is_not_called_done() {
 }
 
 const NOTHING: Found<'_> = Found {
+    fault: None,
     agent: "web-05",
     plugin: "p",
     archived: None,
