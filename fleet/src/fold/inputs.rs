@@ -178,7 +178,9 @@ pub fn report(record: &ReportRecord) -> ReportFacts {
         hostname: bounded(&record.hostname),
         version: bounded(&record.agent_version),
         plugins,
-        left_out: u64::try_from(left_out).unwrap_or(u64::MAX),
+        left_out: u64::try_from(left_out)
+            .unwrap_or(u64::MAX)
+            .saturating_add(record.plugins_left_out.into()),
         tells_faults: record.tells_faults,
     }
 }

@@ -347,7 +347,9 @@ impl AgentTask {
     async fn act(&mut self) -> Result<Instant, Status> {
         let now = Instant::now();
         let look = now + self.shared.settings.environment.jittered(LOOK);
-        self.keeping.look_after(&self.shared, &self.session.resource, now).await;
+        if self.keeping.due().is_some_and(|at| at <= now) {
+            self.keep_again().await?;
+        }
         self.look_after(now).await;
         // Without a fresh view nothing leaves; its renewal wakes this task.
         let Some(known) = self.shared.views.fresh() else { return Ok(now + RESEND) };

@@ -1290,6 +1290,9 @@ pub struct ReportRecord {
     /// The agent tells the faults of plugins in its reports, and the gateway that wrote this record keeps them.
     #[prost(bool, tag = "11")]
     pub tells_faults: bool,
+    /// How many plugins the agent has, or keeps the generations of, beyond those that are named.
+    #[prost(uint32, tag = "12")]
+    pub plugins_left_out: u32,
 }
 /// A plugin that an agent has.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -9,6 +9,7 @@ use guest_fleet_ledger::records::{self, RecordError};
 use guest_fleet_ledger::{Bucket, Ledger, ReadError, Revision, Write, WriteError};
 use prost::Message;
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::chain::Chain;
 use crate::orders::shared::Shared;
@@ -18,6 +19,9 @@ const PAUSE: Duration = Duration::from_secs(8);
 
 /// Longest pause between two tries to record it.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
+
+/// How long a journal is read again that is older than the session, or cannot be read.
+const UNREADABLE: Duration = Duration::from_secs(3600);
 
 /// A session whose end is to be recorded.
 #[derive(Debug)]
@@ -58,13 +62,15 @@ impl Ending {
     async fn try_until_recorded(&self, shared: &Shared) {
         let environment = &shared.settings.environment;
         let now = environment.wall();
-        let mut pause = PAUSE;
+        let (mut pause, deadline) = (PAUSE, Instant::now() + UNREADABLE);
         loop {
             tokio::time::sleep(environment.jittered(pause)).await;
             // The semaphore is never closed.
             let Ok(_permit) = shared.endings.acquire().await else { return };
             match self.try_record(&*shared.ledger, now).await {
                 Ok(()) => return,
+                // Such as a ledger that was restored from an older copy.
+                Err(EndError::Stale | EndError::Record(_)) if Instant::now() >= deadline => return,
                 Err(error) => {
                     let agent = &self.agent;
                     tracing::debug!(agent, error = %Chain(&error), "the end of a session is recorded later");
@@ -76,6 +82,9 @@ impl Ending {
 
     async fn try_record(&self, ledger: &dyn Ledger, now: Seconds) -> Result<(), EndError> {
         let found = ledger.get(Bucket::Journal, &self.agent).await?;
+        if found.is_none() && self.revision == Revision::ABSENT {
+            return Ok(());
+        }
         let found = found.filter(|found| found.revision >= self.revision).ok_or(EndError::Stale)?;
         let record: JournalRecord = records::decode(&self.agent, &found.value)?;
         if record.session != self.session || record.ended != 0 {

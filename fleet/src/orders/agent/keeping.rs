@@ -8,10 +8,16 @@ use tokio::time::Instant;
 use super::reported;
 use crate::orders::shared::Shared;
 
-/// How soon it is tried again to keep what the ledger did not take.
+/// How soon it is tried again to keep what the ledger did not take. The pause doubles with each failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// What one stream told last.
+/// The longest such pause.
+const AGAIN_MAX: Duration = Duration::from_secs(300);
+
+/// How long the ledger is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The last report or list of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Keeping {
     told: Option<ReportRecord>,
@@ -19,6 +25,8 @@ pub(super) struct Keeping {
     kept: Option<ReportRecord>,
     /// When it is tried again.
     next: Option<Instant>,
+    /// Failures in a row.
+    failures: u32,
 }
 
 // === impl Keeping ===
@@ -32,29 +40,31 @@ impl Keeping {
         }
     }
 
-    /// Tries again where that is due.
-    pub(super) async fn look_after(&mut self, shared: &Shared, agent: &str, now: Instant) {
-        if self.next.is_some_and(|at| at <= now) {
-            self.try_keep(shared, agent).await;
-        }
-    }
-
     /// When it is tried again.
     pub(super) fn due(&self) -> Option<Instant> {
         self.next
     }
 
-    async fn try_keep(&mut self, shared: &Shared, agent: &str) {
+    /// Tries to keep the last report or list.
+    pub(super) async fn try_keep(&mut self, shared: &Shared, agent: &str) {
         let Some(told) = &self.told else { return };
-        let kept =
-            reported::keep(&*shared.ledger, agent, told, self.kept.as_ref(), shared.now()).await;
-        self.next = None;
+        let kept = reported::keep(&*shared.ledger, agent, told, self.kept.as_ref(), shared.now());
+        // Orders and acknowledgements wait for it.
+        let kept = tokio::time::timeout(PATIENCE, kept).await.ok().flatten();
         match kept {
-            Some(kept) => self.kept = Some(kept),
+            Some(kept) => (self.kept, self.next, self.failures) = (Some(kept), None, 0),
             None => {
-                let pause = shared.settings.environment.jittered(AGAIN);
-                self.next = Some(Instant::now() + pause);
+                // It may be there all the same.
+                self.kept = None;
+                self.later(shared);
             }
         }
+    }
+
+    /// Tries again later.
+    pub(super) fn later(&mut self, shared: &Shared) {
+        let pause = AGAIN.saturating_mul(1 << self.failures.min(16)).min(AGAIN_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.next = Some(Instant::now() + shared.settings.environment.jittered(pause));
     }
 }

@@ -8,7 +8,7 @@ use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
 use guest_fleet_ledger::records::report::{FaultPart, ReportRecord, ReportedHold, ReportedPlugin};
 use guest_fleet_ledger::records::{self, Versioned};
-use guest_fleet_ledger::{Bucket, Ledger, Revision, Write};
+use guest_fleet_ledger::{Bucket, Ledger, Revision, Write, WriteError};
 use prost::Message;
 
 use super::recorded;
@@ -37,6 +37,7 @@ pub(super) fn of_report(report: &AgentReport) -> ReportRecord {
         plugins: report.plugins.iter().map(plugin).collect(),
         at: None,
         tells_faults: report.capabilities.iter().any(|found| found == FAULTS),
+        plugins_left_out: report.plugins_left_out,
     }
 }
 
@@ -103,8 +104,11 @@ pub(super) async fn keep(
         let write = Write { key: agent.to_owned(), expected, value };
         match ledger.write(Bucket::Reports, vec![write]).await {
             Ok(_) => return Some(new),
+            // Another writer, or an earlier write of this one.
+            Err(WriteError::Conflict { .. }) => {}
             Err(error) => {
                 tracing::debug!(agent, error = %Chain(&error), "a report was not kept");
+                return None;
             }
         }
     }

@@ -6,7 +6,9 @@ use guest_agent_proto::agent_controlplane::{GetAgentInfo, ListPluginStates};
 use guest_fleet_core::journal::Generations;
 use guest_fleet_sessions::messages;
 use tokio::time::Instant;
+use tonic::Status;
 
+use super::journal::{self, SaveError};
 use super::{AgentTask, RELIST, recorded};
 use crate::orders::compose;
 
@@ -60,6 +62,16 @@ impl AgentTask {
             self.ask();
         }
         self.look_seen(now).await;
+    }
+
+    /// Keeps what the ledger did not take before, unless another session took over: that one has newer reports.
+    pub(super) async fn keep_again(&mut self) -> Result<(), Status> {
+        match self.journal.hold().await {
+            Ok(()) => self.keeping.try_keep(&self.shared, &self.session.resource).await,
+            Err(SaveError::Replaced) => return Err(journal::replaced()),
+            Err(SaveError::Failed | SaveError::Outdated) => self.keeping.later(&self.shared),
+        }
+        Ok(())
     }
 
     /// Records now and then that the agent was seen.

@@ -4,8 +4,9 @@ use super::run;
 use super::seeds::notice;
 use crate::simulated::removed::Guard;
 
-/// Seeds within which a missing guard is noticed.
-const SEEDS: u64 = 1500;
+/// Seeds within which a missing guard is noticed. Most are within a hundred; an order that waits in the transport while
+/// its view grows old is one in some thousand lives.
+const SEEDS: u64 = 4000;
 
 #[track_caller]
 fn notices(guard: Guard, law: &str) {

@@ -60,8 +60,27 @@ async fn a_report_that_the_ledger_does_not_take_is_kept_later() {
     seconds(60).await;
     ledger.set_faults(Faults::default());
     assert_eq!(fault(&ledger).await, None);
-    seconds(30).await;
+    seconds(120).await;
     assert!(fault(&ledger).await.is_some(), "the agent says it once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_is_kept_after_one_of_which_nobody_knows_whether_it_was() {
+    let ledger = MemoryLedger::new();
+    let gateway = gateway(&ledger);
+    let session = open(&gateway, 1).await;
+    let told = |is_faulty: bool| {
+        let fault = PluginFault { level: 2, cause: 5, ..PluginFault::default() };
+        let fault = is_faulty.then_some(fault);
+        vec![PluginReport { name: "monitor".to_owned(), fault, ..PluginReport::default() }]
+    };
+    report_of(&gateway, &session, told(false)).await;
+    // The write lands, and its answer is lost.
+    ledger.script([Fate::Happened]);
+    report_of(&gateway, &session, told(true)).await;
+    report_of(&gateway, &session, told(false)).await;
+    seconds(60).await;
+    assert_eq!(fault(&ledger).await, None);
 }
 
 /// An agent that sends no report.
