@@ -53,13 +53,18 @@ const SEEDS: u64 = 300;
 const NASTY: Faults =
     Faults { stale: 0.1, ambiguous: 0.05, unavailable: 0.05, latency: Duration::from_millis(400) };
 
-fn run(seed: u64) -> Result<(), Broken> {
+/// Carries a future out on paused time, on a local set of its own.
+fn on_paused_time<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime");
-    LocalSet::new().block_on(&runtime, live(seed, NASTY))
+    LocalSet::new().block_on(&runtime, future)
+}
+
+fn run(seed: u64) -> Result<(), Broken> {
+    on_paused_time(live(seed, NASTY))
 }
 
 #[test]

@@ -14,7 +14,9 @@ use guest_agent_proto::rpc;
 use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::{Seconds, UtcOnly};
-use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
+use guest_fleet_core::view::{
+    ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target, View,
+};
 use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord, release_key};
 use guest_fleet_ledger::records::event::subject;
 use guest_fleet_ledger::records::journal::JournalRecord;
@@ -26,7 +28,11 @@ use guest_fleet_sessions::messages;
 use prost::Message;
 use tokio::time::Instant;
 
+use super::cut::Cut;
 use super::laws::is_order;
+use super::on_paused_time;
+use super::world::{Shape, World};
+use crate::configuration::Configuration;
 use crate::orders::{Environment, OrderSettings, Orders, UnknownAgents};
 
 const AGENT: &str = "a-1";
@@ -60,7 +66,7 @@ struct Gateway {
 
 /// A stream of the agent, as the gateway's session has it.
 struct Stream<'a> {
-    gateway: &'a Gateway,
+    orders: &'a Orders,
     session: Arc<OpenSession>,
     outgoing: Outgoing,
 }
@@ -158,16 +164,20 @@ impl Gateway {
     }
 
     async fn connect(&self, stream: u64) -> Stream<'_> {
-        let (session, outgoing) = OpenSession::unserved(AGENT, stream);
-        let session = Arc::new(session);
-        self.orders.opened(session.clone()).await.expect("the stream is opened");
-        Stream { gateway: self, session, outgoing }
+        Stream::open(&self.orders, stream).await
     }
 }
 
 // === impl Stream ===
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
+    async fn open(orders: &'a Orders, stream: u64) -> Self {
+        let (session, outgoing) = OpenSession::unserved(AGENT, stream);
+        let session = Arc::new(session);
+        orders.opened(session.clone()).await.expect("the stream is opened");
+        Self { orders, session, outgoing }
+    }
+
     /// Says that nothing is there.
     async fn reports(&self) {
         let report = AgentReport {
@@ -178,7 +188,7 @@ impl Stream<'_> {
         let body = messages::pack(messages::AGENT_REPORT, &report);
         let id = format!("report-{}", self.session.stream);
         let stream = Some(self.session.stream);
-        self.gateway.orders.received(AGENT, stream, &id, &body).await.expect("it is taken");
+        self.orders.received(AGENT, stream, &id, &body).await.expect("it is taken");
     }
 
     async fn tells(&self, id: &str) -> Result<(), rpc::Status> {
@@ -189,7 +199,7 @@ impl Stream<'_> {
             ..PluginEventMessage::default()
         };
         let body = messages::pack(messages::PLUGIN_EVENT, &event);
-        self.gateway.orders.received(AGENT, Some(self.session.stream), id, &body).await
+        self.orders.received(AGENT, Some(self.session.stream), id, &body).await
     }
 
     /// Orders that wait for room in the transport.
@@ -245,6 +255,40 @@ async fn withdraw(ledger: &MemoryLedger) {
 async fn log(ledger: &MemoryLedger) -> Vec<String> {
     let read = ledger.read(Log::Events, &subject(AGENT, "p"), 0, 100).await;
     read.expect("it is read").into_iter().map(|entry| entry.id).collect()
+}
+
+/// An order waits for room in the transport. Meanwhile its gateway does not reach the configuration, which withdraws the
+/// order, for longer than a view may be old: only the guard of the view's age keeps the order from the agent.
+pub(super) async fn an_order_waits_while_its_view_grows_old() -> Result<(), String> {
+    let ledger = MemoryLedger::new();
+    assign(&ledger).await;
+    let assigned = Configuration::load(&ledger).await.expect("the configuration is read");
+    let shape = Shape { processes: 1, folds: false, owners: false, forgets: false, beside: None };
+    let world = World::of(0, ledger.clone(), shape);
+    world.laws.configures(assigned.view());
+    world.start();
+    let (_, gateway) = world.any_gateway();
+    let stream = Stream::open(&gateway.orders, world.stream()).await;
+    world.laws.fenced(AGENT, stream.session.stream);
+    stream.reports().await;
+    pass(1).await;
+    gateway.ledger.cut(Cut::Configuration);
+    world.laws.configures(&View::default());
+    withdraw(&ledger).await;
+    world.laws.configured();
+    tokio::time::sleep(STOPPED).await;
+    let waiting = stream.queued();
+    assert!(!waiting.is_empty(), "no order waits");
+    for order in waiting.into_iter().filter(|order| (order.guard)()) {
+        world.laws.handed_over(AGENT, stream.session.stream, &order.frame);
+    }
+    world.end();
+    world.laws.broken().map_or(Ok(()), Err)
+}
+
+#[test]
+fn an_order_does_not_leave_when_its_view_grew_old() {
+    assert_eq!(on_paused_time(an_order_waits_while_its_view_grows_old()), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
