@@ -2,9 +2,9 @@
 //! visitors of the console without a token, and members of `agent.socket_group`.
 //!
 //! The last output of a plugin is in its log, and also in the texts that describe how it ended: in
-//! events, reasons and errors. These texts end with it, after the marker [`LAST_OUTPUT`].
+//! events, reasons and errors. These texts end with it; [`before_output`] is the part that stays.
 
-use guest_agent_actors::ports::LAST_OUTPUT;
+use guest_agent_actors::ports::before_output;
 use guest_agent_proto::local::{Event, ExplainResponse, PluginStatus};
 
 /// Removes the last output from the status of a plugin.
@@ -50,8 +50,9 @@ pub(super) fn leave_out_of_event(event: &mut Event, instead: &str) {
 }
 
 fn leave_out(text: &mut String, instead: &str) {
-    if let Some(at) = text.find(LAST_OUTPUT) {
-        text.truncate(at);
+    let before = before_output(text).len();
+    if before < text.len() {
+        text.truncate(before);
         text.push_str(instead);
     }
 }

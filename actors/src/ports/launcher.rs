@@ -193,6 +193,12 @@ pub enum LaunchError {
 /// come last: a reader who may not see them gets only the part of the text before these words.
 pub const LAST_OUTPUT: &str = "its last output:";
 
+/// The part of a text before the words [`LAST_OUTPUT`]: all of a text that quotes no output.
+#[must_use]
+pub fn before_output(text: &str) -> &str {
+    text.split_once(LAST_OUTPUT).map_or(text, |(before, _)| before)
+}
+
 struct Quoted<'a>(&'a str);
 
 impl std::fmt::Display for Quoted<'_> {

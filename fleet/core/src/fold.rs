@@ -346,19 +346,29 @@ impl Row {
     /// Where the agent stands with a plugin, whether or not it is archived.
     #[must_use]
     pub fn standing(&self, plugin: &str) -> Standing {
+        self.standing_with(plugin, self.ailment(plugin).as_ref())
+    }
+
+    /// The same, with the fault of the plugin.
+    fn standing_with(&self, plugin: &str, ailment: Option<&Ailment>) -> Standing {
         let order = self.orders.get(plugin);
         let known = order.filter(|order| self.reported_since(plugin, order).is_none());
         let target = known.and_then(|order| order.target().revision());
-        let failing = target.and_then(|revision| self.failing(plugin, revision));
-        Standing::of(self.wanted.get(plugin), known, failing.as_ref())
+        let fails = |ailment: &&Ailment| target.is_some_and(|it| self.fails(plugin, it, ailment));
+        Standing::of(self.wanted.get(plugin), known, ailment.filter(fails))
     }
 
     /// The fault for which this revision of a plugin does not do its work. Another revision that is there says
     /// nothing about it.
     #[must_use]
     pub fn failing(&self, plugin: &str, revision: &str) -> Option<Ailment> {
-        let is_of_it = self.ailing(plugin).is_none_or(|it| it == revision);
-        self.ailment(plugin).filter(|it| is_of_it && it.fault.level == Level::Failing)
+        self.ailment(plugin).filter(|ailment| self.fails(plugin, revision, ailment))
+    }
+
+    /// Whether this revision of a plugin does not do its work for the plugin's fault.
+    fn fails(&self, plugin: &str, revision: &str, ailment: &Ailment) -> bool {
+        let is_failing = ailment.fault.level == Level::Failing;
+        is_failing && self.ailing(plugin).is_none_or(|it| it == revision)
     }
 
     /// The fault of a plugin, as the agent reports it, or as its events show it where its reports tell no faults.
@@ -417,7 +427,8 @@ impl Row {
     /// The word for a plugin at a time.
     #[must_use]
     pub fn word(&self, plugin: &str, now: Seconds, doors: &Doors<'_>) -> Word {
-        self.words(plugin).at(now).word(now, doors)
+        let archived = self.agent.as_ref().and_then(AgentFacts::archived_after);
+        self.standing(plugin).timeline(archived).at(now).word(now, doors)
     }
 
     /// Whether counts include the agent: it has a record, and was not silent for too long.
@@ -456,39 +467,39 @@ impl Row {
         })
     }
 
-    fn words(&self, plugin: &str) -> Timeline<Mark> {
-        let archived = self.agent.as_ref().and_then(AgentFacts::archived_after);
-        self.standing(plugin).timeline(archived)
-    }
-
     /// What is counted of it, as it changes with time.
     fn timelines(&self, declared: &Declared) -> Vec<Timeline<Cell>> {
         let Some(agent) = &self.agent else { return Vec::new() };
+        let archived = agent.archived_after();
         let place = agent.place(self.session.as_ref(), declared.offline_after);
         let mut all = vec![place.map(|place| Cell::Agents(place.clone()))];
-        for (plugin, wanted) in &self.wanted {
-            all.push(self.words(plugin).map(|mark| Cell::Assigned {
-                assignment: wanted.assignment.clone(),
-                plugin: plugin.clone(),
-                revision: wanted.revision().map(str::to_owned),
-                mark: mark.clone(),
-            }));
-        }
         for release in declared.releases_of(self.report.as_ref()) {
             let having = |archived| Cell::Having { release: release.clone(), archived };
-            let archived = agent.archived_after();
             all.push(Timeline::new(having(false)).then(archived, having(true)));
         }
-        let archived = agent.archived_after();
+        let reported = self.report.iter().flat_map(|report| report.plugins.keys());
         let plugins: BTreeSet<&String> =
-            self.orders.keys().chain(self.report.iter().flat_map(|it| it.plugins.keys())).collect();
+            self.wanted.keys().chain(self.orders.keys()).chain(reported).collect();
         for plugin in plugins {
-            let held = self.report.as_ref().and_then(|report| report.plugins.get(plugin));
-            if held.is_some_and(|reported| reported.is_held) {
+            let ailment = self.ailment(plugin);
+            let standing = self.standing_with(plugin, ailment.as_ref());
+            if let Some(wanted) = self.wanted.get(plugin) {
+                all.push(standing.timeline(archived).map(|mark| Cell::Assigned {
+                    assignment: wanted.assignment.clone(),
+                    plugin: plugin.clone(),
+                    revision: wanted.revision().map(str::to_owned),
+                    mark: mark.clone(),
+                }));
+            }
+            let reported = self.reported(plugin);
+            if reported.is_some_and(|reported| reported.is_held) {
                 let held = Cell::HeldByOwner { plugin: plugin.clone() };
                 all.push(Timeline::new(held).then(archived, Cell::Over));
             }
-            if let Some((fingerprint, until)) = self.fault(plugin) {
+            // Events alone tell no fault of a plugin that the agent neither was ordered nor reported.
+            let is_known = reported.is_some() || self.orders.contains_key(plugin);
+            let fault = self.fault(plugin, &standing, ailment.as_ref()).filter(|_| is_known);
+            if let Some((fingerprint, until)) = fault {
                 let faulty = Cell::Faulty { plugin: plugin.clone(), fingerprint };
                 all.push(Timeline::new(faulty).then(until, Cell::Over).then(archived, Cell::Over));
             }
@@ -497,18 +508,22 @@ impl Row {
     }
 
     /// The fingerprint of the failure of an order or of the fault of a plugin, and when it ends by itself.
-    fn fault(&self, plugin: &str) -> Option<(String, Option<Seconds>)> {
+    fn fault(
+        &self,
+        plugin: &str,
+        standing: &Standing,
+        ailment: Option<&Ailment>,
+    ) -> Option<(String, Option<Seconds>)> {
         let failed = |what| {
             let reason = self.orders.get(plugin).map(|order| order.reason.as_str());
             Some((fingerprint(what, reason.unwrap_or_default()), None))
         };
-        match self.standing(plugin) {
+        match standing {
             Standing::Failed => failed("failed"),
             Standing::TakenBack => failed("taken back"),
             _ => {
-                let ailment = self.ailment(plugin)?;
-                let is_failing = ailment.fault.level == Level::Failing;
-                is_failing.then(|| (ailment.fault.fingerprint(), ailment.until))
+                let Ailment { fault, until } = ailment?;
+                (fault.level == Level::Failing).then(|| (fault.fingerprint(), *until))
             }
         }
     }

@@ -148,6 +148,16 @@ impl Fault {
     }
 }
 
+// === impl Ailment ===
+
+impl Ailment {
+    /// The fault at a time; `None` once it has ended by itself.
+    #[must_use]
+    pub fn at(self, now: Seconds) -> Option<Fault> {
+        self.until.is_none_or(|until| now < until).then_some(self.fault)
+    }
+}
+
 // === impl Cause ===
 
 impl Cause {
@@ -274,6 +284,23 @@ mod tests {
         for other in ["", "no disk; 3 of 4 are full", "one\ntwo", "; times in a row"] {
             assert_eq!(crash_reason(other), other);
         }
+    }
+
+    #[test]
+    fn a_fault_lasts_until_it_ends_by_itself() {
+        let fault = Fault {
+            level: Level::Degraded,
+            cause: Cause::Crashed,
+            reason: "exit code 3".to_owned(),
+            since: None,
+        };
+        let until = |until: Option<u64>, now| {
+            let ailment = Ailment { fault: fault.clone(), until: until.map(Seconds) };
+            ailment.at(Seconds(now))
+        };
+        assert_eq!(until(Some(100), 99).as_ref(), Some(&fault));
+        assert_eq!(until(Some(100), 100), None);
+        assert_eq!(until(None, u64::MAX).as_ref(), Some(&fault));
     }
 
     #[test]

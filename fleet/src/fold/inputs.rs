@@ -34,7 +34,9 @@ pub fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Option<Inpu
             records::decode(key, value).map(|record| Input::Agent(Some(agent(&record))))
         }
         (Bucket::Journal, None) => Ok(Input::Journal(BTreeMap::new(), None)),
-        (Bucket::Journal, Some(value)) => journal(key, value),
+        (Bucket::Journal, Some(value)) => {
+            records::decode(key, value).and_then(|record| journal(key, &record))
+        }
         (Bucket::Reports, None) => Ok(Input::Report(None)),
         (Bucket::Reports, Some(value)) => {
             records::decode(key, value).map(|record| Input::Report(Some(report(&record))))
@@ -103,8 +105,11 @@ pub fn agent(record: &AgentRecord) -> AgentFacts {
     facts.seen_at(seen)
 }
 
-fn journal(key: &str, value: &[u8]) -> Result<Input, RecordError> {
-    let record: JournalRecord = records::decode(key, value)?;
+/// A journal, as the fold keeps it.
+///
+/// # Errors
+/// An entry of it cannot be read.
+pub fn journal(key: &str, record: &JournalRecord) -> Result<Input, RecordError> {
     let mut orders = BTreeMap::new();
     for (plugin, entry) in record.plugins.iter().take(PLUGINS) {
         let entry = entry.entry(key)?;

@@ -8,7 +8,7 @@ use pb::plugin_fault::{Cause, Level};
 use crate::model::exit::ExitCause;
 use crate::model::verdict::{self, Verdict, last_end};
 use crate::model::view::PluginView;
-use crate::ports::LAST_OUTPUT;
+use crate::ports::before_output;
 use crate::text::shortened;
 
 /// Longest reason, in bytes: as long as the texts about the machine.
@@ -44,10 +44,7 @@ fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
     let ended = view.last_exit.map(|(cause, _)| cause);
     let is_memory = matches!(ended, Some(ExitCause::OutOfMemory | ExitCause::OverMemoryLimit));
     // A failed start quotes the output of the process, which is another one on each machine.
-    let reason = || {
-        let before = view.reason.split(LAST_OUTPUT).next().unwrap_or_default();
-        before.trim_end_matches("; ").to_owned()
-    };
+    let reason = || before_output(&view.reason).trim_end_matches("; ").to_owned();
     Some(match verdict.cause {
         Of::CrashLoop | Of::Crashed | Of::Down if is_memory => {
             let end = last_end(view);

@@ -262,10 +262,15 @@ impl AgentFacts {
         self.seen.map(|seen| rounded(seen, AWAY_AFTER))
     }
 
+    /// How present the agent is at a time, whose stream alone makes it `linked`.
+    #[must_use]
+    pub fn presence(&self, linked: Presence, now: Seconds) -> Presence {
+        *self.before_link(Timeline::new(linked), |presence| presence).at(now)
+    }
+
     /// Where the agent is counted, by its last session.
     pub(super) fn place(&self, session: Option<&Session>, offline_after: u64) -> Timeline<Place> {
-        let place = match (session, self.seen) {
-            _ if self.quarantine.is_some() => Timeline::new(Place::Is(Presence::Quarantined)),
+        let linked = match (session, self.seen) {
             (None, None) => Timeline::new(Place::Is(Presence::NeverSeen)),
             (Some(Session { gateway, ended: None, .. }), _) => {
                 Timeline::new(Place::At(gateway.clone()))
@@ -275,6 +280,15 @@ impl AgentFacts {
             }
             (None, Some(seen)) => gone(seen, offline_after),
         };
-        place.then(self.archived_after(), Place::Is(Presence::Archived))
+        self.before_link(linked, Place::Is)
+    }
+
+    /// Its archive says more than its quarantine, and that more than its stream.
+    fn before_link<T: Clone>(&self, linked: Timeline<T>, of: fn(Presence) -> T) -> Timeline<T> {
+        let place = match &self.quarantine {
+            Some(_) => Timeline::new(of(Presence::Quarantined)),
+            None => linked,
+        };
+        place.then(self.archived_after(), of(Presence::Archived))
     }
 }

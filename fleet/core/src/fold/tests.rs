@@ -590,6 +590,20 @@ fn a_failure_counts_by_its_fingerprint_and_a_hold_of_an_owner_by_its_plugin() {
 }
 
 #[test]
+fn an_archive_says_more_than_a_quarantine_and_that_more_than_a_stream() {
+    let free = AgentFacts::default().seen_at(Some(Seconds(START)));
+    let quarantined = AgentFacts { quarantine: Some("two machines".to_owned()), ..free.clone() };
+    let archived = AgentFacts { archived: Some(Seconds(START + DAY)), ..quarantined.clone() };
+    for linked in [Presence::Connected, Presence::Disconnected, Presence::NeverSeen] {
+        let at = |agent: &AgentFacts, after| agent.presence(linked, Seconds(START + after));
+        assert_eq!(at(&free, DAY), linked);
+        assert_eq!(at(&quarantined, DAY), Presence::Quarantined);
+        assert_eq!(at(&archived, DAY - 1), Presence::Quarantined);
+        assert_eq!(at(&archived, DAY), Presence::Archived);
+    }
+}
+
+#[test]
 fn a_done_order_of_which_something_is_lacking_is_not_done() {
     let wanted = ordered(Step::Done).rows()["a-1"].wanted["log"].clone();
     let of = |wanted: &Wanted, lack: Option<Lack>, step| {

@@ -168,12 +168,12 @@ async fn scan(options: &Options, context: &mut Context<'_>) -> Result<AgentsJson
         }
     }
     let mut agents = Vec::new();
-    for (id, record) in &found {
-        let session = session(context, id).await?;
-        let report = context.ledger.get(Bucket::Reports, id).await?;
-        let report = report.and_then(|found| records::decode(id, &found.value).ok());
-        let known = Known { record, report: report.as_ref(), session: session.as_ref() };
-        agents.push(AgentRowJson { agent: known.json(&links, now), plugins: None });
+    for (id, record) in found {
+        let session = session(context, &id).await?;
+        let report = context.ledger.get(Bucket::Reports, &id).await?;
+        let report = report.and_then(|found| records::decode(&id, &found.value).ok());
+        let facts = Facts::new(record, report, session);
+        agents.push(AgentRowJson { agent: json(&facts, &links, now), plugins: None });
     }
     Ok(AgentsJson { agents, index: None, more: beyond, next: None })
 }
@@ -197,9 +197,8 @@ pub async fn show(id: &str, context: &mut Context<'_>) -> Result<Exit, Failure> 
     let report = facts.report.as_ref();
     let missing = secrets::missing(context).await?;
     let links = presence::links(context).await?;
-    let known = Known { record, report, session: facts.session.as_ref() };
     let document = WholeAgentJson {
-        agent: known.json(&links, context.seconds()),
+        agent: json(&facts, &links, context.seconds()),
         capabilities: report.map(|report| report.capabilities.clone()).unwrap_or_default(),
         certificates: record
             .certificates
@@ -285,47 +284,29 @@ async fn session(context: &mut Context<'_>, id: &str) -> Result<Option<Session>,
     }
 }
 
-/// The records of an agent.
-struct Known<'a> {
-    record: &'a AgentRecord,
-    report: Option<&'a ReportRecord>,
-    session: Option<&'a Session>,
-}
-
-// === impl Known ===
-
-impl Known<'_> {
-    fn json(&self, links: &Links, now: Seconds) -> AgentJson {
-        let Self { record, report, session } = *self;
-        let mut labels = record.token_labels.clone();
-        labels.extend(record.operator_labels.clone());
-        let text = |text: fn(&ReportRecord) -> &String| {
-            report.map(text).filter(|text| !text.is_empty()).cloned()
-        };
-        let archived = archived(record, now);
-        let link = links.of(session, record.seen.as_ref().map(seconds), now);
-        let quarantine = (!record.quarantine.is_empty()).then(|| record.quarantine.clone());
-        let presence = match (archived, &quarantine) {
-            (Some(_), _) => Presence::Archived,
-            (None, Some(_)) => Presence::Quarantined,
-            (None, None) => links.presence(link, now),
-        };
-        AgentJson {
-            agent_version: text(|report| &report.agent_version),
-            architecture: text(|report| &report.architecture),
-            archived: archived.map(words::time),
-            connection: connection(link, session),
-            hostname: text(|report| &report.hostname),
-            id: record.id.clone(),
-            labels,
-            os: text(|report| &report.os),
-            own_labels: record.own_labels.clone(),
-            presence: presence.into(),
-            quarantine,
-            revoked: time(record.revoked.as_ref()),
-            seen: link.seen().map(words::time),
-            since: time(record.since.as_ref()),
-        }
+fn json(facts: &Facts, links: &Links, now: Seconds) -> AgentJson {
+    let Facts { record, report, session, .. } = facts;
+    let mut labels = record.token_labels.clone();
+    labels.extend(record.operator_labels.clone());
+    let text = |text: fn(&ReportRecord) -> &String| {
+        report.as_ref().map(text).filter(|text| !text.is_empty()).cloned()
+    };
+    let link = facts.link(links, now);
+    AgentJson {
+        agent_version: text(|report| &report.agent_version),
+        architecture: text(|report| &report.architecture),
+        archived: archived(record, now).map(words::time),
+        connection: connection(link, session.as_ref()),
+        hostname: text(|report| &report.hostname),
+        id: record.id.clone(),
+        labels,
+        os: text(|report| &report.os),
+        own_labels: record.own_labels.clone(),
+        presence: facts.presence(links, now).into(),
+        quarantine: (!record.quarantine.is_empty()).then(|| record.quarantine.clone()),
+        revoked: time(record.revoked.as_ref()),
+        seen: link.seen().map(words::time),
+        since: time(record.since.as_ref()),
     }
 }
 

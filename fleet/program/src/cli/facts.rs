@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use guest_fleet_core::desired::{self, OwnersHold};
 use guest_fleet_core::drift::may_be_of_fleet;
-use guest_fleet_core::fold::{Input, Row};
-use guest_fleet_core::health::{Ailment, Fault};
+use guest_fleet_core::fold::Row;
+use guest_fleet_core::health::Fault;
 use guest_fleet_core::journal::Entry;
-use guest_fleet_core::presence::{Link, Links, Session};
+use guest_fleet_core::presence::{Link, Links, Presence, Session};
 use guest_fleet_core::target::{Ordered, Target};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::agent::AgentRecord;
@@ -21,7 +21,7 @@ use prost_types::Timestamp;
 use super::failure::Failure;
 
 /// What the ledger knows of one agent.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Facts {
     /// Who it is.
     pub record: AgentRecord,
@@ -31,13 +31,28 @@ pub struct Facts {
     pub journal: BTreeMap<String, Entry>,
     /// Its last session; `None` before the first.
     pub session: Option<Session>,
-    /// Its report, and its events where its reports tell no faults, as the index has them.
-    health: Row,
+    /// The same as the index has it, with its events where its reports tell no faults.
+    row: Row,
 }
 
 // === impl Facts ===
 
 impl Facts {
+    /// An agent of which no orders are known.
+    #[must_use]
+    pub fn new(
+        record: AgentRecord,
+        report: Option<ReportRecord>,
+        session: Option<Session>,
+    ) -> Self {
+        let row = Row {
+            agent: Some(inputs::agent(&record)),
+            report: report.as_ref().map(inputs::report),
+            ..Row::default()
+        };
+        Self { record, report, journal: BTreeMap::new(), session, row }
+    }
+
     /// Reads them.
     ///
     /// # Errors
@@ -48,43 +63,45 @@ impl Facts {
         let record = records::decode(id, &found.value)?;
         let report = ledger.get(Bucket::Reports, id).await?;
         let report = report.map(|found| records::decode(id, &found.value)).transpose()?;
-        let (mut journal, mut session) = (BTreeMap::new(), None);
-        let found = ledger.get(Bucket::Journal, id).await?;
-        let orders = found.as_ref().map(|found| found.value.clone());
-        if let Some(found) = found {
-            let record: JournalRecord = records::decode(id, &found.value)?;
-            for (plugin, entry) in &record.plugins {
-                journal.insert(plugin.clone(), entry.entry(id)?);
+        let journal = ledger.get(Bucket::Journal, id).await?;
+        let journal: Option<JournalRecord> =
+            journal.map(|found| records::decode(id, &found.value)).transpose()?;
+        let session = journal.as_ref().and_then(JournalRecord::session);
+        let mut facts = Self::new(record, report, session);
+        if let Some(journal) = journal {
+            for (plugin, entry) in &journal.plugins {
+                facts.journal.insert(plugin.clone(), entry.entry(id)?);
             }
-            session = record.session();
+            facts.row.take(inputs::journal(id, &journal)?);
         }
-        let report: Option<ReportRecord> = report;
-        let mut health = Row::default();
-        health.take(Input::Report(report.as_ref().map(inputs::report)));
-        if let Some(input) = inputs::of_record(Bucket::Journal, id, orders.as_deref()) {
-            health.take(input);
-        }
-        take_events(ledger, id, &mut health).await?;
-        Ok(Self { record, report, journal, session, health })
+        take_events(ledger, id, &mut facts.row).await?;
+        Ok(facts)
     }
 
     /// The fault of a plugin at a time.
     #[must_use]
     pub fn fault(&self, plugin: &str, now: Seconds) -> Option<Fault> {
-        lasting(self.health.ailment(plugin)?, now)
+        self.row.ailment(plugin)?.at(now)
     }
 
     /// The fault for which the revision that was ordered last does not do its work.
     #[must_use]
     pub fn failing(&self, plugin: &str, now: Seconds) -> Option<Fault> {
         let order = self.journal.get(plugin)?.order.as_ref()?;
-        lasting(self.health.failing(plugin, order.target.revision()?)?, now)
+        self.row.failing(plugin, order.target.revision()?)?.at(now)
     }
 
     /// Whether the agent has a stream.
     #[must_use]
     pub fn link(&self, links: &Links, now: Seconds) -> Link {
         links.of(self.session.as_ref(), self.record.seen.as_ref().map(seconds), now)
+    }
+
+    /// How present the agent is.
+    #[must_use]
+    pub fn presence(&self, links: &Links, now: Seconds) -> Presence {
+        let linked = links.presence(self.link(links, now), now);
+        self.row.agent.as_ref().map_or(linked, |agent| agent.presence(linked, now))
     }
 
     /// The agent as decisions see it.
@@ -172,10 +189,6 @@ async fn take_events(ledger: &dyn Ledger, id: &str, row: &mut Row) -> Result<(),
         }
     }
     Ok(())
-}
-
-fn lasting(ailment: Ailment, now: Seconds) -> Option<Fault> {
-    ailment.until.is_none_or(|until| now < until).then_some(ailment.fault)
 }
 
 /// A time of a record.

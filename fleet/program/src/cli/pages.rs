@@ -80,8 +80,7 @@ impl At<'_> {
 
     /// The fault of a plugin now.
     fn fault(&self, row: &Row, plugin: &str) -> Option<Fault> {
-        let ailment = row.ailment(plugin)?;
-        ailment.until.is_none_or(|until| self.now < until).then_some(ailment.fault)
+        row.ailment(plugin)?.at(self.now)
     }
 
     fn shown(&self, id: &str, row: &Row) -> AgentRowJson {

@@ -180,27 +180,25 @@ fn agents(count: u64) -> String {
 }
 
 fn held_by_owner(counts: &Counts) -> Vec<HeldByOwnerJson> {
-    let of = |(plugin, agents): (&String, &u64)| HeldByOwnerJson {
-        agents: *agents,
-        plugin: plugin.clone(),
-    };
-    let mut held: Vec<HeldByOwnerJson> = counts.held_by_owner.iter().map(of).collect();
-    held.sort_by_key(|one| std::cmp::Reverse(one.agents));
-    held.truncate(CAUSES);
-    held
+    let held = of_most_agents(&counts.held_by_owner);
+    held.map(|(plugin, agents)| HeldByOwnerJson { agents, plugin: plugin.clone() }).collect()
 }
 
 fn causes(counts: &Counts) -> Vec<CauseJson> {
-    let of = |((plugin, fingerprint), agents): (&(String, String), &u64)| CauseJson {
-        agents: *agents,
+    let causes = of_most_agents(&counts.faulty);
+    let cause = |((plugin, fingerprint), agents): (&(String, String), u64)| CauseJson {
+        agents,
         fingerprint: fingerprint.clone(),
         plugin: plugin.clone(),
     };
-    let mut causes: Vec<CauseJson> = counts.faulty.iter().map(of).collect();
-    // Those of equally many agents stay in the order of their names.
-    causes.sort_by_key(|cause| std::cmp::Reverse(cause.agents));
-    causes.truncate(CAUSES);
-    causes
+    causes.map(cause).collect()
+}
+
+/// The first [`CAUSES`] counts, the highest first. Equal counts stay in the order of their names.
+fn of_most_agents<T>(counts: &BTreeMap<T, u64>) -> impl Iterator<Item = (&T, u64)> {
+    let mut counts: Vec<(&T, u64)> = counts.iter().map(|(of, agents)| (of, *agents)).collect();
+    counts.sort_by_key(|(_, agents)| std::cmp::Reverse(*agents));
+    counts.into_iter().take(CAUSES)
 }
 
 fn document(
