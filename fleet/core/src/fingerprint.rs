@@ -26,6 +26,27 @@ pub fn fingerprint(what: &str, reason: &str) -> String {
     print
 }
 
+/// The cause of an order's end, and its reason: `what` and the reason that came with the end, or the crash that led to it.
+///
+/// The event of the crash and the outcome that follows it come one after the other, or no outcome comes, and each agent
+/// is seen between the two or after both: the cause is the crash either way. So where the reason begins with that of
+/// one of the `crashes` since the order, or is empty, the cause is that crash.
+pub fn cause<'a>(
+    what: &'a str,
+    reason: &'a str,
+    crashes: impl IntoIterator<Item = &'a str>,
+) -> (&'a str, &'a str) {
+    let is_cause = |crash: &&str| reason.is_empty() || begins_with(reason, crash);
+    let crash = crashes.into_iter().find(is_cause);
+    crash.map_or((what, reason), |crash| ("crashed", crash))
+}
+
+/// Whether the reason of an outcome begins with that of a crash, as a whole.
+fn begins_with(outcome: &str, crash: &str) -> bool {
+    let rest = outcome.strip_prefix(crash).filter(|_| !crash.is_empty());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ';']))
+}
+
 /// Adds a word with `#` for each run of letters and digits that only one machine has.
 fn plain(word: &str, print: &mut String) {
     let mut rest = word;
@@ -89,6 +110,20 @@ mod tests {
         assert_ne!(fingerprint("failed", "x"), fingerprint("taken back", "x"));
         assert_eq!(print("exit code 3"), "failed: exit code 3");
         assert_eq!(fingerprint("silent", ""), "silent");
+    }
+
+    #[test]
+    fn the_cause_of_an_end_is_the_crash_that_its_reason_begins_with() {
+        let crashes = ["signal 9", "exit code 3"];
+        let of = |reason| cause("failed", reason, crashes);
+        assert_eq!(of("exit code 3"), ("crashed", "exit code 3"));
+        assert_eq!(of("exit code 3, while on probation"), ("crashed", "exit code 3"));
+        assert_eq!(of("signal 9; and more"), ("crashed", "signal 9"));
+        assert_eq!(of(""), ("crashed", "signal 9"), "nobody said why");
+        assert_eq!(of("exit code 31"), ("failed", "exit code 31"));
+        assert_eq!(of("no space left"), ("failed", "no space left"));
+        assert_eq!(cause("failed", "x", [""]), ("failed", "x"), "the crash has no reason");
+        assert_eq!(cause("silent", "", []), ("silent", ""));
     }
 
     #[test]

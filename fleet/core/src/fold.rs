@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::desired;
 use crate::drift::may_be_of_fleet;
-use crate::fingerprint::fingerprint;
+use crate::fingerprint::{cause, fingerprint};
 use crate::health::{Ailment, Cause, Fault, Level, Moment};
 use crate::presence::{Link, Links, Presence, Session};
 use crate::target::Ordered;
@@ -415,9 +415,16 @@ impl Row {
         let is_known = there.is_some() || order.is_some() || report.is_some();
         let is_of = |revision: Option<&str>| revision == Some(crashes.revision.as_str());
         let is_current = crashes.revision.is_empty() || !is_known || is_of(there) || is_of(ordered);
-        let is_of_order = crashes.revision.is_empty() || is_of(ordered);
-        let since = order.filter(|_| is_of_order).map_or(Seconds(0), |order| order.made);
+        let of_it = order.filter(|order| order.is_for(&crashes.revision));
+        let since = of_it.map_or(Seconds(0), |order| order.made);
         crashes.ailment(since).filter(|_| is_current)
+    }
+
+    /// The reason of the last crash since an order, of the revision that was ordered.
+    fn crash_of(&self, plugin: &str, order: &OrderFacts) -> Option<&str> {
+        let crashes = &self.events.get(plugin)?.crashes;
+        let last = crashes.at.last()?.taken;
+        order.led_to(last, &crashes.revision).then_some(crashes.reason.as_str())
     }
 
     fn reported(&self, plugin: &str) -> Option<&ReportedFacts> {
@@ -515,8 +522,9 @@ impl Row {
         ailment: Option<&Ailment>,
     ) -> Option<(String, Option<Seconds>)> {
         let failed = |what| {
-            let reason = self.orders.get(plugin).map(|order| order.reason.as_str());
-            Some((fingerprint(what, reason.unwrap_or_default()), None))
+            let order = self.orders.get(plugin)?;
+            let (what, reason) = cause(what, &order.reason, self.crash_of(plugin, order));
+            Some((fingerprint(what, reason), None))
         };
         match standing {
             Standing::Failed => failed("failed"),

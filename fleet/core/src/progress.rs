@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::account::{Failed, RESULTS, Results, fingerprints};
 use crate::desired::{Permission, decide, permission};
 use crate::evidence::{Gathering, Seen};
-use crate::fingerprint::fingerprint;
+use crate::fingerprint::{cause, fingerprint};
 use crate::fold::{Crash, OrderFacts, Row, SEEN_STEP, Step, silent_after};
 use crate::gate::Failure;
 use crate::labels::Labels;
@@ -282,12 +282,15 @@ impl One<'_> {
         silent_after(since, (self.watch.patience)(order.target()))
     }
 
-    /// The first crash since the newest order, of the revision that was ordered.
+    /// The crashes since the newest order, of the revision that was ordered.
+    fn crashes(&self) -> impl Iterator<Item = &Crash> {
+        let crashes = self.watch.crashes.get(self.id).into_iter().flatten();
+        crashes.filter(|crash| self.order.is_some_and(|it| it.led_to(crash.at, &crash.revision)))
+    }
+
+    /// The first of them.
     fn crash(&self) -> Option<&Crash> {
-        let order = self.order?;
-        let crashes = self.watch.crashes.get(self.id)?.iter();
-        let is_since = |crash: &&Crash| crash.at >= order.made && is_of(crash, order);
-        crashes.filter(is_since).min_by_key(|crash| crash.at)
+        self.crashes().min_by_key(|crash| crash.at)
     }
 
     fn failure(&self, fate: Option<Fate>) -> Option<Failed> {
@@ -299,14 +302,9 @@ impl One<'_> {
             Fate::Silent => ("silent", self.silent_at(order)),
             Fate::Done | Fate::UnderWay => ("crashed", crash?.at),
         };
-        // The event of the crash and the outcome that follows it come one after the other, or no outcome comes, and
-        // each agent is seen between the two or after both: the cause is the crash either way.
-        let ended = order.reason.as_str();
-        let (what, reason) = match crash.map(|crash| crash.reason.as_str()) {
-            Some(crash) if ended.is_empty() => ("crashed", crash),
-            Some(crash) if begins_with(ended, crash) => ("crashed", crash),
-            Some(_) | None => (what, ended),
-        };
+        // Where no outcome came, the first crash is the cause.
+        let crashes = crash.into_iter().chain(self.crashes()).map(|crash| crash.reason.as_str());
+        let (what, reason) = cause(what, &order.reason, crashes);
         Some(Failed {
             agent: self.id.to_owned(),
             wave: self.rollout.wave_at(order.made),
@@ -354,8 +352,9 @@ impl One<'_> {
             return None;
         }
         let crashes = self.watch.crashes.get(self.id);
-        let counts =
-            |crash: &&Crash| order.is_none_or(|order| crash.at < order.made || is_of(crash, order));
+        let counts = |crash: &&Crash| {
+            order.is_none_or(|order| crash.at < order.made || order.is_for(&crash.revision))
+        };
         let mut failed: Vec<Seconds> =
             crashes.into_iter().flatten().filter(counts).map(|it| it.at).collect();
         if let (Some(order), Some(fate)) = (order, self.fate()) {
@@ -383,17 +382,6 @@ impl One<'_> {
             Fate::UnderWay | Fate::Done | Fate::Failed => None,
         }
     }
-}
-
-/// Whether the revision that was ordered crashed. An agent that does not say which one did is believed to have it.
-fn is_of(crash: &Crash, order: &OrderFacts) -> bool {
-    crash.revision.is_empty() || order.target().revision() == Some(crash.revision.as_str())
-}
-
-/// Whether the reason of an outcome begins with that of a crash, as a whole.
-fn begins_with(outcome: &str, crash: &str) -> bool {
-    let rest = outcome.strip_prefix(crash).filter(|_| !crash.is_empty());
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([',', ';']))
 }
 
 // === impl Progress ===

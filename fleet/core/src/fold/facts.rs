@@ -229,6 +229,18 @@ impl OrderFacts {
     pub fn target(&self) -> &Target {
         &self.ordered.target
     }
+
+    /// Whether it is for the revision that crashed. An agent that does not say which one did is believed to have it.
+    #[must_use]
+    pub fn is_for(&self, crashed: &str) -> bool {
+        crashed.is_empty() || self.target().revision() == Some(crashed)
+    }
+
+    /// Whether a crash of a revision at a time may come of it.
+    #[must_use]
+    pub fn led_to(&self, at: Seconds, crashed: &str) -> bool {
+        at >= self.made && self.is_for(crashed)
+    }
 }
 
 // === impl ReportedFacts ===

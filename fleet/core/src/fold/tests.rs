@@ -590,6 +590,43 @@ fn a_failure_counts_by_its_fingerprint_and_a_hold_of_an_owner_by_its_plugin() {
 }
 
 #[test]
+fn a_failure_that_begins_with_a_crash_counts_as_that_crash() {
+    let declared = declared(1);
+    let fingerprint = |step, reason: &str, revision: &str, at: u64| {
+        let mut fold = ordered(step);
+        let order = fold.rows()["a-1"].orders["log"].clone();
+        let orders =
+            BTreeMap::from([("log".to_owned(), OrderFacts { reason: reason.to_owned(), ..order })]);
+        let _row = fold.apply("a-1", Input::Journal(orders, None), &declared);
+        let crash = Crash {
+            at: Seconds(at),
+            happened: Seconds(at),
+            count: 1,
+            revision: revision.to_owned(),
+            reason: "exit code 3".to_owned(),
+        };
+        let event = LastEvent { position: 1, number: 1, ..LastEvent::default() };
+        let event = Input::Event { plugin: "log".to_owned(), event, crash: Some(crash) };
+        let _row = fold.apply("a-1", event, &declared);
+        let faulty = |cell| match cell {
+            Cell::Faulty { fingerprint, .. } => Some(fingerprint),
+            _ => None,
+        };
+        let counts = fold.counts().at(Seconds(START + HOUR));
+        counts.into_keys().find_map(faulty).unwrap_or_default()
+    };
+    let (back, crashed) = ("exit code 3, while on probation", "crashed: exit code 3");
+    assert_eq!(fingerprint(Step::TakenBack, back, "1", START + 5), crashed);
+    assert_eq!(fingerprint(Step::Failed, "exit code 3", "1", START + 5), crashed);
+    assert_eq!(fingerprint(Step::Failed, "", "", START + 5), crashed, "it does not say which");
+    assert_eq!(fingerprint(Step::Failed, "no space", "1", START + 5), "failed: no space");
+    // A crash of another revision, or of before the order, is another matter.
+    let taken_back = "taken back: exit code 3, while on probation";
+    assert_eq!(fingerprint(Step::TakenBack, back, "2", START + 5), taken_back);
+    assert_eq!(fingerprint(Step::TakenBack, back, "1", START - 5), taken_back);
+}
+
+#[test]
 fn an_archive_says_more_than_a_quarantine_and_that_more_than_a_stream() {
     let free = AgentFacts::default().seen_at(Some(Seconds(START)));
     let quarantined = AgentFacts { quarantine: Some("two machines".to_owned()), ..free.clone() };

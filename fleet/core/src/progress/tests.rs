@@ -1,5 +1,7 @@
 use super::*;
-use crate::fold::{AgentFacts, Crash, ReportFacts, ReportedFacts};
+use crate::fold::{
+    AgentFacts, Cell, Crash, Declared, Effect, Fold, Input, LastEvent, ReportFacts, ReportedFacts,
+};
 use crate::gate::{Block, Faults};
 use crate::rollout::{
     Cause, Closed, Former, Gives, Grant, Label, Past, Plan, Size, Stage, Strategy, Wave,
@@ -493,6 +495,38 @@ fn a_crash_has_one_fingerprint_whether_its_outcome_came_or_not() {
         found.failed.iter().map(|it| (it.fingerprint.as_str(), it.reason.as_str())).collect();
     let crashed = ("crashed: exit code 3", "exit code 3");
     assert_eq!(prints, [crashed, crashed, ("failed: no space left", "no space left"), crashed]);
+    let of_rollout = found.failed.iter().filter(|it| it.agent != "crashed");
+    let of_rollout: Vec<_> =
+        of_rollout.map(|it| (it.agent.clone(), it.fingerprint.clone())).collect();
+    let counted = rows.into_iter().skip(1).map(|(id, row)| (id.to_owned(), counted_cause(&row)));
+    assert_eq!(counted.collect::<Vec<_>>(), of_rollout, "the counts have other names for them");
+}
+
+/// The cause by which the failure of an agent whose plugin crashed is counted for the whole fleet.
+fn counted_cause(row: &Row) -> String {
+    let declared = Declared::new(&view(), |_, _, _| 120);
+    let at = Seconds(BEGAN + 610);
+    let crash = Crash {
+        at,
+        happened: at,
+        count: 1,
+        revision: "2".to_owned(),
+        reason: "exit code 3".to_owned(),
+    };
+    let event = LastEvent { position: 1, number: 1, ..LastEvent::default() };
+    let event = Input::Event { plugin: "p".to_owned(), event, crash: Some(crash) };
+    let mut fold = Fold::default();
+    let journal = Input::Journal(row.orders.clone(), None);
+    for input in
+        [Input::Agent(row.agent.clone()), Input::Report(row.report.clone()), journal, event]
+    {
+        assert_eq!(fold.apply("a", input, &declared), Effect::Row);
+    }
+    let causes = fold.counts().at(NOW).into_keys().filter_map(|cell| match cell {
+        Cell::Faulty { fingerprint, .. } => Some(fingerprint),
+        _ => None,
+    });
+    causes.collect::<Vec<_>>().join(" and ")
 }
 
 #[test]
