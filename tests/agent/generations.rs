@@ -22,7 +22,7 @@ use crate::harness::{Bed, RESOURCE, orders};
 const CONFIGURE: &str = "agent_controlplane.ConfigurePluginStates";
 const REPORT: &str = "guest_agent.fleet.v1.AgentReport";
 
-/// What a control plane hears of its agent.
+/// The messages of an agent that reach its control plane.
 struct Tap {
     frames: Receiver<Arc<Frame>>,
     reports: Vec<AgentReport>,

@@ -68,7 +68,7 @@ pub fn after(mut deeds: Deeds, giver: &Giver, order: &Order, target: Target) -> 
     deeds
 }
 
-/// An order of a control plane takes the place of what people did. A revision of a person that it
+/// An order of a control plane takes the place of the deeds of people. A revision of a person that it
 /// is to replace may run on, where the order fails or waits; so that deed stays, and the digest of
 /// the order that a revision came by tells the two apart.
 fn replace(deeds: &mut Deeds, order: &Order) {

@@ -1,7 +1,7 @@
 //! The highest number of each plugin among the orders of a fleet. Pure.
 //!
 //! A fleet numbers its orders, because messages of two of its gateways, or of two streams, can come
-//! in any order: what is older than the newest order is acknowledged and not carried out. The
+//! in any order: an order that is older than the newest one is acknowledged and not carried out. The
 //! number is recorded in the commit that makes the order durable, so that the two cannot disagree
 //! after a crash, and it stays when the plugin is removed: an older INSTALL may still be on its way.
 
@@ -35,8 +35,8 @@ pub struct Newest {
     pub body: Sha256Digest,
     /// Its number among all orders that this agent took.
     pub order: Generation,
-    /// What it asks for, or the newest before it that this agent did not refuse. Older agents did
-    /// not record it.
+    /// The part of it that people can change; of an order that this agent refused, the part of the
+    /// newest one before. Older agents did not record it.
     pub asks: Option<Asks>,
 }
 
@@ -97,7 +97,7 @@ impl Generations {
         Self { newest: facts.into_iter().collect() }
     }
 
-    /// The highest number of each plugin, those that are gone included.
+    /// The highest number of each plugin, also of plugins that are gone.
     pub fn all(&self) -> impl Iterator<Item = (&PluginName, FleetGeneration)> {
         self.newest.iter().map(|(name, newest)| (name, newest.generation))
     }
@@ -146,7 +146,7 @@ impl Generations {
     /// records are to be deleted. `there` is `None` while nobody knows which plugins there are.
     pub fn forget_gone(&mut self, there: Option<&BTreeSet<PluginName>>) -> Vec<PluginName> {
         let most = if there.is_some() { GONE_MAX } else { REMEMBERED_MAX };
-        // So most agents never look for those that are gone.
+        // So most agents never look for plugins that are gone.
         if self.newest.len() <= most {
             return Vec::new();
         }

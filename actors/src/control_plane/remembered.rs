@@ -24,7 +24,7 @@ const RESEND_AFTER: Duration = Duration::from_millis(1500);
 /// Messages remembered at most.
 pub const MAX: usize = 4096;
 
-/// What the keys of remembered messages begin with, among the facts.
+/// The beginning of the keys of remembered messages, among the facts.
 const PREFIX: &[u8] = b"taken/";
 
 /// Stream of messages that an earlier agent process took: before every stream of this one.
@@ -186,10 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_life_took_is_known_on_every_stream_of_this_one() {
+    fn a_message_of_an_earlier_life_is_known_on_every_stream_of_this_one() {
         let (key, now) = (MessageKey::of("1", b"a"), start());
         let Write::Put { key: fact, value, .. } = key.put(now) else { panic!("it is recorded") };
-        let facts = read_fact(&fact, &value).expect("what was written is read");
+        let facts = read_fact(&fact, &value).expect("the written fact is read");
         let mut remembered = Remembered::from_facts(facts.into_iter().collect());
         assert!(remembered.knows(key, 1, now + WINDOW / 2));
         assert!(!remembered.knows(key, 1, now + WINDOW));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_in_number_and_time() {
+    fn remembered_messages_are_bounded_in_number_and_time() {
         let (mut remembered, now) = (Remembered::default(), start());
         let mut deleted = 0;
         for n in 0..3 * MAX {

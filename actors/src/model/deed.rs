@@ -1,8 +1,8 @@
 //! Deeds: changes by people on the machine of a plugin for which a fleet gave orders.
 //!
-//! A deed is remembered when its order is taken, whatever becomes of the order then. Whether its
-//! change is in force is for those to say who see the plugin: an installation may have failed, a
-//! configuration may have been refused.
+//! A deed is remembered when its order is taken, whatever becomes of the order then. Only the plugin
+//! itself shows whether the change is in force: an installation may have failed, a configuration may
+//! have been refused.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -61,7 +61,7 @@ impl Deeds {
         self.0.drain(..self.0.len().saturating_sub(DEEDS_MAX));
     }
 
-    /// Forgets those whose change is not to be kept.
+    /// Forgets the deeds whose change is not to be kept.
     pub fn retain(&mut self, keeps: impl Fn(&Change) -> bool) {
         self.0.retain(|deed| keeps(&deed.change));
     }

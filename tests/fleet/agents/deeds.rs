@@ -1,5 +1,5 @@
-//! What an agent did, one line each, in a file that survives the kill of its process: a line is
-//! written with one call, before what it tells of is seen from outside.
+//! The deeds of an agent, one line each, in a file that survives the kill of its process: a line is
+//! written with one call, before its deed is seen from outside.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ const FILE: &str = "deeds";
 /// The file of one agent.
 pub(super) struct Deeds(File);
 
-/// What an agent did.
+/// A deed of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Deed {
@@ -71,7 +71,7 @@ impl Deeds {
     }
 }
 
-/// What an agent did in all its lives, in order. A line that is being written has no end yet.
+/// The deeds of an agent in all its lives, in order. A line that is being written has no end yet.
 pub(crate) fn read_lines(directory: &Path) -> Vec<Line> {
     let text = std::fs::read_to_string(directory.join(FILE)).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -1,4 +1,4 @@
-//! What is remembered of people's orders, and what an order of a control plane leaves of it.
+//! The deeds that orders of people add, and the deeds that an order of a control plane leaves.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn changes(deeds: &Deeds) -> Vec<Change> {
     deeds.iter().map(|deed| deed.change.clone()).collect()
 }
 
-/// What an order of a control plane leaves of these.
+/// The deeds that an order of a control plane leaves of these.
 #[track_caller]
 fn check(orders: &[Order], then: &Order, left: &[Change]) {
     let deeds = after(done(orders), &Giver::ControlPlane, then, there());
@@ -81,7 +81,7 @@ fn each_order_of_a_person_is_remembered_with_who_gave_it_and_when() {
 }
 
 #[test]
-fn what_changes_nothing_that_was_ordered_is_no_deed() {
+fn an_order_that_changes_nothing_of_the_control_plane_is_no_deed() {
     for order in [Order::Restart, Order::Asked(Act::Start), Order::Asked(Act::Release)] {
         assert!(done(&[order]).is_empty());
     }

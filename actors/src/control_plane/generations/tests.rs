@@ -44,7 +44,7 @@ fn an_order_is_older_newer_the_same_or_a_mistake() {
 }
 
 #[test]
-fn what_could_not_be_made_durable_was_never_kept() {
+fn a_number_that_could_not_be_made_durable_was_never_kept() {
     let mut generations = Generations::default();
     let first = generations.keep(&order("web", 3, "three"), Generation(1), None);
     generations.undo(first);
@@ -58,7 +58,7 @@ fn what_could_not_be_made_durable_was_never_kept() {
 }
 
 #[test]
-fn an_order_that_is_refused_asks_for_what_the_one_before_did() {
+fn an_order_that_is_refused_asks_for_the_same_as_the_one_before() {
     let mut generations = Generations::default();
     let asks = |generations: &Generations| {
         generations.newest(&"web".parse().expect("a name")).and_then(|newest| newest.asks)
@@ -129,7 +129,7 @@ proptest! {
             }
             if restarts {
                 let facts = disk.iter().filter_map(|(key, value)| {
-                    read_generation(key, value).expect("what was written is read")
+                    read_generation(key, value).expect("the written fact is read")
                 });
                 let read = Generations::from_facts(facts.collect());
                 prop_assert_eq!(&read, &generations);

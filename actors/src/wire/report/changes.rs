@@ -1,7 +1,7 @@
-//! What a report says of changes by people on the machine: those deeds that are in force.
+//! The changes by people on the machine in a report: the deeds that are in force.
 //!
-//! A deed says what a person ordered, and the plugin whether it came to that. So an installation that
-//! failed, and one that an order of a control plane replaced, are no changes.
+//! A deed names the order of a person, and the plugin shows whether the order was carried out. So an
+//! installation that failed, and one that an order of a control plane replaced, are no changes.
 
 use std::time::SystemTime;
 
@@ -48,7 +48,7 @@ pub(super) fn of_gone(deeds: &Deeds) -> Vec<OwnersChange> {
     removed.map(|deed| change(Kind::Removed, &deed.by, deed.at)).into_iter().collect()
 }
 
-/// What the plugin itself keeps with its author; the deed, if it is remembered, says when.
+/// The author that the plugin itself keeps; the deed, if it is remembered, says when.
 fn kept<'a>(change: Change, by: &'a str, deeds: &Deeds) -> (&'a str, Option<SystemTime>) {
     let deed = deeds.of(&change).filter(|deed| *deed.by == *by);
     (by, deed.and_then(|deed| deed.at))

@@ -12,14 +12,14 @@ use sha2::{Digest, Sha256};
 
 pub use super::generated::{AuditChange, AuditHead, AuditRecord};
 
-/// What the keys of entries begin with.
+/// The beginning of the keys of entries.
 pub const AUDIT: &str = "audit/";
 /// Key of the head.
 pub const AUDIT_HEAD: &str = "audit-head";
 /// Newest entries that are kept.
 pub const KEPT: u64 = 10_000;
 
-/// Stands before what is hashed, so that no other digest can be taken for one of an entry.
+/// Stands before the bytes that are hashed, so that no other digest can be taken for one of an entry.
 const DOMAIN: &[u8] = b"guest-fleet audit entry 1\0";
 
 /// Key of an entry.

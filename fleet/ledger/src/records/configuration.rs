@@ -1,4 +1,4 @@
-//! What operators declare, in the bucket of the configuration, one record per key:
+//! The declarations of operators, in the bucket of the configuration, one record per key:
 //!
 //! | key | record |
 //! |---|---|
@@ -31,18 +31,18 @@ pub use super::generated::{
     StrategyPart, StrategyWavePart, WeeklyPart, WindowRecord,
 };
 
-/// What the keys of releases begin with.
+/// The beginning of the keys of releases.
 pub const RELEASE: &str = "release/";
-/// What the keys of assignments begin with.
+/// The beginning of the keys of assignments.
 pub const ASSIGNMENT: &str = "assignment/";
-/// What the keys of holds begin with.
+/// The beginning of the keys of holds.
 pub const HOLD: &str = "hold/";
-/// What the keys of windows begin with.
+/// The beginning of the keys of windows.
 pub const WINDOW: &str = "window/";
 
-/// What the keys of policies begin with.
+/// The beginning of the keys of policies.
 pub const POLICY: &str = "policy/";
-/// Key of what holds where an assignment says nothing.
+/// Key of the defaults, which hold where an assignment says nothing.
 pub const DEFAULTS: &str = "defaults/rollout";
 
 /// Key of a release.

@@ -1,4 +1,4 @@
-//! What folds keep, in the bucket of the index:
+//! The records of folds, in the bucket of the index:
 //!
 //! | key | record |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `<shard>/directory` | [`DirectoryRecord`] |
 //! | `<shard>/leaf/<number>` | [`LeafRecord`] |
 //!
-//! All of it is made from the other buckets: what is lost is made again.
+//! All of them are made from the other buckets: a record that is lost is made again.
 
 use guest_fleet_core::fold::{Step, Word};
 use guest_fleet_core::presence::Presence;

@@ -51,7 +51,7 @@ impl EntryRecord {
         Ok(Entry { generation: self.generation, order, repairs })
     }
 
-    /// Takes over what became of the entry. The body is kept only while it may be sent again.
+    /// Takes over a later state of the entry. The body is kept only while it may be sent again.
     pub fn set(&mut self, entry: &Entry) {
         self.generation = entry.generation;
         (self.repairs, self.repaired) = (entry.repairs.count, entry.repairs.last.0);
@@ -67,7 +67,7 @@ impl EntryRecord {
 // === impl OrderRecord ===
 
 impl OrderRecord {
-    /// What it asks for.
+    /// Its target.
     #[must_use]
     pub fn target(&self) -> Target {
         target(&self.revision)

@@ -1,6 +1,6 @@
 //! How far a rollout is, as its controller counted it, in the bucket of the index. Key: `rollout/` and
 //! the name of the assignment. It is made from other records. Nothing is decided by it but for how
-//! long closed grants are known, and since when agents could tell what became of their orders.
+//! long closed grants are known, and since when agents could tell the outcomes of their orders.
 
 use guest_fleet_core::progress::Stand;
 

@@ -1,4 +1,4 @@
-//! What an agent reported last. Key: the agent's id, in the bucket of reports. The gateway writes it
+//! The last report of an agent. Key: the agent's id, in the bucket of reports. The gateway writes it
 //! when it differs from the one before.
 
 use guest_fleet_core::health::{Cause, Fault, Level};

@@ -27,7 +27,7 @@ pub use super::generated::{
     HaltedPart, LabelPart, PastPart, ResultsPart, RolloutRecord, WavePart,
 };
 
-/// What the keys of rollouts begin with.
+/// The beginning of the keys of rollouts.
 pub const ROLLOUT: &str = "rollout/";
 
 /// Prefix of the keys of replaced rollouts: another rollout of the assignment took their place.
@@ -334,7 +334,7 @@ impl ClosedPart {
         Self { closings: rollout.closings, gives, grant: grant.map(GrantPart::of) }
     }
 
-    /// The closed grants, and how often one was closed. What a program does not know may be any.
+    /// The closed grants, and how often one was closed. A state that this program does not know may be any.
     fn closed(self) -> (Closed, u32) {
         let closed = match (self.gives, self.grant.map(GrantPart::grant)) {
             (0, None) => Closed::Dry,

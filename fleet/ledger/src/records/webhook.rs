@@ -6,7 +6,7 @@
 
 pub use super::generated::WebhookRecord;
 
-/// What the keys of webhooks begin with.
+/// The beginning of the keys of webhooks.
 pub const WEBHOOK: &str = "webhook/";
 
 /// Key of a webhook's record.
