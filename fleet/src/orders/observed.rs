@@ -136,28 +136,22 @@ impl Told {
         self.report.is_some()
     }
 
-    /// Whether the last list shows a target of a plugin that the report does not: another report is on its way.
-    /// A report stands until the next one, and in other ways the two do not say the same in the same words.
-    pub(super) fn is_contradicted(
-        &self,
-        plugin: &str,
-        observed: &Observed,
-        target: &Target,
-    ) -> bool {
-        let Some((states, _)) = &self.listed else { return false };
-        let found = listed(states).find(|it| it.name == plugin).map(Listed::observed);
-        found.unwrap_or_default().takes_up(target) && !observed.takes_up(target)
+    /// The last list, by plugin; `None` before the first. Of two entries for one plugin the first counts.
+    pub(super) fn last_list(&self) -> Option<BTreeMap<&str, Listed<'_>>> {
+        let (states, _) = self.listed.as_ref()?;
+        let mut list = BTreeMap::new();
+        for found in listed(states) {
+            list.entry(found.name).or_insert(found);
+        }
+        Some(list)
     }
 
-    /// Whether the report, or the list, had no room for all plugins, so that it says nothing of this one.
-    pub(super) fn is_left_out(&self, plugin: &str) -> bool {
+    /// Whether the report, or the list, had no room for all plugins: then it says nothing of a plugin that is not
+    /// in it.
+    pub(super) fn leaves_out(&self) -> bool {
         match (&self.report, &self.listed) {
-            (Some(report), _) => {
-                report.plugins_left_out > 0 && report.plugins.iter().all(|it| it.name != plugin)
-            }
-            (None, Some((states, _))) => {
-                listed(states).count() >= PLUGINS && listed(states).all(|it| it.name != plugin)
-            }
+            (Some(report), _) => report.plugins_left_out > 0,
+            (None, Some((states, _))) => listed(states).count() >= PLUGINS,
             (None, None) => true,
         }
     }
@@ -244,6 +238,17 @@ impl Told {
             ordered: BTreeMap::new(),
         }
     }
+}
+
+/// Whether a list, which has this entry of a plugin, shows a target that the report does not: another report is on its
+/// way. A report stands until the next one, and in other ways the two do not say the same in the same words.
+pub(super) fn is_contradicted(
+    listed: Option<&Listed<'_>>,
+    reported: &Observed,
+    target: &Target,
+) -> bool {
+    let found = listed.map(|found| found.observed()).unwrap_or_default();
+    found.takes_up(target) && !reported.takes_up(target)
 }
 
 /// A report without what is more than any agent has to tell.

@@ -357,33 +357,11 @@ impl<'a> Controller<'a> {
         let rollouts = self.configuration.view().rollouts.values();
         let live = rollouts.filter(|found| is_watched(&found.rollout));
         let plugins: BTreeSet<String> = live.map(|found| found.plugin.clone()).collect();
-        self.rows.get_or_insert_with(Rows::new).catch_up_reports(self.ledger).await?;
-        let barrier = self.write_barrier().await?;
         let rows = self.rows.get_or_insert_with(Rows::new);
+        rows.catch_up_reports(self.ledger).await?;
+        self.barrier = write_barrier(self.ledger, self.barrier).await?;
         rows.keep_crashes_of(plugins);
-        Ok(rows.catch_up_journals(self.ledger, barrier).await?)
-    }
-
-    /// Writes a record to the bucket of journals, so that everything is read that was there before.
-    async fn write_barrier(&mut self) -> Result<Revision, Lost> {
-        let record = JournalRecord { version: JournalRecord::VERSION, ..JournalRecord::default() };
-        let value = Some(record.encode_to_vec().into());
-        let mut expected = self.barrier;
-        for _ in 0..3 {
-            let write = Write { key: BARRIER.to_owned(), expected, value: value.clone() };
-            match self.ledger.write(Bucket::Journal, vec![write]).await {
-                Ok(revision) => {
-                    self.barrier = revision;
-                    return Ok(revision);
-                }
-                Err(WriteError::Conflict { .. } | WriteError::Ambiguous(_)) => {
-                    let found = self.ledger.get(Bucket::Journal, BARRIER).await?;
-                    expected = found.map_or(Revision::ABSENT, |found| found.revision);
-                }
-                Err(error) => return Err(Lost::Written(error)),
-            }
-        }
-        Err(Lost::Doubtful)
+        Ok(rows.catch_up_journals(self.ledger, self.barrier).await?)
     }
 
     async fn look_at(&mut self, assignment: &str, begun: Instant) -> Result<(), Lost> {
@@ -591,6 +569,25 @@ impl<'a> Controller<'a> {
         self.lease.renewed(revision, begun);
         Ok(())
     }
+}
+
+/// Writes a record to the bucket of journals, so that everything is read that was there before. `expected` is the
+/// revision that the record had last.
+async fn write_barrier(ledger: &dyn Ledger, mut expected: Revision) -> Result<Revision, Lost> {
+    let record = JournalRecord { version: JournalRecord::VERSION, ..JournalRecord::default() };
+    let value = Some(record.encode_to_vec().into());
+    for _ in 0..3 {
+        let write = Write { key: BARRIER.to_owned(), expected, value: value.clone() };
+        match ledger.write(Bucket::Journal, vec![write]).await {
+            Ok(revision) => return Ok(revision),
+            Err(WriteError::Conflict { .. } | WriteError::Ambiguous(_)) => {
+                let found = ledger.get(Bucket::Journal, BARRIER).await?;
+                expected = found.map_or(Revision::ABSENT, |found| found.revision);
+            }
+            Err(error) => return Err(Lost::Written(error)),
+        }
+    }
+    Err(Lost::Doubtful)
 }
 
 /// Whether a rollout was started and has not ended.

@@ -11,6 +11,7 @@ use super::AgentTask;
 use super::journal::SaveError;
 use super::looks::Source;
 use super::reported;
+use crate::orders::observed::is_contradicted;
 
 // === impl AgentTask ===
 
@@ -66,15 +67,19 @@ impl AgentTask {
         }
         let at = (Instant::now(), self.shared.settings.drift_apart);
         let (journal, told) = (&self.journal, &self.told);
+        let leaves_out = told.leaves_out();
+        let is_by_list = is_report && source == Source::List;
+        let list = if is_by_list { told.last_list() } else { None };
         for plugin in journal.names() {
             let Some(observed) = told.plugin(Some(plugins), plugin) else { continue };
-            if told.is_left_out(plugin) {
+            if leaves_out && !plugins.contains_key(plugin) {
                 continue;
             }
             let order = journal.entry(plugin).order;
             let target = order.as_ref().map(|order| &order.target);
-            let is_by_list = is_report && source == Source::List;
-            if is_by_list && target.is_some_and(|it| told.is_contradicted(plugin, &observed, it)) {
+            if let (Some(list), Some(target)) = (&list, target)
+                && is_contradicted(list.get(plugin), &observed, target)
+            {
                 self.looks.forget(plugin);
                 continue;
             }
