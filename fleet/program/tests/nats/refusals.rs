@@ -143,12 +143,6 @@ async fn the_system_account_tells_as_much_as_the_monitoring_pages() {
 async fn streams_with_other_settings_are_refused() {
     let Some(cluster) = shared::cluster() else { return };
     let client = async_nats::connect(cluster.servers().split(',').next().unwrap()).await.unwrap();
-    let create = async |config: &serde_json::Value| {
-        let subject = format!("$JS.API.STREAM.CREATE.{}", config["name"].as_str().unwrap());
-        let answer = client.request(subject, config.to_string().into()).await.unwrap();
-        let answer: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap();
-        assert!(answer["error"].is_null(), "{answer}");
-    };
     for (change, words) in [
         (json!({ "num_replicas": 1 }), ["num_replicas: 1", "3 or more"]),
         (json!({ "max_age": 60_000_000_000_u64 }), ["max_age: 60000000000", "instead of 0"]),
@@ -162,7 +156,7 @@ async fn streams_with_other_settings_are_refused() {
         for (setting, value) in change.as_object().unwrap() {
             config[setting] = value.clone();
         }
-        create(&config).await;
+        shared::create(&client, &config).await;
         let text = refusal(&cluster.address(&prefix)).await;
         says(&text, &words);
         says(&text, &[&format!("`{prefix}-records-agents`"), "prefix=", "nats stream edit"]);

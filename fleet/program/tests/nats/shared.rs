@@ -7,11 +7,15 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use guest_fleet_ledger::{JetstreamLedger, NatsAddress};
+use serde_json::{Value, json};
 
 use crate::nats_cluster::{self, NatsCluster, Shape};
+
+/// How long a server may be unheard by the others.
+const AWAY: Duration = Duration::from_secs(10);
 
 static SHARED: LazyLock<Option<NatsCluster>> = LazyLock::new(|| {
     let program = nats_cluster::program()?;
@@ -26,6 +30,9 @@ static SHARED: LazyLock<Option<NatsCluster>> = LazyLock::new(|| {
     }
     let shape = Shape { owner: Some(owner), ..Shape::default() };
     let cluster = NatsCluster::start_as(&program, &folder, &shape);
+    let servers = cluster.servers();
+    // The thread of a test may be one of a runtime, which takes no other.
+    std::thread::spawn(move || keep_one(&servers)).join().unwrap();
     fs::write(ports, cluster.ports()).unwrap();
     Some(cluster)
 });
@@ -80,9 +87,43 @@ pub(crate) async fn ledger() -> Option<(Arc<JetstreamLedger>, Streams)> {
     Some((JetstreamLedger::open(&address).await.unwrap(), streams))
 }
 
+/// Makes a stream that stays. With the last stream of an account a nats-server removes the folder of the account's
+/// streams, in the background: a stream that is made in this moment has no folder, and the server answers "error
+/// creating store for stream" (10049, up to 2.15.2 at least).
+fn keep_one(servers: &str) {
+    runtime().block_on(async {
+        let client = async_nats::connect(servers.split(',').next().unwrap()).await.unwrap();
+        let stream = json!({
+            "name": "stays", "subjects": ["stays"], "storage": "file", "num_replicas": 3,
+            "retention": "limits", "discard": "old",
+        });
+        create(&client, &stream).await;
+    });
+}
+
+/// Makes a stream. A server that the others do not hear for a moment, on a busy machine, is waited for, as a ledger does.
+pub(crate) async fn create(client: &async_nats::Client, stream: &Value) {
+    let subject = format!("$JS.API.STREAM.CREATE.{}", stream["name"].as_str().unwrap());
+    let deadline = Instant::now() + AWAY;
+    loop {
+        let request = client.request(subject.clone(), stream.to_string().into());
+        let answer: Value = serde_json::from_slice(&request.await.unwrap().payload).unwrap();
+        let error = &answer["error"];
+        let is_away = error["description"].as_str().is_some_and(|it| it.contains("peer offline"));
+        if !is_away || Instant::now() >= deadline {
+            assert!(error.is_null(), "{answer}");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
 fn remove(servers: &str, prefix: &str) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    runtime().block_on(async {
         let client = async_nats::connect(servers.split(',').next().unwrap()).await.unwrap();
         let removals = STREAMS.map(|stream| {
             let subject = format!("$JS.API.STREAM.DELETE.{prefix}-{stream}");
