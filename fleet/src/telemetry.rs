@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A part that counts holds [`figures::Figures`] and knows nothing of metrics. No label has a value that
-//! comes from outside: no agent, no plugin, no name of a token.
+//! agents or machines bring with them: no agent, no plugin, no name of a token. Webhooks and assignments have their
+//! names from files of people, and a page has few of them.
 
 pub mod figures;
 pub mod traces;

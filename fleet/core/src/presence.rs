@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::listed;
 use crate::time::{Seconds, rounded};
 
 /// For how long an agent may have no stream before it is offline, in seconds, unless the fleet is set up for
@@ -60,21 +61,23 @@ pub enum Link {
     Never,
 }
 
-/// How present an agent is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Presence {
-    /// It has a stream.
-    Connected,
-    /// It has had no stream for a short while.
-    Disconnected,
-    /// It has had no stream for longer than a fleet waits for one.
-    Offline,
-    /// It is recorded and never connected.
-    NeverSeen,
-    /// Two machines use its identity, so it gets no orders.
-    Quarantined,
-    /// It was silent for so long that no count includes it.
-    Archived,
+listed! {
+    /// How present an agent is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Presence {
+        /// It has a stream.
+        Connected,
+        /// It has had no stream for a short while.
+        Disconnected,
+        /// It has had no stream for longer than a fleet waits for one.
+        Offline,
+        /// It is recorded and never connected.
+        NeverSeen,
+        /// Two machines use its identity, so it gets no orders.
+        Quarantined,
+        /// It was silent for so long that no count includes it.
+        Archived,
+    }
 }
 
 // === impl Links ===
@@ -123,6 +126,23 @@ impl Link {
         match self {
             Self::Up(at) | Self::Down(at) => Some(at),
             Self::Never => None,
+        }
+    }
+}
+
+// === impl Presence ===
+
+impl Presence {
+    /// Its name for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Disconnected => "disconnected",
+            Self::Offline => "offline",
+            Self::NeverSeen => "never_seen",
+            Self::Quarantined => "quarantined",
+            Self::Archived => "archived",
         }
     }
 }

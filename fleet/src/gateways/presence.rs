@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use guest_fleet_core::listed;
 use guest_fleet_core::presence::OLD_BEAT;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::gateway::{GATEWAY, GatewayRecord};
@@ -24,6 +25,19 @@ pub const OLD: Duration = Duration::from_secs(OLD_BEAT);
 const DEAD: Duration = Duration::from_secs(120);
 /// Most gateways that are looked at; there are some dozens in the largest fleets.
 pub(super) const GATEWAYS: usize = 10_000;
+
+listed! {
+    /// What a gateway does.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Activity {
+        /// It takes streams.
+        Serving,
+        /// It ends its streams and takes no more.
+        Draining,
+        /// Its last heartbeat is old: it died, was stopped, or does not reach the ledger.
+        Silent,
+    }
+}
 
 /// A gateway, as its record says.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,8 +113,32 @@ impl Presence {
         time(self.record.beat).map(|beat| now.duration_since(beat).unwrap_or_default())
     }
 
+    /// What it does, by the clocks of both machines.
+    #[must_use]
+    pub fn activity(&self, now: SystemTime) -> Activity {
+        match (self.is_fresh(now), self.record.is_draining) {
+            (false, _) => Activity::Silent,
+            (true, true) => Activity::Draining,
+            (true, false) => Activity::Serving,
+        }
+    }
+
     fn is_fresh(&self, now: SystemTime) -> bool {
         self.age(now).is_some_and(|age| age < OLD)
+    }
+}
+
+// === impl Activity ===
+
+impl Activity {
+    /// Its name for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+            Self::Silent => "silent",
+        }
     }
 }
 

@@ -26,6 +26,45 @@ guest_agent_observe_kit::catalogue! {
     VIEW_AGE = "guest_fleet_view_age" Gauge Seconds []
         "Age of what this gateway knows of the configuration; absent before it has read any."
         "Above 5 s it orders nothing, because a halt may be missing: see guest_fleet_ledger_failures_total.";
+    AGENTS = "guest_fleet_agents" Gauge Number ["presence"]
+        "Agents of the whole fleet, by presence: connected, disconnected, offline, never_seen, quarantined, archived. Every gateway shows the same; absent where nobody counted yet, or the ledger does not answer."
+        "offline: `guest-fleet agents --offline` lists them. quarantined: two machines use one identity, see `guest-fleet agents --state quarantined`.";
+    STANDINGS = "guest_fleet_standings" Gauge Number ["state"]
+        "Agents times plugins that assignments give them, by where they stand, as `guest-fleet agents --state` names it, with underscores. Of the whole fleet, like guest_fleet_agents."
+        "`guest-fleet agents --state STATE` lists them, `guest-fleet explain ID PLUGIN` says why.";
+    INDEX_AGE = "guest_fleet_index_age" Gauge Seconds []
+        "Age of the index from which agents are counted."
+        "Above a minute nobody keeps it up to date, and rollouts may stand still: see `guest-fleet gateways` and guest_fleet_ledger_duration_seconds.";
+    GATEWAYS = "guest_fleet_gateways" Gauge Number ["state"]
+        "Gateways of the fleet by what they do: serving, draining, silent."
+        "`guest-fleet gateways` names them. A silent one died or does not reach the ledger; its record is forgotten after two minutes.";
+    STOPS = "guest_fleet_stops" Gauge Number ["cause"]
+        "Assignments whose orders stopped by themselves: many_drifted, ledger_went_back, unreadable."
+        "`guest-fleet status` names the assignments and says how they go on.";
+    ROLLOUTS = "guest_fleet_rollouts" Gauge Number ["state"]
+        "The newest rollouts of assignments, by state, as `guest-fleet rollout list` names it, with underscores."
+        "halted, paused and waiting_for_approval wait for a person: `guest-fleet rollout list`.";
+    ROLLOUT_STATE = "guest_fleet_rollout_state" Gauge Number ["assignment" "state"]
+        "1 for the state of each rollout that has not ended. Labels name at most 100 assignments, here and in the metrics below: halted rollouts first, then by name."
+        "`guest-fleet rollout show ASSIGNMENT` says why it is in this state.";
+    ROLLOUT_WAVE = "guest_fleet_rollout_wave" Gauge Number ["assignment"]
+        "The wave in which a rollout is that has not ended, from 1."
+        "A wave that does not end: `guest-fleet rollout show ASSIGNMENT` says what it waits for.";
+    ROLLOUT_WAVES = "guest_fleet_rollout_waves" Gauge Number ["assignment"]
+        "How many waves the rollout has."
+        "See guest_fleet_rollout_wave.";
+    ROLLOUT_TARGETS = "guest_fleet_rollout_targets" Gauge Number ["assignment"]
+        "How many agents the rollout is about; absent where nobody counted yet, like the metrics below."
+        "Fewer than expected: `guest-fleet rollout show ASSIGNMENT` counts those that are kept back or out of reach.";
+    ROLLOUT_GIVEN = "guest_fleet_rollout_given" Gauge Number ["assignment"]
+        "How many of them were given the new target."
+        "If it stands still while the rollout runs: `guest-fleet rollout show ASSIGNMENT` says what it waits for.";
+    ROLLOUT_FAILED = "guest_fleet_rollout_failed" Gauge Number ["assignment"]
+        "Agents that could not do what the rollout ordered, went back, or whose plugin crashed since."
+        "`guest-fleet rollout show ASSIGNMENT` has the causes, and in what the failed differ from the others.";
+    ROLLOUT_SILENT = "guest_fleet_rollout_silent" Gauge Number ["assignment"]
+        "Agents that have not said in time what became of the rollout's order."
+        "`guest-fleet agents --state silent` lists them.";
     ORDERS = "guest_fleet_orders" Counter Number ["state"]
         "Orders of this gateway's agents that came into a state, as the journals record it."
         "failed and taken_back: `guest-fleet agent ID` shows the reasons. given without acknowledged: agents do not answer.";

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::fleet::{FleetCounts, FleetReader};
 use super::health::{Check, Health};
 use super::process::Process;
 use crate::enroll::ends::{Ends, Renewal};
@@ -14,6 +15,8 @@ use crate::telemetry::traces::OrderSpans;
 pub struct Sources {
     /// What was counted.
     pub figures: Arc<Figures>,
+    /// What reads the counts of the whole fleet.
+    pub fleet: FleetReader,
     /// What is asked for health.
     pub health: Health,
     /// Name of the ledger's engine.
@@ -33,6 +36,8 @@ pub(super) struct Snapshot {
     pub(super) started_at: SystemTime,
     pub(super) engine: &'static str,
     pub(super) counted: Counted,
+    /// `None` where the ledger does not answer.
+    pub(super) fleet: Option<Arc<FleetCounts>>,
     pub(super) checks: Vec<Check>,
     pub(super) spans_dropped: u64,
     pub(super) view_age: Option<Duration>,
@@ -54,7 +59,10 @@ pub(super) struct Certificate {
 
 impl Snapshot {
     pub(super) async fn take(sources: &Sources) -> Self {
-        let checks = sources.health.ready().await;
+        let now = SystemTime::now();
+        // Both wait for the ledger, and a page has a deadline.
+        let fleet = sources.fleet.look(&*sources.health.ledger, now);
+        let (checks, fleet) = tokio::join!(sources.health.ready(), fleet);
         let process = tokio::task::spawn_blocking(Process::measure).await.unwrap_or_default();
         let ends = sources.ends.all().into_iter();
         // What this process renews by itself is nothing to act on.
@@ -69,6 +77,7 @@ impl Snapshot {
             started_at: sources.started_at,
             engine: sources.engine,
             counted: sources.figures.now(),
+            fleet,
             checks,
             spans_dropped: sources.spans.dropped().map_or(0, |dropped| dropped.in_all()),
             view_age: sources.health.view_age(),

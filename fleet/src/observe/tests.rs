@@ -1,4 +1,4 @@
-//! The page over a real socket, and the reference that is made from the catalogue.
+//! The page over a real socket, what it says of a whole fleet, and the reference that is made from the catalogue.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 
 use super::catalogue::{Kind, METRICS};
+use super::fleet::FleetReader;
 use super::health::{Health, Stage};
 use super::http::{HttpError, HttpServer};
 use super::ledger::ObservedLedger;
@@ -21,6 +22,8 @@ use super::snapshot::{Certificate, Snapshot, Sources};
 use crate::enroll::ends::Ends;
 use crate::telemetry::figures::{Asked, Figures, Listener, OrderStep};
 use crate::telemetry::traces::OrderSpans;
+
+mod fleet;
 
 /// Counts of everything that there is a metric for.
 fn counted() -> Arc<Figures> {
@@ -54,6 +57,7 @@ fn snapshot(figures: &Figures) -> Snapshot {
         started_at: SystemTime::now(),
         engine: "memory",
         counted: figures.now(),
+        fleet: Some(Arc::new(fleet::counts())),
         checks: vec![super::health::Check { name: "view", problem: Some("why".to_owned()) }],
         spans_dropped: 1,
         view_age: Some(Duration::from_secs(2)),
@@ -73,6 +77,7 @@ fn sources() -> (Sources, watch::Sender<Stage>) {
     let health = Health { ledger, failed: None, orders: None, stage: seen };
     let sources = Sources {
         figures,
+        fleet: FleetReader::default(),
         health,
         engine: "memory",
         ends: Ends::default(),
@@ -109,6 +114,14 @@ fn every_metric_of_the_catalogue_is_on_the_page_with_its_labels() {
         "guest_fleet_orders_total{state=\"done\"} 0",
         "guest_fleet_refused_total{status=\"permission_denied\"} 1",
         "guest_fleet_ready{check=\"view\"} 0",
+        "guest_fleet_agents{presence=\"never_seen\"} 3",
+        "guest_fleet_standings{state=\"out_of_memory\"} 2",
+        "guest_fleet_index_age_seconds 7",
+        "guest_fleet_gateways{state=\"silent\"} 1",
+        "guest_fleet_stops{cause=\"many_drifted\"} 1",
+        "guest_fleet_rollouts{state=\"waiting_for_approval\"} 1",
+        "guest_fleet_rollout_state{assignment=\"web\",state=\"waiting_for_approval\"} 1",
+        "guest_fleet_rollout_failed{assignment=\"web\"} 4",
         "guest_fleet_events_total{kind=\"known\"} 1",
         "guest_fleet_ledger_failures_total{engine=\"memory\",verb=\"append\",failure=\"conflict\"} 1",
         "guest_fleet_order_duration_seconds_bucket{le=\"10.0\",outcome=\"failed\"} 1",
@@ -125,7 +138,8 @@ fn reference() -> String {
          observe::tests -->\n\n\
          `/metrics` on `--http-listen` of `guest-fleet serve` is in the OpenMetrics text format for clients that \
          accept it, and in Prometheus' text format 0.0.4 for all others. Counters begin anew with every start. \
-         What is not known is absent. No label has the name of an agent or of a plugin: their number has no bound.\n\n\
+         What is not known is absent. No label has the name of an agent or of a plugin: their number has no bound. Every gateway shows \
+         the same counts of the whole fleet, at most ten seconds later than the ledger has them.\n\n\
          | metric | type | labels | what it says | when it looks bad |\n|---|---|---|---|---|\n",
     );
     page.extend(METRICS.iter().map(|metric| metric.row()));

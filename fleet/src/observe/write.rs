@@ -3,11 +3,13 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use guest_agent_observe_kit::figures::{Sink, Writer};
+use guest_agent_observe_kit::figures::{Sink, Values, Writer};
+use guest_agent_observe_kit::metric::Metric;
 use guest_agent_observe_kit::page::Figures;
 use guest_fleet_ledger::Verb;
 
 use super::catalogue as of;
+use super::fleet::{AgentCounts, FleetCounts, ProgressCounts, RolloutCounts};
 use super::snapshot::Snapshot;
 use crate::telemetry::figures::{Asked, Listener, OrderStep};
 
@@ -18,6 +20,10 @@ impl Figures for Snapshot {
     fn write(&self, sink: &mut impl Sink) -> fmt::Result {
         let mut writer = Writer(sink);
         gateway(self, &mut writer)?;
+        if let Some(fleet) = &self.fleet {
+            counts(fleet, &mut writer)?;
+            rollouts(fleet, &mut writer)?;
+        }
         ledger(self, &mut writer)?;
         others(self, &mut writer)?;
         webhooks(self, &mut writer)?;
@@ -48,6 +54,60 @@ fn gateway<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Res
     writer.counter(&of::JOURNAL_CONFLICTS, counted.journal_conflicts)?;
     let events = [("stored", counted.events), ("known", counted.events_known)];
     writer.counters(&of::EVENTS, events.map(|(kind, count)| (vec![kind], count)))
+}
+
+/// The whole fleet, without the rollouts one by one.
+fn counts<S: Sink>(fleet: &FleetCounts, writer: &mut Writer<'_, S>) -> fmt::Result {
+    if let Some(AgentCounts { age, presences, standings }) = &fleet.agents {
+        let of_each = presences.iter().map(|(one, agents)| (vec![one.name()], number(*agents)));
+        writer.gauges(&of::AGENTS, of_each)?;
+        let of_each = standings.iter().map(|(word, agents)| (vec![word.name()], number(*agents)));
+        writer.gauges(&of::STANDINGS, of_each)?;
+        writer.gauge(&of::INDEX_AGE, Some(age.as_secs_f64()))?;
+    }
+    let gateways = fleet.gateways.iter().map(|(one, count)| (vec![one.name()], number(*count)));
+    writer.gauges(&of::GATEWAYS, gateways)?;
+    let stops = fleet.stops.iter().map(|(cause, count)| (vec![*cause], number(*count)));
+    writer.gauges(&of::STOPS, stops)?;
+    let states: Vec<_> =
+        fleet.rollouts.iter().map(|(name, count)| (label(name), number(*count))).collect();
+    let rollouts = states.iter().map(|(name, count)| (vec![name.as_str()], *count));
+    writer.gauges(&of::ROLLOUTS, rollouts)
+}
+
+/// Takes a count of agents out of those of a rollout.
+type OfProgress = fn(&ProgressCounts) -> u32;
+
+/// The rollouts that have not ended.
+fn rollouts<S: Sink>(fleet: &FleetCounts, writer: &mut Writer<'_, S>) -> fmt::Result {
+    let live = &fleet.live;
+    let states: Vec<String> = live.iter().map(|it| label(it.state)).collect();
+    let of_each = live.iter().zip(&states);
+    let of_each = of_each.map(|(it, state)| (vec![it.assignment.as_str(), state.as_str()], 1.0));
+    writer.gauges(&of::ROLLOUT_STATE, of_each)?;
+    writer.gauges(&of::ROLLOUT_WAVE, live.iter().map(|it| (named(it), count(it.wave))))?;
+    writer.gauges(&of::ROLLOUT_WAVES, live.iter().map(|it| (named(it), count(it.waves))))?;
+    let counted: [(&'static Metric, OfProgress); 4] = [
+        (&of::ROLLOUT_TARGETS, |it| it.targets),
+        (&of::ROLLOUT_GIVEN, |it| it.given),
+        (&of::ROLLOUT_FAILED, |it| it.failed),
+        (&of::ROLLOUT_SILENT, |it| it.silent),
+    ];
+    for (metric, agents) in counted {
+        let known = live.iter().filter_map(|it| Some((it, it.progress.as_ref()?)));
+        let known = known.map(|(it, progress)| (named(it), f64::from(agents(progress))));
+        writer.gauges(metric, known)?;
+    }
+    Ok(())
+}
+
+fn named(rollout: &RolloutCounts) -> Values<'_> {
+    vec![rollout.assignment.as_str()]
+}
+
+/// The name of a state as a label has it.
+fn label(name: &str) -> String {
+    name.replace(' ', "_")
 }
 
 fn ledger<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result {
@@ -106,7 +166,7 @@ fn process<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Res
     let cpu = process.cpu_time.map(|time| (Vec::new(), time.as_secs_f64()));
     writer.seconds_counters(&of::PROCESS_CPU, cpu)?;
     writer.gauge(&of::PROCESS_MEMORY, process.memory_bytes.map(number))?;
-    let open = process.descriptors.map(|it| number(u64::try_from(it).unwrap_or(u64::MAX)));
+    let open = process.descriptors.map(count);
     writer.gauge(&of::PROCESS_FDS, open)?;
     writer.gauge(&of::PROCESS_MAX_FDS, process.descriptors_max.map(number))?;
     writer.gauge(&of::PROCESS_START_TIME, Some(moment(snapshot.started_at)))
@@ -114,6 +174,10 @@ fn process<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Res
 
 fn truth(is_so: bool) -> f64 {
     if is_so { 1.0 } else { 0.0 }
+}
+
+fn count(of: usize) -> f64 {
+    number(u64::try_from(of).unwrap_or(u64::MAX))
 }
 
 /// A number as Prometheus has them: exact up to 2^53.

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::{
     Candidate, Cause, Change, Closed, Counts, DRY, Decision, Former, Gives, Grant, Has, Label,
     OnHalt, PATIENCE, Plan, Reason, Refused, Rollout, Size, Stage, State, Verb, Wave, Wish, step,
@@ -358,6 +360,8 @@ fn every_state_takes_the_verbs_that_it_names() {
         State::Done,
         State::Aborted,
     ];
+    let names: BTreeSet<&str> = states.iter().map(State::name).collect();
+    assert_eq!(names, BTreeSet::from(State::NAMES), "every state is among them");
     for state in states {
         for verb in &verbs {
             let mut asked = rollout(vec![wave(Size::Percent(100))], 2);

@@ -161,7 +161,21 @@ impl Verb {
 // === impl State ===
 
 impl State {
-    /// Its name.
+    /// The names of all states.
+    pub const NAMES: [&'static str; 10] = [
+        "draft",
+        "running",
+        "soaking",
+        "waiting for approval",
+        "paused",
+        "halted",
+        "rolling back",
+        "rolled back",
+        "done",
+        "aborted",
+    ];
+
+    /// Its name: one of [`State::NAMES`].
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

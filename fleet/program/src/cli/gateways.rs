@@ -1,6 +1,6 @@
 //! `gateways`: which processes agents are connected to.
 
-use guest_fleet_server::gateways::presence::{self, OLD, Presence};
+use guest_fleet_server::gateways::presence::{self, Activity, Presence};
 use guest_fleet_server::rollouts;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -66,10 +66,10 @@ pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
     let now = context.now.into();
     let of = |it: &Presence| {
         let age = it.age(now);
-        let state = match (age.is_none_or(|age| age >= OLD), it.record.is_draining) {
-            (true, _) => GatewayState::Silent,
-            (false, true) => GatewayState::Draining,
-            (false, false) => GatewayState::Serving,
+        let state = match it.activity(now) {
+            Activity::Serving => GatewayState::Serving,
+            Activity::Draining => GatewayState::Draining,
+            Activity::Silent => GatewayState::Silent,
         };
         GatewayJson {
             agents: it.record.agents,

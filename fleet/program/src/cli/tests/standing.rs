@@ -4,12 +4,15 @@ use std::fmt::Write;
 
 use guest_fleet_core::desired::{Decision, OwnersHold, Permission};
 use guest_fleet_core::drift::{Drift, Lack, OwnersChange, OwnersKind, Repairs};
+use guest_fleet_core::fold::Word;
 use guest_fleet_core::journal::{Digests, Entry, Order, OrderState};
+use guest_fleet_core::presence::Presence;
 use guest_fleet_core::repair::{Repair, Stop};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Target, View};
 use insta::assert_snapshot;
 
+use super::super::presence::PresenceJson;
 use super::super::standing::{Found, Standing, State, standing};
 
 #[test]
@@ -132,4 +135,15 @@ const NOTHING: Found<'_> = Found {
 fn say(all: &mut String, found: &Standing) {
     let next = found.next.clone().unwrap_or_default();
     write!(all, "{:?}\n  {}\n  {next}\n", found.state, found.sentence).unwrap();
+}
+
+/// Labels of metrics lead people to these verbs.
+#[test]
+fn metrics_name_states_and_presences_as_documents_do() {
+    for word in Word::ALL {
+        assert_eq!(serde_json::json!(State::from(word)), word.name());
+    }
+    for presence in Presence::ALL {
+        assert_eq!(serde_json::json!(PresenceJson::from(presence)), presence.name());
+    }
 }

@@ -11,6 +11,7 @@ use guest_fleet_core::duration;
 use guest_fleet_ledger::SharedLedger;
 use guest_fleet_server::enroll::ends::Ends;
 use guest_fleet_server::net::outbound::grpc::GrpcServer;
+use guest_fleet_server::observe::fleet::FleetReader;
 use guest_fleet_server::observe::health::{Health, Stage};
 use guest_fleet_server::observe::http::HttpServer;
 use guest_fleet_server::observe::ledger::ObservedLedger;
@@ -122,6 +123,7 @@ impl Observed {
         };
         let sources = Sources {
             figures: self.figures.clone(),
+            fleet: FleetReader::default(),
             health,
             engine: self.engine,
             ends: shown.ends,
