@@ -18,9 +18,12 @@ mod recording;
 #[path = "../alerts/rules.rs"]
 mod rules;
 
+/// The file of the alerts.
+const ALERTS: &str = "config/prometheus-alerts.yml";
+
 #[test]
 fn promtool_accepts_the_alerts() {
-    promtool::check(&["check", "rules", &rules::path().display().to_string()], "");
+    promtool::check(&["check", "rules", &rules::path(ALERTS).display().to_string()], "");
 }
 
 // Recorders scrape on threads of their own, whatever the incidents are busy with.

@@ -1,4 +1,5 @@
-//! Reads `config/prometheus-alerts.yml`, line by line: every key of an alert stands on one line.
+//! Reads `config/prometheus-alerts.yml` and `config/prometheus-fleet-alerts.yml`, line by line: every key of an alert
+//! stands on one line.
 //!
 //! Used by the tests of the documentation and by those that have promtool look at real series.
 
@@ -17,17 +18,17 @@ pub(crate) struct Alert {
     pub(crate) runbook: String,
 }
 
-/// Where the file is.
-pub(crate) fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus-alerts.yml")
+/// Where a file of alerts is.
+pub(crate) fn path(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
-/// All alerts, in the order of the file.
+/// All alerts of a file, in its order.
 ///
 /// # Panics
 /// A line has a form that this reader does not know.
-pub(crate) fn all() -> Vec<Alert> {
-    let path = path();
+pub(crate) fn all(file: &str) -> Vec<Alert> {
+    let path = path(file);
     let text = std::fs::read_to_string(&path);
     let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut alerts: Vec<Alert> = Vec::new();

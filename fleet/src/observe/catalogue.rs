@@ -34,7 +34,7 @@ guest_agent_observe_kit::catalogue! {
         "`guest-fleet agents --state STATE` lists them, `guest-fleet explain ID PLUGIN` says why.";
     INDEX_AGE = "guest_fleet_index_age" Gauge Seconds []
         "Age of the index from which agents are counted."
-        "Above a minute nobody keeps it up to date, and rollouts may stand still: see `guest-fleet gateways` and guest_fleet_ledger_duration_seconds.";
+        "Above a minute nobody keeps it up to date, and counts and lists are old: see `guest-fleet gateways` and guest_fleet_ledger_duration_seconds.";
     GATEWAYS = "guest_fleet_gateways" Gauge Number ["state"]
         "Gateways of the fleet by what they do: serving, draining, silent."
         "`guest-fleet gateways` names them. A silent one died or does not reach the ledger; its record is forgotten after two minutes.";

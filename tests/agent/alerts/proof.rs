@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::ALERTS;
 use super::recording::{JOB, Pace, Recording};
 use super::rules::{self, Alert};
 use crate::harness::promtool;
@@ -164,7 +165,7 @@ fn what_expires(alerts: &[Alert]) -> Value {
 
 /// Every alert fires in its incident and at no other time, says promtool.
 pub(super) fn of_alerts(stories: &[Story]) {
-    let alerts = rules::all();
+    let alerts = rules::all(ALERTS);
     let fired: BTreeSet<&str> = stories
         .iter()
         .flat_map(|story| &story.moments)
@@ -211,7 +212,7 @@ pub(super) fn of_dashboard(stories: &[Story], queries: &[String]) {
 /// Has promtool carry tests out. They stay in the target folder for people to look at.
 fn check(name: &str, pace: Pace, tests: &[Value]) {
     let document = json!({
-        "rule_files": [rules::path()],
+        "rule_files": [rules::path(ALERTS)],
         "evaluation_interval": format!("{}s", pace.interval().as_secs()),
         "tests": tests,
     });
