@@ -16,7 +16,7 @@ mod incidents;
 mod proof;
 mod recording;
 #[path = "../alerts/rules.rs"]
-mod rules;
+pub(crate) mod rules;
 
 /// The file of the alerts.
 const ALERTS: &str = "config/prometheus-alerts.yml";

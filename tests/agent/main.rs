@@ -28,6 +28,7 @@ mod enrolment;
 mod escape;
 mod examples;
 mod fleet;
+mod fleet_alerts;
 mod fleet_dev;
 mod forwarding;
 mod generations;

@@ -1,7 +1,6 @@
 //! Has promtool look at recordings: what fires, and which panels have data.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -209,17 +208,8 @@ pub(super) fn of_dashboard(stories: &[Story], queries: &[String]) {
     check("dashboard", pace, &[fleet]);
 }
 
-/// Has promtool carry tests out. They stay in the target folder for people to look at.
+/// Has promtool carry tests out.
 fn check(name: &str, pace: Pace, tests: &[Value]) {
-    let document = json!({
-        "rule_files": [rules::path(ALERTS)],
-        "evaluation_interval": format!("{}s", pace.interval().as_secs()),
-        "tests": tests,
-    });
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("alerts");
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join(format!("{name}.json"));
-    // JSON is YAML.
-    std::fs::write(&path, document.to_string()).unwrap();
-    promtool::check(&["test", "rules", &path.display().to_string()], "");
+    let interval = format!("{}s", pace.interval().as_secs());
+    promtool::test_rules(name, &rules::path(ALERTS), &interval, tests);
 }

@@ -1,8 +1,10 @@
 //! Prometheus' own tool, where it is installed or `tests/alerts/get-promtool` got it.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
 
 /// The program; `None` where it is not installed.
 fn program() -> Option<PathBuf> {
@@ -20,6 +22,21 @@ pub(crate) fn is_here(what_for: &str) -> bool {
         println!("SKIPPED: {what_for}: no promtool here; tests/alerts/get-promtool gets it");
     }
     is_here
+}
+
+/// Carries tests of a file of rules out. They stay in the target folder for people to look at.
+pub(crate) fn test_rules(name: &str, rules: &Path, interval: &str, tests: &[Value]) {
+    let document = json!({
+        "rule_files": [rules],
+        "evaluation_interval": interval,
+        "tests": tests,
+    });
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("alerts");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(format!("{name}.json"));
+    // JSON is YAML.
+    std::fs::write(&path, document.to_string()).unwrap();
+    check(&["test", "rules", &path.display().to_string()], "");
 }
 
 /// Runs it with this input; the test fails with its words if it does. Without the tool, says that
