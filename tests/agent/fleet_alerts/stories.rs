@@ -182,7 +182,7 @@ pub(super) const STORIES: &[Story] = &[
         labels: &[JOB],
         at: 60,
         fires: &[("guest_fleet_streams", "98x50 60")],
-        calm: &[("guest_fleet_streams", "98x30 69x24 40")],
+        calm: &[("guest_fleet_streams", "98x45 69x9 60")],
     },
     Story {
         alert: "GuestFleetAgentsRefused",
@@ -228,7 +228,7 @@ pub(super) const STORIES: &[Story] = &[
         )],
         calm: &[(
             "guest_fleet_certificates_refused_total{asked=\"enrolment\",code=\"token_ended\"}",
-            "0x40 4x14 20",
+            "0x49 4x5 20",
         )],
     },
     Story {
