@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   files ─► declarations ─► configuration ─┐                ┌─► orders ═ sessions ═ streams ══► agents
-//!   people ─► cli ──────────────────────────┼─► ledger ◄─────┼─► fold, rollouts, webhooks
+//!   people ─► cli ──────────────────────────┼─► ledger ◄─────┼─► fold, rollouts, notices, webhooks
 //!   machines ─► enroll ─────────────────────┘                └─► artifacts ─── HTTPS ──────────► agents
 //! ```
 //!
@@ -19,6 +19,7 @@ pub mod enroll;
 pub mod fold;
 pub mod gateways;
 pub mod net;
+pub mod notices;
 pub mod observe;
 pub mod orders;
 pub mod rollouts;

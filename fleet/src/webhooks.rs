@@ -4,7 +4,8 @@
 //!   file ─► settings ─► one Deliverer per webhook
 //!                          │ lease: the record of its cursor, by CAS
 //!   log of events ─ read ──┴─► gaps ─► payload ─► sign ─► outbound ─► receiver
-//!                                          └─ again, with growing pauses, until it takes it
+//!                                          ├─ again, with growing pauses, until it takes it
+//!                                          └─ in halves, where it refuses the content; a lone entry becomes a gap
 //! ```
 //!
 //! A webhook has one batch on its way at a time, so a receiver gets the events of a plugin in the
@@ -13,7 +14,6 @@
 //! else.
 
 mod deliverer;
-mod gaps;
 mod lease;
 mod payload;
 pub mod settings;

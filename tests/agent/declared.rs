@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use guest_agent_serve_kit::listen::Listen;
@@ -12,7 +13,7 @@ use guest_fleet::cli::{self, Verb};
 use guest_fleet_ledger::SqliteLedger;
 use guest_fleet_server::orders::{OrderSettings, Orders};
 use guest_fleet_server::zones::IanaZones;
-use guest_fleet_server::{fold, rollouts};
+use guest_fleet_server::{fold, notices, rollouts};
 use guest_fleet_sessions::Gateway;
 use guest_fleet_sessions::admission::Anyone;
 use serde_json::Value;
@@ -59,6 +60,9 @@ impl Fleet {
         tokio::spawn(rollouts::run(ledger.clone(), settings, ending.clone()));
         let folding = fold::Settings { offline_after: OFFLINE_AFTER, ..fold::Settings::default() };
         tokio::spawn(fold::run(ledger.clone(), folding, ending.clone()));
+        let look = Duration::from_millis(200);
+        let noticing = notices::Settings { look, settle: look, ..notices::Settings::default() };
+        tokio::spawn(notices::run(ledger.clone(), noticing, ending.clone()));
         let gateway = Gateway::builder(orders.clone(), Arc::new(Anyone))
             .listen(Listen::Unix(bed.dir().join("cp.sock")))
             .announces_fleet(true)

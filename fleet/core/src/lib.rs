@@ -31,6 +31,7 @@ pub mod health;
 pub mod journal;
 pub mod labels;
 mod listed;
+pub mod notice;
 pub mod place;
 pub mod presence;
 pub mod progress;

@@ -33,6 +33,7 @@
 
 mod check;
 mod follower;
+pub mod gaps;
 mod jetstream;
 #[cfg(any(test, feature = "laws"))]
 #[expect(clippy::unwrap_used, reason = "they are tests, which the feature gives to other crates")]

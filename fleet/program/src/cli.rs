@@ -1,7 +1,7 @@
 //! The command line of `guest-fleet`, as functions over a ledger: a verb is a file.
 //!
 //! ```text
-//!   arguments ─► Verb ─► run ─► apply, diff, export · lists · hold, retry · agents, label, archive · gateways · explain · audit
+//!   arguments ─► Verb ─► run ─► apply, diff, export · lists · hold, retry · agents, label, archive · gateways · explain · events · audit
 //!                                 │ Context: ledger, where to print, who asks, when
 //!                                 └─► Exit or Failure (one line, causes, what to try)
 //! ```
@@ -22,6 +22,7 @@ pub mod context;
 pub mod diff;
 pub mod document;
 pub mod drift;
+pub mod events;
 mod examples;
 pub mod explain;
 pub mod export;
@@ -119,6 +120,9 @@ pub enum Verb {
     /// Say what an agent should have of a plugin, why, and where that stands.
     #[command(after_help = examples::EXPLAIN)]
     Explain(explain::Options),
+    /// Show what happened: events of plugins, and of the fleet itself, oldest first.
+    #[command(after_help = examples::EVENTS)]
+    Events(events::Options),
     /// Show who changed what, or check that the record is whole.
     #[command(after_help = examples::AUDIT)]
     Audit(audit::Options),
@@ -156,7 +160,13 @@ pub enum AgentVerb {
 /// # Errors
 /// Says the reason, and what to try.
 pub async fn run(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failure> {
-    if matches!(verb, Verb::Rollout(verb) if verb.is_endless()) {
+    let is_endless = match verb {
+        Verb::Rollout(verb) => verb.is_endless(),
+        // A page at a time is shown, and each has a deadline of its own.
+        Verb::Events(_) => true,
+        _ => false,
+    };
+    if is_endless {
         return dispatch(verb, context).await;
     }
     tokio::time::timeout(DEADLINE, dispatch(verb, context)).await.unwrap_or_else(|_| {
@@ -207,6 +217,7 @@ async fn dispatch(verb: &Verb, context: &mut Context<'_>) -> Result<Exit, Failur
             agents::show(id.as_deref().unwrap_or_default(), context).await
         }
         Verb::Explain(options) => explain::run(options, context).await,
+        Verb::Events(options) => events::run(options, context).await,
         Verb::Audit(options) => audit::run(options, context).await,
     }
 }

@@ -108,7 +108,8 @@ pub async fn verify(ledger: &dyn Ledger, known: Option<&Known>) -> Result<Verdic
     Ok(verdict)
 }
 
-async fn head(ledger: &dyn Ledger) -> Result<AuditHead, AuditError> {
+/// The head of the record.
+pub(crate) async fn head(ledger: &dyn Ledger) -> Result<AuditHead, AuditError> {
     match ledger.get(Bucket::Configuration, AUDIT_HEAD).await? {
         Some(found) => Ok(records::decode(AUDIT_HEAD, &found.value)?),
         None => {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use guest_fleet_core::account::{Account, Decided};
-use guest_fleet_core::rollout::{Former, Plan, Rollout, State, Strategy, Verb};
+use guest_fleet_core::rollout::{Cause, Former, Plan, Rollout, Stage, State, Strategy, Verb};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Assignment, AssignmentRollout, Before, Hold, Plugins, Target};
@@ -299,4 +299,32 @@ async fn a_change_that_was_read_before_an_error_is_reported_with_the_next_succes
         assert!(!again.expect("it answers"), "it is reported once");
     }
     assert!(failed > 5, "{failed}: no error came between two pages");
+}
+
+#[test]
+fn the_words_of_a_rollout_are_read_as_they_were_written() {
+    let states = [
+        State::Draft,
+        State::Running(Stage::Reaching),
+        State::Running(Stage::Approval),
+        State::Halted(Cause::Restored),
+        State::RolledBack,
+        State::Done,
+        State::Aborted,
+    ];
+    for state in states {
+        let mut found = rollout(1, state.clone());
+        found.rollout.to = Target::Revision("1, done, all at once".to_owned());
+        let mut at_once = found.clone();
+        at_once.rollout.plan = Plan::at_once();
+        for found in [found, at_once] {
+            let text = words::rollout(&found);
+            let expected =
+                words::RolloutWords { name: "web-1", plugin: "web", state: state.name() };
+            assert_eq!(words::of_rollout(&text), Some(expected), "{text}");
+        }
+    }
+    for other in ["", "web", "web: x", "web: x y", "web: x y, z"] {
+        assert_eq!(words::of_rollout(other), None, "{other}");
+    }
 }

@@ -213,6 +213,35 @@ pub fn rollout(found: &AssignmentRollout) -> String {
     format!("{name}: {plugin} {from}to {to}, {}, {pace}", rollout.state.name())
 }
 
+/// The parts of a rollout's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RolloutWords<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Name of the plugin.
+    pub plugin: &'a str,
+    /// The name of its state.
+    pub state: &'a str,
+}
+
+/// Reads the parts of what [`rollout`] wrote; `None` where somebody else did.
+#[must_use]
+pub fn of_rollout(words: &str) -> Option<RolloutWords<'_>> {
+    let (name, rest) = words.split_once(": ")?;
+    let (plugin, _) = rest.split_once(' ')?;
+    // The state stands behind the revisions, which may have a comma in them.
+    let (before, pace) = rest.rsplit_once(", ")?;
+    let before = if pace.starts_with("budget ") { before.rsplit_once(", ")?.0 } else { before };
+    let (_, state) = before.rsplit_once(", ")?;
+    Some(RolloutWords { name, plugin, state })
+}
+
+/// Whether the words of a [`repair`] say that orders stopped.
+#[must_use]
+pub fn is_stopped(repair: &str) -> bool {
+    repair.starts_with("stopped: ") || repair.starts_with("paused: ")
+}
+
 /// Why the gate halted a rollout, as a sentence.
 #[must_use]
 pub fn halt(cause: &Halt) -> String {

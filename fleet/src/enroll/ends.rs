@@ -9,6 +9,7 @@ mod watch;
 use std::time::{Duration, SystemTime};
 
 pub use watch::Ends;
+pub(crate) use watch::fix;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// From then on before the end it is warned of.

@@ -17,7 +17,7 @@ use guest_fleet_core::presence::Session;
 use guest_fleet_core::target::Ordered;
 use guest_fleet_core::time::Seconds;
 use guest_fleet_ledger::records::agent::AgentRecord;
-use guest_fleet_ledger::records::event::EventRecord;
+use guest_fleet_ledger::records::event::{self, EventRecord};
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::records::report::{FaultPart, ReportRecord, ReportedPlugin};
 use guest_fleet_ledger::records::{self, RecordError};
@@ -52,9 +52,12 @@ pub fn of_record(bucket: Bucket, key: &str, value: Option<&[u8]>) -> Option<Inpu
     }
 }
 
-/// The agent that an entry of the log is about, and the input.
+/// The agent that an entry of the log is about, and the input. A notice has no input.
 #[must_use]
 pub fn of_entry(entry: &Entry) -> Option<(String, Input)> {
+    if event::is_of_notices(&entry.subject) {
+        return None;
+    }
     let (agent, plugin) = entry.subject.split_once('/')?;
     let (agent, plugin) = (unescaped(agent)?, unescaped(plugin)?);
     let record: EventRecord = records::decode(&entry.subject, &entry.value).ok()?;

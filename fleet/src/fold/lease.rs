@@ -142,6 +142,11 @@ impl Lease {
         self.written = begun;
     }
 
+    /// Whether no other process has it yet, by the clock of this one.
+    pub(crate) fn is_held(&self) -> bool {
+        self.written.elapsed() < Self::TTL
+    }
+
     /// When it should be renewed at the latest.
     pub(crate) fn due(&self) -> Instant {
         self.written + Self::TTL / 4

@@ -182,6 +182,17 @@ impl<'a> Index<'a> {
         (self.holds.clone(), self.windows.clone())
     }
 
+    /// How many agents are present how at a time.
+    pub(crate) fn presences(&self, now: Seconds) -> BTreeMap<Presence, u64> {
+        let mut counts = BTreeMap::new();
+        for (cell, number) in self.shards.iter().flat_map(|shard| shard.counts.at(now)) {
+            if let Cell::Agents(place) = cell {
+                *counts.entry(place.presence(&self.links, now)).or_default() += number;
+            }
+        }
+        counts
+    }
+
     /// How many agents stand where at a time.
     #[must_use]
     pub fn counts(&self, now: Seconds, zones: &dyn Zones) -> Counts {

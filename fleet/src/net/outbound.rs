@@ -16,6 +16,7 @@ pub mod grpc;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use guest_agent_serve_kit::tls;
@@ -87,11 +88,20 @@ pub(crate) async fn get(document: &Document<'_>) -> Result<Bytes, FetchError> {
     tokio::time::timeout(DEADLINE, getting).await.map_err(|_| FetchError::TooSlow)?
 }
 
+/// The answer to a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// Whether the message was taken.
+    pub(crate) status: StatusCode,
+    /// How long the receiver wants the sender to wait; `None` where it does not say.
+    pub(crate) retry_after: Option<Duration>,
+}
+
 /// Sends a message. The status of the answer says whether it was taken; its body is not read.
 ///
 /// # Errors
-/// See [`FetchError`]; a status other than 2xx is one.
-pub(crate) async fn post(message: Message<'_>) -> Result<(), FetchError> {
+/// See [`FetchError`].
+pub(crate) async fn post(message: Message<'_>) -> Result<Answer, FetchError> {
     let Message { target, ca, allowed, mut headers, body } = message;
     if !allowed.is_empty() && !allowed.iter().any(|host| host.allows(target.host())) {
         return Err(FetchError::NotAllowed(target.host().to_owned()));
@@ -100,12 +110,24 @@ pub(crate) async fn post(message: Message<'_>) -> Result<(), FetchError> {
     let sending = async {
         let request = request(target, Method::POST, headers, body)?;
         exchange(target, ca, request, async |response| {
-            let status = response.status();
-            if status.is_success() { Ok(()) } else { Err(FetchError::Status(status)) }
+            let retry_after = response.headers().get(header::RETRY_AFTER);
+            let retry_after =
+                retry_after.and_then(|value| retry_after_of(value, SystemTime::now()));
+            Ok(Answer { status: response.status(), retry_after })
         })
         .await
     };
     tokio::time::timeout(DEADLINE, sending).await.map_err(|_| FetchError::TooSlow)?
+}
+
+/// The value of `Retry-After`: a number of seconds or a date (RFC 9110, section 10.2.3).
+fn retry_after_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
+    let text = value.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    Some(SystemTime::from(at).duration_since(now).unwrap_or_default())
 }
 
 fn request(
@@ -211,6 +233,21 @@ async fn roots(ca: Option<&Path>) -> Result<RootCertStore, FetchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_receiver_says_how_long_to_wait_in_seconds_or_as_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let read = |text: &str| {
+            retry_after_of(&HeaderValue::from_str(text).expect("a value"), now)
+                .map(|it| it.as_secs())
+        };
+        assert_eq!(read("120"), Some(120));
+        assert_eq!(read("Sun, 06 Nov 1994 08:50:37 GMT"), Some(60));
+        assert_eq!(read("Sun, 06 Nov 1994 08:48:37 GMT"), Some(0));
+        for bad in ["", "-1", "soon", "1.5", "99999999999999999999999"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
 
     #[tokio::test]
     async fn a_name_that_leads_off_limits_is_not_connected_to() {

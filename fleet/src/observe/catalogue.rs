@@ -28,7 +28,7 @@ guest_agent_observe_kit::catalogue! {
         "Above 5 s it orders nothing, because a halt may be missing: see guest_fleet_ledger_failures_total.";
     AGENTS = "guest_fleet_agents" Gauge Number ["presence"]
         "Agents of the whole fleet, by presence: connected, disconnected, offline, never_seen, quarantined, archived. Every gateway shows the same; absent where nobody counted yet, or the ledger does not answer."
-        "offline: `guest-fleet agents --offline` lists them. quarantined: two machines use one identity, see `guest-fleet agents --state quarantined`.";
+        "offline: `guest-fleet agents --offline` lists them. quarantined: two machines use one identity, `guest-fleet events --kind AGENT_QUARANTINED` names it.";
     STANDINGS = "guest_fleet_standings" Gauge Number ["state"]
         "Agents times plugins that assignments give them, by where they stand, as `guest-fleet agents --state` names it, with underscores. Of the whole fleet, like guest_fleet_agents."
         "`guest-fleet agents --state STATE` lists them, `guest-fleet explain ID PLUGIN` says why.";
@@ -111,8 +111,8 @@ guest_agent_observe_kit::catalogue! {
         "Requests of a webhook that failed; each is made again."
         "The log has the reason of the first one.";
     WEBHOOK_LOST = "guest_fleet_webhook_lost" Counter Number ["webhook"]
-        "Entries that the ledger no longer kept when they were to be delivered; the receiver gets an entry for each gap."
-        "The receiver was away for longer than events are kept, or takes less than agents send. `guest-agent events` on the machines has them for longer.";
+        "Entries that the receiver refused again and again, or that the ledger no longer kept when they were to be delivered; the receiver gets an entry for each gap."
+        "The log names refusals. Else the receiver was away for longer than events are kept, or takes less than agents send. `guest-agent events` on the machines has them for longer.";
     WEBHOOK_LAG = "guest_fleet_webhook_lag" Gauge Seconds ["webhook"]
         "Age of the oldest entry that a webhook has not delivered; 0 when all are delivered, absent where another process delivers."
         "What the receiver knows is that old: see guest_fleet_webhook_failures_total.";

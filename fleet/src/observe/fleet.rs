@@ -81,7 +81,7 @@ pub struct FleetCounts {
     pub gateways: BTreeMap<Activity, u64>,
     /// The newest rollouts of assignments, by the name of their state.
     pub rollouts: BTreeMap<&'static str, u64>,
-    /// Rollouts that have not ended, at most [`ROLLOUTS`]: those that halted first, then by name of the assignment.
+    /// Rollouts that have not ended, at most 100: those that halted first, then by name of the assignment.
     pub live: Vec<RolloutCounts>,
     /// Assignments whose orders stopped by themselves, by cause.
     pub stops: BTreeMap<&'static str, u64>,

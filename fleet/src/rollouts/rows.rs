@@ -192,7 +192,7 @@ mod tests {
             event_type: PluginEventType::PluginCrashed.into(),
             ..PluginEventMessage::default()
         };
-        let record = EventRecord { version: 1, received: None, event: event.encode_to_vec() };
+        let record = EventRecord::of_event(None, event.encode_to_vec());
         let subject = subject("agent", plugin);
         let last = ledger.last(Log::Events, &subject).await.expect("the ledger answers");
         let last = last.map_or(0, |entry| entry.number);

@@ -6,21 +6,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use guest_agent_serve_kit::backoff::{Jitter, Schedule};
+use guest_fleet_ledger::gaps::{Before, Gap, Seen};
 use guest_fleet_ledger::records::time;
 use guest_fleet_ledger::{Entry, Log, ReadError, bounds};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::gaps::{Before, Gap, Seen};
 use super::lease::{Held, Lease, Lost};
-use super::payload::{self, Batch};
+use super::payload::{self, Batch, Limit, Refused};
 use super::settings::Webhook;
 use super::shared::Webhooks;
 use super::sign::Secret;
 use crate::chain::Chain;
-use crate::net::outbound::{self, Message};
+use crate::net::outbound::{self, Answer, Message};
 use crate::simulated::chance;
 
 /// Header with the signature.
@@ -29,6 +29,13 @@ const SIGNATURE: HeaderName = HeaderName::from_static("guest-fleet-signature");
 const TIMESTAMP: HeaderName = HeaderName::from_static("guest-fleet-timestamp");
 /// How often a cursor that moves is written.
 const SAVE: Duration = Duration::from_secs(1);
+/// An entry is passed over when the receiver refused it alone so often, with growing pauses between: one that is wrong
+/// for a moment may take it yet.
+const ALONE: u32 = 5;
+/// After so many documents that a receiver took, it is tried whether it takes larger ones again.
+const GROW: u32 = 100;
+/// Longest wait that a receiver may ask for.
+const RETRY_AFTER: Duration = Duration::from_secs(3600);
 /// How much earlier an entry may go than this clock says.
 const CLOCKS: Duration = Duration::from_secs(3600);
 
@@ -40,6 +47,23 @@ pub(super) struct Deliverer {
     keeper: Keeper,
     seen: Seen,
     failures: u32,
+    limit: Limit,
+    /// Documents that the receiver took since the limit changed.
+    taken: u32,
+    /// The entry that is passed over, until the receiver took a document that says so.
+    refused: Option<Refused>,
+    /// The entry that the receiver refuses alone, and how often it did.
+    alone: Option<(u64, u32)>,
+}
+
+/// Why a document was not taken.
+struct Failed {
+    /// A text for the log, without the URL.
+    reason: String,
+    /// How long the receiver wants to be left alone.
+    retry_after: Option<Duration>,
+    /// The content is the reason: the same is refused again.
+    of_content: Option<StatusCode>,
 }
 
 /// A lease, and what is held of it.
@@ -63,7 +87,18 @@ impl Deliverer {
     pub(super) fn new(shared: Webhooks, webhook: Webhook, pages: Arc<Semaphore>) -> Self {
         let lease = Lease::new(shared.ledger.clone(), &webhook.name, shared.timings.lease);
         let keeper = Keeper { lease, held: None, beat_at: Instant::now() };
-        Self { shared, webhook, pages, keeper, seen: Seen::default(), failures: 0 }
+        Self {
+            shared,
+            webhook,
+            pages,
+            keeper,
+            seen: Seen::default(),
+            failures: 0,
+            limit: Limit::default(),
+            taken: 0,
+            refused: None,
+            alone: None,
+        }
     }
 
     /// Delivers until `ending`; then gives the lease back.
@@ -109,18 +144,20 @@ impl Deliverer {
         let mut position = begun.position;
         let since = self.keeper.held.as_ref().and_then(|held| time(held.record.since));
         let mut saved = Instant::now();
+        (self.refused, self.alone) = (None, None);
         loop {
-            let reading = read(
-                &self.shared,
-                &self.webhook,
-                &self.pages,
-                &mut self.seen,
+            let reading = Reading {
+                shared: &self.shared,
+                webhook: &self.webhook,
+                pages: &self.pages,
                 begun,
                 since,
-                position,
-            );
-            let (batch, body) = match self.keeper.during(reading).await? {
-                Ok(Some(read)) => read,
+                limit: self.limit,
+                refused: self.refused,
+            };
+            let reading = reading.read(&mut self.seen, position);
+            let batch = match self.keeper.during(reading).await? {
+                Ok(Some(batch)) => batch,
                 Ok(None) => {
                     self.caught_up();
                     let poll = chance::jittered(self.shared.timings.poll);
@@ -138,16 +175,23 @@ impl Deliverer {
                     continue;
                 }
             };
+            // The entry went with its age meanwhile.
+            self.refused = self.refused.filter(|refused| batch.first <= refused.position);
             if !batch.is_empty() {
-                self.shared
-                    .figures
-                    .webhook(&self.webhook.name, |it| it.waiting_since = batch.oldest);
-                self.send(&body).await?;
+                // An entry that cannot be read does not say when it came.
+                let now = SystemTime::now();
+                self.shared.figures.webhook(&self.webhook.name, |it| {
+                    it.waiting_since = batch.oldest.or(it.waiting_since).or(Some(now));
+                });
+                if !self.send(&batch).await? {
+                    continue;
+                }
                 self.shared.figures.webhook(&self.webhook.name, |it| {
                     it.delivered += batch.events;
                     it.lost += batch.lost;
                 });
             }
+            self.seen.keep_page();
             position = batch.through;
             self.keeper.moved(position, batch.newest);
             if saved.elapsed() >= SAVE {
@@ -163,83 +207,140 @@ impl Deliverer {
         self.shared.figures.webhook(&self.webhook.name, |it| it.waiting_since = None);
     }
 
-    /// Sends a document until the receiver takes it.
-    async fn send(&mut self, body: &Bytes) -> Result<(), Lost> {
+    /// Sends a batch until the receiver takes it. False where it has to be made anew, because the receiver refuses its
+    /// content.
+    async fn send(&mut self, batch: &Batch) -> Result<bool, Lost> {
+        let body = batch.document(&self.webhook.name);
         loop {
-            let posting = post(&self.shared, &self.webhook, body);
-            match self.keeper.during(posting).await? {
-                Ok(()) => {
-                    if std::mem::take(&mut self.failures) > 0 {
-                        tracing::info!(
-                            webhook = self.webhook.name,
-                            "the receiver takes events again"
-                        );
-                    }
-                    return Ok(());
-                }
-                Err(error) => {
-                    self.failures = self.failures.saturating_add(1);
-                    self.shared.figures.webhook(&self.webhook.name, |it| it.failures += 1);
-                    if self.failures == 1 {
-                        tracing::warn!(
-                            webhook = self.webhook.name,
-                            error,
-                            "the receiver did not take events; they are sent again"
-                        );
-                    }
-                    let pause = self.pause();
-                    self.keeper.during(tokio::time::sleep(pause)).await?;
-                }
+            let posting = post(&self.shared, &self.webhook, &body);
+            let Err(failed) = self.keeper.during(posting).await? else {
+                self.took(batch);
+                return Ok(true);
+            };
+            self.shared.figures.webhook(&self.webhook.name, |it| it.failures += 1);
+            self.failures = self.failures.saturating_add(1);
+            if self.failures == 1 {
+                tracing::warn!(
+                    webhook = self.webhook.name,
+                    error = failed.reason,
+                    "the receiver did not take events; they are sent again"
+                );
+            }
+            let other = failed.of_content.is_some_and(|status| self.learn(batch, status));
+            // A smaller document is worth a try at once.
+            let is_smaller =
+                failed.of_content == Some(StatusCode::PAYLOAD_TOO_LARGE) && batch.told > 1;
+            if !is_smaller || failed.retry_after.is_some() {
+                let pause = self.pause(failed.retry_after);
+                self.keeper.during(tokio::time::sleep(pause)).await?;
+            }
+            if other {
+                return Ok(false);
             }
         }
     }
 
-    /// Twice as long with every failure, in the upper half at random.
-    fn pause(&self) -> Duration {
+    fn took(&mut self, batch: &Batch) {
+        if std::mem::take(&mut self.failures) > 0 {
+            tracing::info!(webhook = self.webhook.name, "the receiver takes events again");
+        }
+        if batch.has_refused {
+            self.refused = None;
+        }
+        self.limit.entries = payload::ENTRIES.min(self.limit.entries.saturating_mul(2));
+        self.taken += 1;
+        if self.taken >= GROW {
+            self.taken = 0;
+            self.limit.bytes = payload::BYTES.min(self.limit.bytes.saturating_mul(2));
+        }
+    }
+
+    /// Learns from a document whose content was refused. True where the next one has to be made anew: it is half as
+    /// large, says of an entry that it is passed over, or has that entry again.
+    fn learn(&mut self, batch: &Batch, status: StatusCode) -> bool {
+        if batch.told > 1 {
+            self.limit.entries = batch.told / 2;
+            if status == StatusCode::PAYLOAD_TOO_LARGE {
+                self.limit.bytes = batch.bytes() / 2;
+                self.taken = 0;
+            }
+            return true;
+        }
+        // A receiver that refuses the gap as well refuses everything, and loses nothing by it.
+        if batch.has_refused {
+            self.refused = None;
+            return true;
+        }
+        if !batch.has_entry {
+            return false;
+        }
+        let before = self.alone.filter(|(position, _)| *position == batch.first);
+        let times = before.map_or(0, |(_, times)| times).saturating_add(1);
+        self.alone = Some((batch.first, times));
+        if times < ALONE {
+            return false;
+        }
+        if times == ALONE {
+            tracing::warn!(
+                webhook = self.webhook.name,
+                status = status.as_u16(),
+                "the receiver refuses an event, which is passed over: `guest-fleet events` shows it"
+            );
+        }
+        self.refused = Some(Refused { position: batch.first, status });
+        true
+    }
+
+    /// Twice as long with every failure, in the upper half at random; at least as long as the receiver wants.
+    fn pause(&self, retry_after: Option<Duration>) -> Duration {
         let timings = &self.shared.timings;
         let (first, longest) = (timings.first_pause, timings.longest_pause);
         let pauses = Schedule::doubling(first, longest, Jitter::UpperHalf);
-        pauses.wait(self.failures.saturating_sub(1), rand::random())
+        let pause = pauses.wait(self.failures.saturating_sub(1), rand::random());
+        let wanted = retry_after.map(|wanted| wanted.min(RETRY_AFTER) + chance::jittered(first));
+        wanted.map_or(pause, |wanted| wanted.max(pause))
     }
 }
 
-/// The next entries as a document; `None` at the end of the log.
-async fn read(
-    shared: &Webhooks,
-    webhook: &Webhook,
-    pages: &Semaphore,
-    seen: &mut Seen,
-    begun: &Begun,
+/// How a batch is read.
+struct Reading<'a> {
+    shared: &'a Webhooks,
+    webhook: &'a Webhook,
+    pages: &'a Semaphore,
+    begun: &'a Begun,
     since: Option<SystemTime>,
-    position: u64,
-) -> Result<Option<(Batch, Bytes)>, ReadError> {
-    // It is never closed.
-    let _page = pages.acquire().await.ok();
-    seen.forget_page();
-    let ledger = &*shared.ledger;
-    let entries = ledger.read(Log::Events, "", position, payload::ENTRIES).await?;
-    if entries.is_empty() {
-        return Ok(None);
-    }
-    let mut batch = Batch::default();
-    for entry in &entries {
-        if batch.is_full() {
-            break;
+    limit: Limit,
+    refused: Option<Refused>,
+}
+
+// === impl Reading ===
+
+impl Reading<'_> {
+    /// The next entries; `None` at the end of the log.
+    async fn read(self, seen: &mut Seen, position: u64) -> Result<Option<Batch>, ReadError> {
+        // It is never closed.
+        let _page = self.pages.acquire().await.ok();
+        seen.forget_page();
+        let ledger = &*self.shared.ledger;
+        let entries = ledger.read(Log::Events, "", position, payload::ENTRIES).await?;
+        if entries.is_empty() {
+            return Ok(None);
         }
-        let gap = match seen.before(entry) {
-            Before::Whole => None,
-            Before::Gone(gap) => Some(gap),
-            Before::Unknown => unknown(shared, begun, entry).await?,
-        };
-        if let Some(gap) = gap {
-            batch.gap(entry, gap);
+        let mut batch = Batch::default();
+        for entry in &entries {
+            let gap = match seen.before(entry) {
+                Before::Whole => None,
+                Before::Gone(gap) => Some(gap),
+                Before::Unknown => unknown(self.shared, self.begun, entry).await?,
+            };
+            let of = (self.webhook, self.since);
+            if !batch.add(of, (entry, gap), self.refused, self.limit) {
+                break;
+            }
+            seen.note(entry);
         }
-        batch.add(webhook, since, entry);
-        seen.note(entry);
+        Ok(Some(batch))
     }
-    seen.keep_page();
-    let body = batch.document(&webhook.name);
-    Ok(Some((batch, body)))
 }
 
 /// Whether entries before one may have gone undelivered, where nothing is known of its subject.
@@ -262,15 +363,16 @@ async fn unknown(
     Ok(gap.filter(|_| is_oldest))
 }
 
-/// One try. The error is a text for the log, without the URL.
-async fn post(shared: &Webhooks, webhook: &Webhook, body: &Bytes) -> Result<(), String> {
+/// One try.
+async fn post(shared: &Webhooks, webhook: &Webhook, body: &Bytes) -> Result<(), Failed> {
+    let failed = |reason: String| Failed { reason, retry_after: None, of_content: None };
     let path = webhook.secret.clone();
     let reading = tokio::task::spawn_blocking(move || Secret::read(&path)).await;
-    let secret = reading.map_err(|error| error.to_string())?;
-    let secret = secret.map_err(|error| Chain(&error).to_string())?;
+    let secret = reading.map_err(|error| failed(error.to_string()))?;
+    let secret = secret.map_err(|error| failed(Chain(&error).to_string()))?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let signature = HeaderValue::from_str(&secret.sign(seconds, body));
-    let signature = signature.map_err(|error| error.to_string())?;
+    let signature = signature.map_err(|error| failed(error.to_string()))?;
     let headers =
         HeaderMap::from_iter([(TIMESTAMP, HeaderValue::from(seconds)), (SIGNATURE, signature)]);
     let message = Message {
@@ -280,7 +382,21 @@ async fn post(shared: &Webhooks, webhook: &Webhook, body: &Bytes) -> Result<(), 
         headers,
         body: body.clone(),
     };
-    outbound::post(message).await.map_err(|error| Chain(&error).to_string())
+    let posted = outbound::post(message).await;
+    let Answer { status, retry_after } =
+        posted.map_err(|error| failed(Chain(&error).to_string()))?;
+    if status.is_success() {
+        return Ok(());
+    }
+    let of_content = matches!(
+        status,
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY
+    );
+    Err(Failed {
+        reason: format!("the answer has the status {status}; redirects are not followed"),
+        retry_after,
+        of_content: of_content.then_some(status),
+    })
 }
 
 // === impl Keeper ===

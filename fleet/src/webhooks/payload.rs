@@ -4,127 +4,153 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
-use guest_agent_proto::escape::unescaped;
+use guest_fleet_core::notice::Kind;
 use guest_fleet_ledger::Entry;
-use guest_fleet_ledger::records::event::EventRecord;
-use guest_fleet_ledger::records::{self, time};
+use guest_fleet_ledger::gaps::Gap;
+use guest_fleet_ledger::records::event::{self, Content, NoticePart, Told};
+use guest_fleet_ledger::records::time;
+use http::StatusCode;
 use jiff::Timestamp;
-use prost::Message;
 use serde_json::{Value, json};
 
-use super::gaps::Gap;
 use super::settings::Webhook;
 
-/// Most entries of one document.
+/// Most entries of the log in one document.
 pub(super) const ENTRIES: usize = 100;
-/// A document ends where it has this many bytes.
-const BYTES: usize = 1 << 20;
+/// Most bytes of the entries of a document with more than one.
+pub(super) const BYTES: usize = 1 << 20;
 /// Gateways record the whole second in which an event came.
 const RECEIVED_WITHIN: Duration = Duration::from_secs(1);
 /// Most bytes of an event's details.
 const DETAILS: usize = 16 << 10;
+
+/// How much a document may hold. It has one entry of the log all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// Entries of the log.
+    pub(super) entries: usize,
+    /// Bytes of them.
+    pub(super) bytes: usize,
+}
+
+/// The entry that a receiver refused, alone, by its position; and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) position: u64,
+    pub(super) status: StatusCode,
+}
 
 /// A document in the making.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     entries: Vec<Value>,
     bytes: usize,
-    /// Events in it.
+    /// Entries of the log that it tells of, each with the gap before it.
+    pub(super) told: usize,
+    /// Events and notices in it.
     pub(super) events: u64,
+    /// It has an entry of the log, and not only words about entries that are gone.
+    pub(super) has_entry: bool,
     /// Entries that it says are gone.
     pub(super) lost: u64,
-    /// When the first of its events came.
+    /// It says of an entry that the receiver refused it.
+    pub(super) has_refused: bool,
+    /// When the first entry came that it tells of.
     pub(super) oldest: Option<SystemTime>,
     /// When the last entry came that was looked at.
     pub(super) newest: Option<SystemTime>,
+    /// Position of the first entry that it tells of.
+    pub(super) first: u64,
     /// Position of the last entry that was looked at.
     pub(super) through: u64,
 }
 
-/// What an entry holds.
-pub(super) enum Content {
-    Event { received: Option<SystemTime>, event: Box<PluginEventMessage> },
-    Unreadable(String),
+/// An entry of the log as a part of a document.
+enum Part {
+    /// The webhook does not tell it.
+    Nothing,
+    /// An event or a notice.
+    Event(Value),
+    /// It cannot be read.
+    Unreadable(Value),
+    /// The receiver refused it.
+    Refused(Value),
 }
 
-/// Reads an entry.
-pub(super) fn content(entry: &Entry) -> Content {
-    let record = match records::decode::<EventRecord>(&entry.subject, &entry.value) {
-        Ok(record) => record,
-        Err(error) => return Content::Unreadable(error.to_string()),
-    };
-    match PluginEventMessage::decode(record.event.as_slice()) {
-        Ok(event) => Content::Event { received: time(record.received), event: Box::new(event) },
-        Err(error) => Content::Unreadable(error.to_string()),
+// === impl Limit ===
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self { entries: ENTRIES, bytes: BYTES }
     }
 }
 
 // === impl Batch ===
 
 impl Batch {
-    pub(super) fn is_full(&self) -> bool {
-        self.entries.len() >= ENTRIES || self.bytes >= BYTES
-    }
-
     /// Whether there is nothing to tell in it.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Adds an entry, if the webhook tells it and it came after the webhook was there.
-    pub(super) fn add(&mut self, webhook: &Webhook, since: Option<SystemTime>, entry: &Entry) {
-        self.through = entry.position;
-        let (agent, plugin) = names(&entry.subject);
-        let value = match content(entry) {
-            Content::Unreadable(problem) => {
-                tracing::error!(subject = entry.subject, problem, "an event cannot be read");
-                json!({
-                    "type": "unreadable",
-                    "id": entry.id,
-                    "agent": agent,
-                    "plugin": plugin,
-                    "number": entry.number,
-                })
-            }
-            Content::Event { received, event } => {
-                self.newest = received.or(self.newest);
-                let latest = received.and_then(|at| at.checked_add(RECEIVED_WITHIN));
-                let is_old = since.zip(latest).is_some_and(|(since, latest)| latest <= since);
-                if is_old || !webhook.tells(&event) {
-                    return;
-                }
-                self.oldest = self.oldest.or(received);
-                self.events += 1;
-                json!({
-                    "type": "event",
-                    "id": entry.id,
-                    "agent": agent,
-                    "plugin": plugin,
-                    "number": entry.number,
-                    "received": received.and_then(shown),
-                    "event": event_of(&event),
-                })
-            }
+    /// Bytes of the entries.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds an entry with the gap before it, if the webhook tells it and it came after the webhook was there. False
+    /// where there is no room: then the entry is not looked at.
+    pub(super) fn add(
+        &mut self,
+        (webhook, since): (&Webhook, Option<SystemTime>),
+        (entry, gap): (&Entry, Option<Gap>),
+        refused: Option<Refused>,
+        limit: Limit,
+    ) -> bool {
+        let (part, received) = part(webhook, since, entry, refused);
+        let gap_value = gap.map(|gap| gap_of(entry, gap));
+        let of_part = match &part {
+            Part::Nothing => None,
+            Part::Event(value) | Part::Unreadable(value) | Part::Refused(value) => Some(value),
         };
-        self.push(value);
-    }
-
-    /// Says that entries before this one are gone.
-    pub(super) fn gap(&mut self, entry: &Entry, gap: Gap) {
-        let (agent, plugin) = names(&entry.subject);
-        self.lost = self.lost.saturating_add(gap.lost());
-        self.push(json!({
-            "type": "gap",
-            "agent": agent,
-            "plugin": plugin,
-            "from": gap.from,
-            "to": gap.to,
-        }));
-    }
-
-    fn push(&mut self, value: Value) {
-        self.bytes += value.to_string().len();
-        self.entries.push(value);
+        let values = || gap_value.iter().chain(of_part);
+        let bytes: usize = values().map(|value| value.to_string().len() + 1).sum();
+        let is_news = values().next().is_some();
+        let has_room = self.told < limit.entries && self.bytes + bytes <= limit.bytes;
+        if is_news && !self.is_empty() && !has_room {
+            return false;
+        }
+        self.through = entry.position;
+        self.newest = received.or(self.newest);
+        if !is_news {
+            return true;
+        }
+        if self.told == 0 {
+            self.first = entry.position;
+        }
+        self.told += 1;
+        self.bytes += bytes;
+        self.oldest = self.oldest.or(received);
+        self.lost = self.lost.saturating_add(gap.map_or(0, Gap::lost));
+        self.entries.extend(gap_value);
+        match part {
+            Part::Nothing => {}
+            Part::Event(value) => {
+                self.has_entry = true;
+                self.events += 1;
+                self.entries.push(value);
+            }
+            Part::Unreadable(value) => {
+                self.has_entry = true;
+                self.entries.push(value);
+            }
+            Part::Refused(value) => {
+                self.has_refused = true;
+                self.lost = self.lost.saturating_add(1);
+                self.entries.push(value);
+            }
+        }
+        true
     }
 
     /// The document.
@@ -132,6 +158,81 @@ impl Batch {
         let document = json!({ "webhook": webhook, "entries": self.entries });
         document.to_string().into()
     }
+}
+
+fn part(
+    webhook: &Webhook,
+    since: Option<SystemTime>,
+    entry: &Entry,
+    refused: Option<Refused>,
+) -> (Part, Option<SystemTime>) {
+    let is_refused = refused.is_some_and(|refused| refused.position == entry.position);
+    let told = match event::read(entry) {
+        Ok(told) => told,
+        Err(_) if is_refused => return (Part::Refused(refused_of(entry, refused)), None),
+        Err(problem) => {
+            tracing::error!(subject = entry.subject, %problem, "an event cannot be read");
+            let mut value = named(entry, "unreadable");
+            value["id"] = json!(entry.id);
+            value["number"] = json!(entry.number);
+            return (Part::Unreadable(value), None);
+        }
+    };
+    let latest = told.received.and_then(|at| at.checked_add(RECEIVED_WITHIN));
+    let is_old = since.zip(latest).is_some_and(|(since, latest)| latest <= since);
+    if is_old || !webhook.tells(&told.content) {
+        return (Part::Nothing, told.received);
+    }
+    if is_refused {
+        return (Part::Refused(refused_of(entry, refused)), told.received);
+    }
+    (Part::Event(value(entry, &told)), told.received)
+}
+
+fn value(entry: &Entry, told: &Told) -> Value {
+    let mut value = named(entry, "event");
+    value["id"] = json!(entry.id);
+    value["number"] = json!(entry.number);
+    value["received"] = json!(told.received.and_then(shown));
+    match &told.content {
+        Content::Event(event) => {
+            // Some plugins share a place in the log.
+            value["plugin"] = json!(event.plugin_name);
+            value["event"] = event_of(event);
+        }
+        Content::Notice(kind, notice) => {
+            value["type"] = json!("notice");
+            value["plugin"] = json!(notice.plugin);
+            value["notice"] = notice_of(*kind, notice);
+        }
+    }
+    value
+}
+
+/// The names that an entry stands under: agent and plugin, or for notices the assignment or the certificate.
+fn named(entry: &Entry, entry_type: &str) -> Value {
+    let (agent, name) = event::parts(&entry.subject);
+    if event::is_of_notices(&entry.subject) {
+        json!({ "type": entry_type, "agent": agent, "about": name, "plugin": "" })
+    } else {
+        json!({ "type": entry_type, "agent": agent, "plugin": name })
+    }
+}
+
+fn gap_of(entry: &Entry, gap: Gap) -> Value {
+    let mut value = named(entry, "gap");
+    value["from"] = json!(gap.from);
+    value["to"] = json!(gap.to);
+    value
+}
+
+/// The gap in the place of an entry that the receiver refused.
+fn refused_of(entry: &Entry, refused: Option<Refused>) -> Value {
+    let gap = Gap { from: Some(entry.number), to: entry.number + 1 };
+    let mut value = gap_of(entry, gap);
+    value["id"] = json!(entry.id);
+    value["refused"] = json!(refused.map(|refused| refused.status.as_u16()));
+    value
 }
 
 fn event_of(event: &PluginEventMessage) -> Value {
@@ -146,28 +247,16 @@ fn event_of(event: &PluginEventMessage) -> Value {
     })
 }
 
+fn notice_of(kind: Kind, notice: &NoticePart) -> Value {
+    json!({
+        "type": kind.name(),
+        "text": notice.text,
+        "fix": notice.fix,
+        "agents": notice.agents,
+        "count": notice.count,
+    })
+}
+
 fn shown(at: SystemTime) -> Option<String> {
     Timestamp::try_from(at).ok().map(|at| at.to_string())
-}
-
-/// Agent and plugin of a subject, which has both escaped.
-fn names(subject: &str) -> (String, String) {
-    let (agent, plugin) = subject.split_once('/').unwrap_or((subject, ""));
-    // One that is torn is shown as it is.
-    let name = |part: &str| unescaped(part).unwrap_or_else(|| part.to_owned());
-    (name(agent), name(plugin))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use guest_fleet_ledger::records::event::subject;
-
-    proptest::proptest! {
-        #[test]
-        fn law_names_come_back_as_they_were(agent: String, plugin: String) {
-            let found = names(&subject(&agent, &plugin));
-            proptest::prop_assert_eq!(found, (agent, plugin));
-        }
-    }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_serve_kit::lock::lock;
-use guest_fleet_ledger::records::Versioned;
 use guest_fleet_ledger::records::event::{EventRecord, subject};
 use guest_fleet_ledger::{Ledger, Log, MemoryLedger};
 use prost::Message as _;
@@ -18,6 +17,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::*;
+mod refusals;
+
 use crate::net::outbound::Target;
 use crate::telemetry::figures::Figures;
 
@@ -33,10 +34,13 @@ struct Got {
     body: String,
 }
 
-/// A receiver that answers every request with the text that is in place; nothing where it is empty.
+/// The answer to a document.
+type Rule = Box<dyn Fn(&str) -> String + Send>;
+
+/// A receiver that answers every request by its rule; nothing where the answer is empty.
 struct Receiver {
     url: String,
-    answer: Arc<Mutex<String>>,
+    rule: Arc<Mutex<Rule>>,
     got: Arc<Mutex<Vec<Got>>>,
     task: JoinHandle<()>,
 }
@@ -45,17 +49,19 @@ impl Receiver {
     async fn start(answer: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let url = format!("http://{}/hook", listener.local_addr().expect("an address"));
-        let answer = Arc::new(Mutex::new(answer.to_owned()));
+        let answer = answer.to_owned();
+        let rule: Rule = Box::new(move |_| answer.clone());
+        let rule = Arc::new(Mutex::new(rule));
         let got: Arc<Mutex<Vec<Got>>> = Arc::default();
-        let (answers, all) = (answer.clone(), got.clone());
+        let (answers, all) = (rule.clone(), got.clone());
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (answers, all) = (answers.clone(), all.clone());
                 tokio::spawn(async move {
                     let mut stream = BufReader::new(stream);
                     let Some(got) = request(&mut stream).await else { return };
+                    let answer = lock(&answers)(&got.body);
                     lock(&all).push(got);
-                    let answer = lock(&answers).clone();
                     if answer.is_empty() {
                         return std::future::pending().await;
                     }
@@ -67,11 +73,16 @@ impl Receiver {
                 });
             }
         });
-        Self { url, answer, got, task }
+        Self { url, rule, got, task }
     }
 
     fn answers(&self, answer: &str) {
-        answer.clone_into(&mut lock(&self.answer));
+        let answer = answer.to_owned();
+        self.answers_by(move |_| answer.clone());
+    }
+
+    fn answers_by(&self, rule: impl Fn(&str) -> String + Send + 'static) {
+        *lock(&self.rule) = Box::new(rule);
     }
 
     fn got(&self) -> Vec<Got> {
@@ -128,6 +139,7 @@ fn webhook(folder: &tempfile::TempDir, name: &str, url: &str) -> Webhook {
         target: Target::parse_or_local(url).expect("a URL"),
         secret,
         events: std::collections::BTreeSet::new(),
+        notices: std::collections::BTreeSet::new(),
         plugins: std::collections::BTreeSet::new(),
         ca: None,
     }
@@ -193,11 +205,7 @@ async fn append_at(
         event_details: Some(format!("{plugin} {number}").into_bytes()),
         ..PluginEventMessage::default()
     };
-    let record = EventRecord {
-        version: EventRecord::VERSION,
-        received: Some(received.into()),
-        event: event.encode_to_vec(),
-    };
+    let record = EventRecord::of_event(Some(received.into()), event.encode_to_vec());
     let (subject, id) = (subject("zone/a", plugin), format!("{plugin}-{number}"));
     let value = record.encode_to_vec().into();
     ledger.append(Log::Events, &subject, number - 1, &id, value).await.expect("appended");

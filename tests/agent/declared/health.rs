@@ -1,6 +1,9 @@
 //! A plugin that fails after its order, and an agent that is gone.
 
 use guest_agent_proto::local::PluginStatus;
+use guest_fleet_core::notice::Kind;
+use guest_fleet_ledger::records::event::{self, Content, NOTICED, NoticedRecord, notice_subject};
+use guest_fleet_ledger::{Bucket, Ledger, Log, records};
 use nix::sys::signal::Signal;
 
 use super::*;
@@ -55,6 +58,29 @@ async fn a_plugin_that_crashes_after_its_order_is_in_a_crash_loop_until_it_is_re
     bed.finish().await;
 }
 
+impl Fleet {
+    /// Waits until the fleet looked at all agents for the first time: what was so before is no news.
+    async fn has_looked(&self, bed: &Bed) {
+        bed.until("the fleet looked at all agents", async || {
+            let found = self.ledger.get(Bucket::Configuration, NOTICED).await.ok()??;
+            let noticed = records::decode::<NoticedRecord>(NOTICED, &found.value).ok()?;
+            noticed.offline.is_some().then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until the last notice about the agent is of this kind.
+    async fn noticed(&self, bed: &Bed, kind: Kind) {
+        bed.until(&format!("the fleet noticed {kind:?}"), async || {
+            let last =
+                self.ledger.last(Log::Events, &notice_subject(RESOURCE, "")).await.ok()??;
+            let told = event::read(&last).ok()?;
+            matches!(told.content, Content::Notice(last, _) if last == kind).then_some(())
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn an_agent_is_connected_to_a_gateway_or_offline_since_it_was_seen_last() {
     let (mut bed, _archive, fleet) = begun().await;
@@ -63,8 +89,10 @@ async fn an_agent_is_connected_to_a_gateway_or_offline_since_it_was_seen_last() 
     let gateways = fleet.ask(&["gateways"], "").await;
     let gateway = &gateways["gateways"][0]["id"];
     assert_eq!(connected["connection"]["gateway"], *gateway, "{connected}");
+    fleet.has_looked(&bed).await;
     bed.kill_agent_only().await;
     let offline = fleet.listed(&bed, &["--offline"], is_there).await;
+    fleet.noticed(&bed, Kind::AgentOffline).await;
     assert_eq!((&offline["presence"], &offline["connection"]), (&"offline".into(), &Value::Null));
     let scanned = fleet.listed(&bed, &["--offline", "--scan"], is_there).await;
     assert_eq!(scanned["seen"], offline["seen"], "{scanned}");
@@ -74,6 +102,7 @@ async fn an_agent_is_connected_to_a_gateway_or_offline_since_it_was_seen_last() 
         (found["agent"]["presence"] == "connected").then_some(())
     })
     .await;
+    fleet.noticed(&bed, Kind::AgentConnected).await;
 
     // The gateway is killed, and the agent with it: the last heartbeat is when it was seen last.
     bed.kill_agent_only().await;

@@ -354,9 +354,79 @@ pub struct EventRecord {
     /// When a gateway took it.
     #[prost(message, optional, tag = "2")]
     pub received: ::core::option::Option<::prost_types::Timestamp>,
-    /// The encoded `PluginEventMessage`, as it came.
+    /// The encoded `PluginEventMessage`, as it came; empty in a notice.
     #[prost(bytes = "vec", tag = "3")]
     pub event: ::prost::alloc::vec::Vec<u8>,
+    /// The fleet noticed it itself; absent in an event of a plugin.
+    #[prost(message, optional, tag = "4")]
+    pub notice: ::core::option::Option<NoticePart>,
+}
+/// Something that happened in the fleet and that no plugin reported.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NoticePart {
+    /// Number of its kind.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// Name of the plugin that it is about; empty where it is about none.
+    #[prost(string, tag = "2")]
+    pub plugin: ::prost::alloc::string::String,
+    /// The happening, for people.
+    #[prost(string, tag = "3")]
+    pub text: ::prost::alloc::string::String,
+    /// The command or the deed that helps; empty where nothing has to be done.
+    #[prost(string, tag = "4")]
+    pub fix: ::prost::alloc::string::String,
+    /// The agents that it is about, where they are several: the first ones.
+    #[prost(string, repeated, tag = "5")]
+    pub agents: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// How many agents it is about, where they are several.
+    #[prost(uint64, tag = "6")]
+    pub count: u64,
+}
+/// How far the fleet noticed what happens in it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NoticedRecord {
+    /// Version of the schema.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// Number of the last entry of the audit record that was looked at.
+    #[prost(uint64, tag = "2")]
+    pub audit: u64,
+    /// The agents that were noticed as offline.
+    #[prost(message, optional, tag = "3")]
+    pub offline: ::core::option::Option<AgentSetPart>,
+    /// The agents that were noticed in quarantine.
+    #[prost(message, optional, tag = "4")]
+    pub quarantined: ::core::option::Option<AgentSetPart>,
+    /// Notices that are not in the log yet, or may be.
+    #[prost(message, repeated, tag = "5")]
+    pub pending: ::prost::alloc::vec::Vec<PendingNoticePart>,
+    /// How many looks at agents had notices.
+    #[prost(uint64, tag = "6")]
+    pub looks: u64,
+}
+/// A notice that has a place in the log.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PendingNoticePart {
+    /// The subject.
+    #[prost(string, tag = "1")]
+    pub subject: ::prost::alloc::string::String,
+    /// The id of the entry.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+    /// The notice.
+    #[prost(message, optional, tag = "3")]
+    pub notice: ::core::option::Option<NoticePart>,
+}
+/// Agents in a state.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AgentSetPart {
+    /// Their ids, in their order.
+    #[prost(string, repeated, tag = "1")]
+    pub agents: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The most that they were since they became too many to be named; 0 while they are not.
+    #[prost(uint64, tag = "2")]
+    pub beyond: u64,
 }
 /// A gateway that runs.
 #[derive(Clone, PartialEq, ::prost::Message)]

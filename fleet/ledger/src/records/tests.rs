@@ -26,6 +26,7 @@ use super::configuration::{
     ArchiveRecord, AssignmentRecord, DefaultsRecord, HoldRecord, PolicyRecord, ReleaseRecord,
     StrategyPart, StrategyWavePart, WeeklyPart, WindowRecord,
 };
+use super::event::{AgentSetPart, EventRecord, NoticePart, NoticedRecord, PendingNoticePart};
 use super::gateway::GatewayEndRecord;
 use super::index::{
     AgentPart, CellRecord, CheckpointRecord, CursorRecord, DirectoryRecord, EventPart, GatesRecord,
@@ -289,6 +290,29 @@ fn fault() -> FaultPart {
 fn the_end_of_a_gateway_of_schema_1_is_readable() {
     let end = GatewayEndRecord { version: 1, ended: 1_767_225_650 };
     check("gateway-end", &end, fixture("gateway-end"));
+}
+
+#[test]
+fn notices_of_schema_1_are_readable() {
+    let part = NoticePart {
+        kind: 1,
+        plugin: text("web"),
+        text: text("21 agents have no stream"),
+        fix: text("`guest-fleet agents --offline` lists them"),
+        agents: vec![text("web-05")],
+        count: 21,
+    };
+    let pending = PendingNoticePart {
+        subject: text("web-05//"),
+        id: text("AGENT_OFFLINE-3"),
+        notice: Some(part.clone()),
+    };
+    check("notice", &EventRecord::of_notice(AT, part), fixture("notice"));
+    let part = |agent: &str, beyond| AgentSetPart { agents: vec![text(agent)], beyond };
+    let (offline, quarantined) = (Some(part("web-05", 0)), Some(part("web-06", 1001)));
+    let pending = vec![pending];
+    let noticed = NoticedRecord { version: 1, audit: 7, offline, quarantined, pending, looks: 3 };
+    check("noticed", &noticed, fixture("noticed"));
 }
 
 fn drift() -> DriftPart {

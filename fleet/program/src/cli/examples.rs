@@ -82,6 +82,12 @@ pub(super) const TOKEN: &str = "Examples:\n\
     \x20 guest-fleet token list\n\
     \x20 guest-fleet token revoke web";
 
+pub(super) const EVENTS: &str = "Examples:\n\
+    \x20 guest-fleet events --since 1h\n\
+    \x20 guest-fleet events web-01 --plugin monitor\n\
+    \x20 guest-fleet events --kind ROLLOUT_HALTED --kind AGENT_OFFLINE --follow\n\
+    \x20 guest-fleet events --limit 20 --json";
+
 pub(super) const AUDIT: &str = "Examples:\n\
     \x20 guest-fleet audit --limit 100\n\
     \x20 guest-fleet audit verify";

@@ -7,7 +7,8 @@
 use guest_agent_cli_kit::schemas::{Document, Form, printed};
 
 use super::{
-    agents, audit, document, explain, export, gateways, lists, rollout, secret, status, token,
+    agents, audit, document, events, explain, export, gateways, lists, rollout, secret, status,
+    token,
 };
 
 /// All documents.
@@ -163,6 +164,13 @@ const DOCUMENTS: &[Document] = &[
         form: Form::Whole,
         about: "What an agent should have of a plugin, why, and where that stands",
         schema: printed::<explain::ExplanationJson>,
+    },
+    Document {
+        name: "events",
+        commands: &["events"],
+        form: Form::Lines,
+        about: "Events of plugins and notices of the fleet; a line each",
+        schema: printed::<events::FleetEventJson>,
     },
     Document {
         name: "audit",

@@ -2,6 +2,7 @@
 
 mod agents;
 mod documents;
+mod events;
 mod gateways;
 mod health;
 mod indexed;

@@ -84,7 +84,8 @@ fn say(end: &End, urgency: Urgency, now: SystemTime) {
     }
 }
 
-fn fix(of: &str) -> &'static str {
+/// The deed that renews a certificate.
+pub(crate) fn fix(of: &str) -> &'static str {
     match of {
         "authority" => {
             "run `guest-fleet ca rotate`, and `guest-fleet ca forget` when all agents have renewed"

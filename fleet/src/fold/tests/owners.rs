@@ -147,7 +147,7 @@ async fn happen(ledger: &dyn Ledger, random: &mut StdRng, now: u64) {
                 plugin_name: "log".to_owned(),
                 ..PluginEventMessage::default()
             };
-            let record = EventRecord { version: 1, received: None, event: event.encode_to_vec() };
+            let record = EventRecord::of_event(None, event.encode_to_vec());
             let subject = subject(&id, "log");
             let last = ledger.last(Log::Events, &subject).await.ok().flatten();
             let last = last.map_or(0, |entry| entry.number);

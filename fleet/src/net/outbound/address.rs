@@ -120,6 +120,24 @@ impl Target {
         &self.host
     }
 
+    /// Whether it can be connected to, as far as that is known without looking its host up.
+    ///
+    /// # Errors
+    /// Its host is an address that is off limits, or one of another machine without TLS.
+    pub(crate) fn check(&self) -> Result<(), FetchError> {
+        self.host.parse().map_or(Ok(()), |address| self.check_address(address))
+    }
+
+    fn check_address(&self, address: IpAddr) -> Result<(), FetchError> {
+        if is_off_limits(address) {
+            return Err(FetchError::OffLimits(address));
+        }
+        if self.scheme == Scheme::Http && !address.to_canonical().is_loopback() {
+            return Err(FetchError::Plaintext(address));
+        }
+        Ok(())
+    }
+
     fn read(url: &str) -> Option<Self> {
         let uri: Uri = Some(url).filter(|url| url.len() <= URL_BYTES)?.parse().ok()?;
         let authority = uri.authority().filter(|it| !it.as_str().contains('@'))?;
@@ -137,14 +155,8 @@ impl Target {
     pub(super) async fn resolve(&self) -> Result<SocketAddr, FetchError> {
         let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
         let addresses: Vec<SocketAddr> = found.map_err(FetchError::Resolve)?.take(32).collect();
-        if let Some(bad) = addresses.iter().find(|address| is_off_limits(address.ip())) {
-            return Err(FetchError::OffLimits(bad.ip()));
-        }
-        let is_elsewhere = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
-        if self.scheme == Scheme::Http
-            && let Some(other) = addresses.iter().find(is_elsewhere)
-        {
-            return Err(FetchError::Plaintext(other.ip()));
+        for address in &addresses {
+            self.check_address(address.ip())?;
         }
         addresses.first().copied().ok_or_else(|| {
             FetchError::Resolve(io::Error::new(io::ErrorKind::NotFound, "the name has no address"))

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_fleet_ledger::records::agent::AgentRecord;
 use guest_fleet_ledger::records::event::{EventRecord, subject};
-use guest_fleet_ledger::records::{self, RecordError, Versioned};
+use guest_fleet_ledger::records::{self, RecordError};
 use guest_fleet_ledger::{
     Appended, Bucket, EngineError, Ledger, Log, ReadError, Record, Revision, Write, WriteError,
     bounds,
@@ -175,11 +175,7 @@ pub(super) async fn append(
     event: &PluginEventMessage,
 ) -> Result<Logged, AppendError> {
     let (ledger, figures) = (&*shared.ledger, &shared.settings.figures);
-    let record = EventRecord {
-        version: EventRecord::VERSION,
-        received: Some(shared.now().into()),
-        event: event.encode_to_vec(),
-    };
+    let record = EventRecord::of_event(Some(shared.now().into()), event.encode_to_vec());
     let value: bytes::Bytes = record.encode_to_vec().into();
     for _ in 0..TRIES {
         match ledger.append(Log::Events, subject, logged.number, id, value.clone()).await {

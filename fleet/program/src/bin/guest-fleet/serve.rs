@@ -37,6 +37,7 @@ use guest_fleet_server::enroll::listener::secure_and_tell;
 use guest_fleet_server::enroll::{Authorities, Enrolment, Revocations, Server, Settings, server};
 use guest_fleet_server::gateways::housekeeping;
 use guest_fleet_server::net::tls::PairFiles;
+use guest_fleet_server::notices;
 use guest_fleet_server::observe::artifacts::ObservedStore;
 use guest_fleet_server::observe::health::Stage;
 use guest_fleet_server::orders::{OrderSettings, Orders};
@@ -180,6 +181,10 @@ pub(crate) async fn run(options: Options, opened: Opened) -> anyhow::Result<()> 
     if let Some(pair) = artifacts.as_ref().and_then(ArtifactListener::pair) {
         ends::files(&certificates, "artifacts", pair);
     }
+    let settings = notices::Settings::default();
+    let noticing =
+        notices::run_certificates(ledger.clone(), settings, certificates.clone(), ending.clone());
+    tasks.spawn(noticing);
     tasks.spawn(certificates.watch(ending.clone()));
     tasks.spawn(housekeeping::run(ledger.clone(), orders.key().to_owned(), ending.clone()));
     let enrolment = start_enrolment(&options, &observed, authorities).await?;

@@ -35,6 +35,7 @@ fn names(verb: &Verb) -> &'static [&'static str] {
         Verb::Token(token::Verb::Revoke(_)) => &["change"],
         Verb::Agent(AgentOptions { verb: None, .. }) => &["agent"],
         Verb::Explain(_) => &["explain"],
+        Verb::Events(_) => &["events"],
         Verb::Audit(audit::Options { verb: Some(audit::Verb::Verify(_)), .. }) => &["audit-verify"],
         Verb::Audit(_) => &["audit"],
     }

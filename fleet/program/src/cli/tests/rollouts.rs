@@ -32,7 +32,7 @@ fn wants(file: &str, revision: &str) -> String {
 }
 
 /// A fleet in which the releases 1.2 and 1.3 are declared, and a-1 did 1.2.
-fn two_releases() -> MemoryLedger {
+pub(super) fn two_releases() -> MemoryLedger {
     let ledger = fleet();
     ordered(&ledger, "a-1", "1.2", DONE, "2026-01-01T10:00:00Z");
     let ran = ran_with(&ledger, &["apply", "-f", "-"], &with_release("1.3"));

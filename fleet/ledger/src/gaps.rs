@@ -7,31 +7,33 @@
 
 use std::collections::HashMap;
 
-use guest_fleet_ledger::Entry;
+use crate::Entry;
 
 /// Subjects whose last number is known. When there are more, all are forgotten.
 const SUBJECTS: usize = 100_000;
 
 /// The last numbers that were seen.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub struct Seen {
     numbers: HashMap<String, u64>,
     /// Those of a page that is being read.
     staged: HashMap<String, u64>,
+    /// All were forgotten at some time.
+    is_partial: bool,
 }
 
 /// Entries that are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gap {
+pub struct Gap {
     /// The first number that may be missing; `None` where it is not known.
-    pub(super) from: Option<u64>,
+    pub from: Option<u64>,
     /// The number of the next entry that is there.
-    pub(super) to: u64,
+    pub to: u64,
 }
 
 /// What an entry says about those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Before {
+pub enum Before {
     /// Nothing is missing.
     Whole,
     /// These are.
@@ -44,7 +46,7 @@ pub(super) enum Before {
 
 impl Gap {
     /// How many entries are gone, as far as that is known.
-    pub(super) fn lost(self) -> u64 {
+    pub fn lost(self) -> u64 {
         self.from.map_or(1, |from| self.to.saturating_sub(from))
     }
 }
@@ -53,7 +55,7 @@ impl Gap {
 
 impl Seen {
     /// What is known of the entries before this one.
-    pub(super) fn before(&self, entry: &Entry) -> Before {
+    pub fn before(&self, entry: &Entry) -> Before {
         let subject = &entry.subject;
         match self.staged.get(subject).or_else(|| self.numbers.get(subject)) {
             Some(last) if entry.number == last + 1 => Before::Whole,
@@ -70,20 +72,27 @@ impl Seen {
         }
     }
 
+    /// Whether subjects were forgotten that were seen, because they were too many.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
+    }
+
     /// Notes an entry of a page.
-    pub(super) fn note(&mut self, entry: &Entry) {
+    pub fn note(&mut self, entry: &Entry) {
         self.staged.insert(entry.subject.clone(), entry.number);
     }
 
     /// Forgets a page that was not read to its end.
-    pub(super) fn forget_page(&mut self) {
+    pub fn forget_page(&mut self) {
         self.staged.clear();
     }
 
     /// Remembers a page.
-    pub(super) fn keep_page(&mut self) {
+    pub fn keep_page(&mut self) {
         if self.numbers.len() + self.staged.len() > SUBJECTS {
             self.numbers.clear();
+            self.is_partial = true;
         }
         self.numbers.extend(self.staged.drain());
     }
@@ -127,6 +136,7 @@ mod tests {
             seen.keep_page();
         }
         assert_eq!(seen.numbers.len(), 1);
+        assert!(seen.is_partial());
     }
 
     #[test]
