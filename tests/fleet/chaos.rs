@@ -160,10 +160,10 @@ pub(crate) async fn damage_gateway(gateway: &mut Gateway, damage: Damage) {
     }
 }
 
-/// Kills and stops a process of agents.
+/// Kills and stops a process of agents. `losing` of its agents lose everything while it is away.
 pub(crate) async fn agents(
     mut agents: Agents,
-    pace: Pace,
+    (pace, losing): (Pace, usize),
     mut dice: StdRng,
     until: Instant,
 ) -> Agents {
@@ -172,6 +172,9 @@ pub(crate) async fn agents(
             Damage::Killed(away) => {
                 say(format_args!("{} is killed for {away:.1?}", agents.name));
                 agents.kill().await;
+                if let Some(id) = agents.lose(losing, &mut dice) {
+                    say(format_args!("{id} loses everything but its identity"));
+                }
                 sleep(away).await;
                 agents.up();
             }

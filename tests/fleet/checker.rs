@@ -10,7 +10,7 @@ use guest_fleet_ledger::records::event::subject;
 use guest_fleet_ledger::records::journal::JournalRecord;
 use guest_fleet_ledger::{Bucket, Ledger, Log, ReadError, bounds, records};
 
-use crate::agents::{Deed, Last, Told};
+use crate::agents::{Deed, Last, Told, running};
 use crate::chaos::Held;
 use crate::control::Control;
 use crate::crowd::Member;
@@ -73,6 +73,25 @@ pub(crate) fn undone<'a>(
     problems
 }
 
+/// Played agents that lost everything and do not run again what is wished.
+pub(crate) fn lacking(members: &[Member], lost: &BTreeSet<String>, wishes: &Wishes) -> Vec<String> {
+    let mut problems = Vec::new();
+    for member in members.iter().filter(|member| lost.contains(&member.id)) {
+        let running = running(&member.directory);
+        for plugin in PLUGINS {
+            let Some(wished) = wishes.of(member.site, plugin) else { continue };
+            let runs = running.get(plugin);
+            if runs != wished.as_ref() {
+                let id = &member.id;
+                problems.push(format!(
+                    "{id} {plugin}: {wished:?} is wished, {runs:?} runs since a loss"
+                ));
+            }
+        }
+    }
+    problems
+}
+
 /// Fails with all problems.
 pub(crate) fn none(what: &str, problems: &[String]) {
     let shown = &problems[..problems.len().min(SHOWN)];
@@ -82,6 +101,7 @@ pub(crate) fn none(what: &str, problems: &[String]) {
 /// Each agent runs what is wished, and its highest generation is that of the newest order.
 pub(crate) fn as_wished(
     ended: &[Ended],
+    lost: &BTreeSet<String>,
     wishes: &Wishes,
     journals: &BTreeMap<String, JournalRecord>,
 ) -> Vec<String> {
@@ -96,7 +116,9 @@ pub(crate) fn as_wished(
             }
             let entry = &journals[&member.id].plugins[plugin];
             let kept = last.generations.get(plugin).copied().unwrap_or_default();
-            if !deeds.is_empty() && kept != entry.generation {
+            // An agent that lost everything lacks nothing of a plugin that should be absent.
+            let is_forgotten = lost.contains(&member.id) && wished.is_none() && kept == 0;
+            if !deeds.is_empty() && kept != entry.generation && !is_forgotten {
                 let (id, given) = (&member.id, entry.generation);
                 problems.push(format!("{id} {plugin}: generation {given} was given, {kept} kept"));
             }
@@ -179,7 +201,10 @@ pub(crate) fn held(ended: &[Ended], holds: &[Held]) -> Vec<String> {
 }
 
 /// No event was lost, none came twice, and all came in order.
-pub(crate) async fn events(ended: &[Ended], ledger: &dyn Ledger) -> Vec<String> {
+pub(crate) async fn events(
+    ended: impl IntoIterator<Item = &Ended>,
+    ledger: &dyn Ledger,
+) -> Vec<String> {
     let mut problems = Vec::new();
     for Ended { member, last, .. } in ended {
         let id = &member.id;

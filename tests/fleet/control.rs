@@ -42,6 +42,7 @@ pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
     /// Where machines enrol.
     pub(crate) enrolment: SocketAddr,
+    drift_apart: u64,
     running: Option<Running>,
 }
 
@@ -149,9 +150,10 @@ impl Control {
 
 impl Gateway {
     /// A gateway that is not up yet.
-    pub(crate) fn new(control: &Arc<Control>, number: usize) -> Self {
+    pub(crate) fn new(control: &Arc<Control>, number: usize, drift_apart: u64) -> Self {
         Self {
             control: control.clone(),
+            drift_apart,
             name: format!("gateway-{number}"),
             address: free_address(),
             enrolment: free_address(),
@@ -173,6 +175,7 @@ impl Gateway {
                 command.arg("serve").arg("--ca").arg(self.control.ca());
                 command.arg("--listen").arg(self.address.to_string());
                 command.arg("--enroll-listen").arg(self.enrolment.to_string());
+                command.arg("--drift-apart").arg(self.drift_apart.to_string());
                 let log = self.control.directory.join(format!("{}.log", self.name));
                 Running::start(command, &log)
             });

@@ -1,6 +1,6 @@
 //! The agents: processes with many played ones, and a few real ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use futures_util::stream::{self, StreamExt};
 use guest_agent::enroll::files::Identity;
 use guest_agent::enroll::join::{Join, join};
 use guest_agent::enroll::request::Trust;
+use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -48,6 +50,8 @@ pub(crate) struct Agents {
     pub(crate) name: String,
     host: Host,
     running: Option<Running>,
+    /// The agents that lost everything, by id.
+    lost: BTreeSet<String>,
 }
 
 /// The members of a group, whose site follows from their number.
@@ -110,7 +114,12 @@ impl Agents {
         let file = directory.join(format!("{name}.json"));
         std::fs::write(&file, serde_json::to_vec(&spec).unwrap()).unwrap();
         let log = directory.join(format!("{name}.log"));
-        Self { name, host: Host::Many { spec: file, log, members }, running: None }
+        Self {
+            name,
+            host: Host::Many { spec: file, log, members },
+            running: None,
+            lost: BTreeSet::new(),
+        }
     }
 
     /// A real one.
@@ -119,7 +128,12 @@ impl Agents {
         let config = directory.join(format!("{name}.toml"));
         std::fs::write(&config, real_config(&member, endpoint)).unwrap();
         let log = directory.join(format!("{name}.log"));
-        Self { name, host: Host::Real { config, log, member }, running: None }
+        Self {
+            name,
+            host: Host::Real { config, log, member },
+            running: None,
+            lost: BTreeSet::new(),
+        }
     }
 
     pub(crate) fn up(&mut self) {
@@ -148,6 +162,39 @@ impl Agents {
     pub(crate) async fn kill(&mut self) {
         self.check();
         self.running.take().unwrap().kill().await;
+    }
+
+    /// A played agent that lost nothing so far loses everything but its identity, where fewer than `most` did; its
+    /// id. The process must not run.
+    pub(crate) fn lose(&mut self, most: usize, dice: &mut StdRng) -> Option<String> {
+        let Host::Many { members, .. } = &self.host else { return None };
+        if self.lost.len() >= most {
+            return None;
+        }
+        let whole = members.iter().filter(|member| !self.lost.contains(&member.id));
+        let member = whole.choose(dice)?;
+        let identity = Identity::below(&member.directory);
+        for entry in std::fs::read_dir(&member.directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path == identity.folder() {
+                continue;
+            }
+            let is_folder = path.is_dir();
+            let removed = if is_folder {
+                std::fs::remove_dir_all(&path)
+            } else {
+                std::fs::remove_file(&path)
+            };
+            removed.unwrap();
+        }
+        let id = member.id.clone();
+        self.lost.insert(id.clone());
+        Some(id)
+    }
+
+    /// The agents that lost everything, by id.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = &String> {
+        self.lost.iter()
     }
 
     /// Whether it is a real one.

@@ -28,6 +28,8 @@ pub(crate) struct Shape {
     pub(crate) processes: usize,
     pub(crate) each: usize,
     pub(crate) real: usize,
+    /// How many seconds apart the two looks at an agent are that tell that it drifted.
+    pub(crate) drift_apart: u64,
 }
 
 /// The directories of a run.
@@ -98,8 +100,9 @@ impl Fleet {
         let artifacts = ArtifactServer::start(([127, 0, 0, 1], 0).into()).await.unwrap();
         let archive = published(&artifacts, "echo.tar", ArchiveSpec::echo()).await;
         let control = Control::start(directory, engine).await;
-        let mut gateways: Vec<_> =
-            (0..shape.gateways).map(|number| Gateway::new(&control, number)).collect();
+        let mut gateways: Vec<_> = (0..shape.gateways)
+            .map(|number| Gateway::new(&control, number, shape.drift_apart))
+            .collect();
         join_all(gateways.iter_mut().map(Gateway::up)).await;
         say("the gateways are up");
 

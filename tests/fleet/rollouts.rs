@@ -23,6 +23,7 @@ mod steer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use guest_fleet_core::drift::APART;
 use guest_fleet_core::journal::OrderState;
 use guest_fleet_core::rollout::State;
 use guest_fleet_core::view::Target;
@@ -84,7 +85,7 @@ async fn on_sqlite_ten_agents_halt_in_the_first_wave_where_one_machine_is_broken
     let _machine = MACHINE.lock().await;
     let places = Places::new();
     let engine = Engine::Sqlite(places.synced.path().join("ledger.db"));
-    let shape = Shape { gateways: 1, processes: 0, each: 0, real: 10 };
+    let shape = Shape { gateways: 1, processes: 0, each: 0, real: 10, drift_apart: APART };
     let mut fleet = begun(&places, engine, None, shape).await;
     let before = processes(&fleet).await;
 
@@ -143,7 +144,7 @@ async fn on_nats_a_release_that_crashes_halts_and_a_good_one_finishes_whatever_d
     let mut dice = Dice::new(seed);
     let each = from_environment("FLEET_AGENTS").map_or(250, |all| all.div_ceil(4));
     let each = usize::try_from(each).unwrap();
-    let shape = Shape { gateways: 3, processes: 4, each, real: 10 };
+    let shape = Shape { gateways: 3, processes: 4, each, real: 10, drift_apart: APART };
     let mut fleet = begun(&places, engine, Some(cluster), shape).await;
     one_leads(&fleet).await;
     let untouched = lives(&fleet.agents, PLUGIN).await;

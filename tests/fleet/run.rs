@@ -1,8 +1,10 @@
 //! One run: a fleet is made, comes to rest once, is damaged, and has to come to rest again.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use guest_fleet_core::drift::APART;
 use tokio::time::Instant;
 
 use crate::chaos::{self, Changed, Dice, Pace};
@@ -17,6 +19,10 @@ use crate::{from_environment, say};
 /// Longest time in which a fleet comes to rest.
 const REST: Duration = Duration::from_secs(300);
 
+/// The same where agents that lost everything wait until they are ordered again: after a minute, and few of an
+/// assignment at a time.
+const MENDED: Duration = Duration::from_secs(900);
+
 /// How the servers of the ledger are damaged.
 const NODES: Pace = Pace { pause: (4.0, 10.0), away: (0.5, 5.0), frozen: (1.0, 6.0), kills: 0.5 };
 
@@ -27,6 +33,10 @@ struct Plan {
     shape: Shape,
     gateway_pace: Pace,
     agent_pace: Pace,
+    /// How many agents of a process lose everything.
+    losing: usize,
+    /// Longest time in which the fleet comes to rest.
+    rest: Duration,
 }
 
 #[tokio::test]
@@ -37,9 +47,11 @@ async fn on_sqlite_a_fleet_comes_to_rest_after_kills_of_its_one_server() {
     let file = places.synced.path().join("ledger.db");
     let plan = Plan {
         seconds: 20,
-        shape: Shape { gateways: 1, processes: 4, each: 75, real: 5 },
+        shape: Shape { gateways: 1, processes: 4, each: 75, real: 5, drift_apart: APART },
         gateway_pace: Pace { pause: (1.0, 4.0), away: (0.0, 1.5), frozen: (0.5, 6.0), kills: 0.8 },
         agent_pace: Pace { pause: (4.0, 12.0), away: (0.1, 2.0), frozen: (1.0, 5.0), kills: 0.5 },
+        losing: 0,
+        rest: REST,
     };
     run(&places, Engine::Sqlite(file), None, plan).await;
 }
@@ -52,11 +64,30 @@ async fn on_nats_a_fleet_comes_to_rest_after_kills_of_gateways_and_servers() {
     let Some((engine, cluster)) = fleet::nats(&places).await else { return };
     let plan = Plan {
         seconds: 60,
-        shape: Shape { gateways: 3, processes: 4, each: 75, real: 5 },
+        shape: Shape { gateways: 3, processes: 4, each: 75, real: 5, drift_apart: APART },
         gateway_pace: Pace { pause: (4.0, 15.0), away: (0.1, 4.0), frozen: (1.0, 8.0), kills: 0.5 },
         agent_pace: Pace { pause: (6.0, 20.0), away: (0.1, 3.0), frozen: (1.0, 6.0), kills: 0.5 },
+        losing: 0,
+        rest: REST,
     };
     run(&places, engine, Some(cluster), plan).await;
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: `tests/run soak fleets`"]
+async fn agents_that_lose_everything_while_all_is_damaged_have_it_again() {
+    let _machine = MACHINE.lock().await;
+    let places = Places::new();
+    let file = places.synced.path().join("ledger.db");
+    let plan = Plan {
+        seconds: 40,
+        shape: Shape { gateways: 1, processes: 4, each: 75, real: 5, drift_apart: 2 },
+        gateway_pace: Pace { pause: (4.0, 10.0), away: (0.0, 1.5), frozen: (0.5, 6.0), kills: 0.8 },
+        agent_pace: Pace { pause: (4.0, 12.0), away: (0.1, 2.0), frozen: (1.0, 5.0), kills: 0.8 },
+        losing: 3,
+        rest: MENDED,
+    };
+    run(&places, Engine::Sqlite(file), None, plan).await;
 }
 
 async fn run(places: &Places, engine: Engine, cluster: Option<NatsCluster>, plan: Plan) {
@@ -69,7 +100,7 @@ async fn run(places: &Places, engine: Engine, cluster: Option<NatsCluster>, plan
     let mut fleet = Fleet::start(places, engine, cluster, plan.shape).await;
     let mut changed = Changed::new(Wishes::first(), dice.next());
     chaos::apply(&fleet.control, &fleet.archive, &mut changed).await;
-    fleet.rests(&changed.wishes).await;
+    fleet.rests(&changed.wishes, plan.rest).await;
 
     say("everything goes wrong");
     let until = Instant::now() + Duration::from_secs(seconds);
@@ -84,24 +115,33 @@ async fn run(places: &Places, engine: Engine, cluster: Option<NatsCluster>, plan
     }
     changed.wishes.settle(&mut changed.dice);
     chaos::apply(&fleet.control, &fleet.archive, &mut changed).await;
-    fleet.rests(&changed.wishes).await;
-    fleet.check(changed).await;
+    fleet.rests(&changed.wishes, plan.rest).await;
+    let lost = fleet.lost();
+    assert!(plan.losing == 0 || !lost.is_empty(), "no agent lost anything");
+    if plan.losing > 0 {
+        say("nobody wishes for anything else");
+        fleet.mends(&changed.wishes, &plan, &mut dice).await;
+    }
+    let lost = fleet.lost();
+    fleet.check(changed, &lost).await;
 }
 
 // === impl Fleet ===
 
 impl Fleet {
     /// Waits until everything that is wished for is done.
-    async fn rests(&mut self, wishes: &Wishes) {
-        let deadline = Instant::now() + REST;
+    async fn rests(&mut self, wishes: &Wishes, rest: Duration) {
+        let deadline = Instant::now() + rest;
+        let lost = self.lost();
         let mut before = usize::MAX;
         loop {
             self.agents.iter_mut().for_each(Agents::check);
             // The servers of a ledger may have elections yet.
-            let undone = match checker::journals(&*self.ledger).await {
+            let mut undone = match checker::journals(&*self.ledger).await {
                 Ok(journals) => checker::undone(&self.members, wishes, &journals),
                 Err(error) => vec![format!("the journals cannot be read: {error:?}")],
             };
+            undone.extend(checker::lacking(&self.members, &lost, wishes));
             if undone.is_empty() {
                 say("all orders are done");
                 return;
@@ -116,6 +156,33 @@ impl Fleet {
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
+    }
+
+    /// One agent of each process loses everything, and the gateways are killed meanwhile. Without a new wish drift alone
+    /// brings it back.
+    async fn mends(&mut self, wishes: &Wishes, plan: &Plan, dice: &mut Dice) {
+        let mut dice = dice.next();
+        for agents in &mut self.agents {
+            agents.kill().await;
+            if let Some(id) = agents.lose(plan.losing + 1, &mut dice) {
+                say(format_args!("{id} loses everything but its identity"));
+            }
+            agents.up();
+        }
+        let lacking = checker::lacking(&self.members, &self.lost(), wishes);
+        assert!(!lacking.is_empty(), "no agent lacks anything");
+        let killed = Instant::now() + Duration::from_secs(30);
+        tokio::time::sleep_until(killed).await;
+        for gateway in &mut self.gateways {
+            gateway.kill().await;
+            gateway.up().await;
+        }
+        self.rests(wishes, plan.rest).await;
+    }
+
+    /// The agents that lost everything.
+    fn lost(&self) -> BTreeSet<String> {
+        self.agents.iter().flat_map(Agents::lost).cloned().collect()
     }
 
     /// Lets rollouts go on that halted: what failed was the machines' fault.
@@ -147,7 +214,7 @@ impl Fleet {
             .collect();
         let agents = std::mem::take(&mut self.agents).into_iter();
         let agents: Vec<_> = agents
-            .map(|agents| chaos::agents(agents, plan.agent_pace, dice.next(), until))
+            .map(|agents| chaos::agents(agents, (plan.agent_pace, plan.losing), dice.next(), until))
             .collect();
         let node_dice = dice.next();
         let cluster = self.cluster.take();
@@ -159,7 +226,7 @@ impl Fleet {
     }
 
     /// Ends everything, and compares what is left.
-    async fn check(mut self, changed: Changed) {
+    async fn check(mut self, changed: Changed, lost: &BTreeSet<String>) {
         let Changed { wishes, audit, holds, .. } = changed;
         let ended = self.end_agents().await;
         say("the agents ended");
@@ -170,16 +237,21 @@ impl Fleet {
         problems.extend(checker::explained(control, &some, &wishes).await);
         let journals = checker::journals(ledger).await.unwrap();
         problems.extend(checker::undone(&self.members, &wishes, &journals));
-        problems.extend(checker::as_wished(&ended, &wishes, &journals));
+        problems.extend(checker::as_wished(&ended, lost, &wishes, &journals));
         problems.extend(checker::taken_in_order(&ended));
         problems.extend(checker::carried_out_in_order(&ended));
         problems.extend(checker::held(&ended, &holds));
-        problems.extend(checker::events(&ended, ledger).await);
+        // The log has the events of an earlier life, of which the agent knows nothing.
+        let whole = ended.iter().filter(|ended| !lost.contains(&ended.member.id));
+        problems.extend(checker::events(whole, ledger).await);
         problems.extend(checker::audit(control, &audit).await);
         join_all(self.gateways.into_iter().map(Gateway::end)).await;
         let events: usize = ended.iter().map(|agent| agent.last.events.len()).sum();
         let deeds: usize = ended.iter().map(|agent| agent.deeds.len()).sum();
-        say(format_args!("{} changes, {deeds} deeds, {events} events", audit.len()));
+        let (audit, lost) = (audit.len(), lost.len());
+        say(format_args!(
+            "{audit} changes, {deeds} deeds, {events} events, {lost} agents lost everything"
+        ));
         assert!(events > ended.len() && deeds > 0, "nothing happened");
         checker::none("it is not as it should be", &problems);
     }
