@@ -31,6 +31,53 @@ pub(crate) struct Lease {
     written: Instant,
 }
 
+/// The turns of this process at a lease, until it is ending.
+pub(crate) struct Turns<'a> {
+    ledger: &'a dyn Ledger,
+    /// The bucket and the key of the lease.
+    place: (Bucket, &'a str),
+    jittered: &'a Jitter,
+    ending: &'a CancellationToken,
+    /// Id of this process.
+    owner: String,
+}
+
+// === impl Turns ===
+
+impl<'a> Turns<'a> {
+    pub(crate) fn new(
+        ledger: &'a dyn Ledger,
+        place: (Bucket, &'a str),
+        jittered: &'a Jitter,
+        ending: &'a CancellationToken,
+    ) -> Self {
+        Self { ledger, place, jittered, ending, owner: uuid::Uuid::new_v4().to_string() }
+    }
+
+    /// Waits for the lease and takes it; `None` when the process is ending.
+    pub(crate) async fn next(&self) -> Option<Lease> {
+        Lease::take(self.ledger, self.place, self.jittered, &self.owner, self.ending).await
+    }
+
+    /// Does the work of a turn, which shall stop when the process is ending. It is given up [`Lease::TTL`] / 2
+    /// later: the ledger may never answer. A write that was begun is carried out or not, whole.
+    pub(crate) async fn during<E>(
+        &self,
+        work: impl Future<Output = Result<(), E>>,
+    ) -> Result<(), E> {
+        tokio::select! {
+            biased;
+            worked = work => worked,
+            () = async { self.ending.cancelled().await; tokio::time::sleep(Lease::TTL / 2).await } => Ok(()),
+        }
+    }
+
+    /// Pauses after a turn that did not go well; `None` when the process is ending.
+    pub(crate) async fn pause(&self, pause: Duration) -> Option<()> {
+        self.ending.run_until_cancelled(tokio::time::sleep((self.jittered)(pause))).await
+    }
+}
+
 // === impl Lease ===
 
 impl Lease {
@@ -39,7 +86,7 @@ impl Lease {
 
     /// Waits for the lease, which is a record of the place that it guards, and takes it; `None` when
     /// the process is ending.
-    pub(crate) async fn take(
+    pub(super) async fn take(
         ledger: &dyn Ledger,
         (bucket, key): (Bucket, &str),
         jittered: &Jitter,

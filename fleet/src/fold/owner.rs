@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::lease::Lease;
+use super::lease::{Lease, Turns};
 use super::leaves::{Leaves, Plan};
 use super::load::{Loaded, load};
 use super::settings::Settings;
@@ -99,35 +99,20 @@ pub(super) async fn run(
     place: Place,
     ending: CancellationToken,
 ) {
-    let id = uuid::Uuid::new_v4().to_string();
     let shard = place.shard;
     let key = lease_key(shard);
-    let place_of_lease = (Bucket::Index, key.as_str());
-    while let Some(lease) =
-        Lease::take(&*ledger, place_of_lease, &settings.jittered, &id, &ending).await
-    {
+    let turns = Turns::new(&*ledger, (Bucket::Index, &key), &settings.jittered, &ending);
+    while let Some(lease) = turns.next().await {
         tracing::debug!(shard, "this process folds the index");
-        let lost = tokio::select! {
-            biased;
-            owned = async {
-                let mut owner = Owner::load(&*ledger, &settings, place, lease).await?;
-                owner.serve(&ending).await?;
-                owner.lease.give_back(&*ledger).await;
-                Ok::<_, Lost>(())
-            } => owned,
-            // What it waits for may never come. A write that was begun is carried out or not, whole.
-            () = async { ending.cancelled().await; tokio::time::sleep(Lease::TTL / 2).await } => Ok(()),
-        };
-        match lost {
-            Ok(()) => return,
-            Err(error) => tracing::info!(shard, error = %Chain(&error), "the index is folded anew"),
-        }
-        let pause = (settings.jittered)(LOOK);
-        tokio::select! {
-            biased;
-            () = ending.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
-        }
+        let owning = turns.during(async {
+            let mut owner = Owner::load(&*ledger, &settings, place, lease).await?;
+            owner.serve(&ending).await?;
+            owner.lease.give_back(&*ledger).await;
+            Ok::<_, Lost>(())
+        });
+        let Err(error) = owning.await else { return };
+        tracing::info!(shard, error = %Chain(&error), "the index is folded anew");
+        let Some(()) = turns.pause(LOOK).await else { return };
     }
 }
 

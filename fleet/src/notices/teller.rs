@@ -17,7 +17,7 @@ use super::presence::{self, Found, LookError, Open};
 use super::{Notice, Settings, decisions};
 use crate::chain::Chain;
 use crate::configuration::audit::{AuditError, head};
-use crate::fold::lease::Lease;
+use crate::fold::lease::{Lease, Turns};
 
 /// Most entries of the audit record that one look takes in.
 const ENTRIES: u64 = 200;
@@ -92,26 +92,17 @@ struct Looked {
 
 /// Looks for notices whenever no other process does, until `ending`.
 pub async fn run(ledger: SharedLedger, settings: Settings, ending: CancellationToken) {
-    let id = uuid::Uuid::new_v4().to_string();
     let place = (Bucket::Configuration, NOTICES_LEASE);
+    let turns = Turns::new(&*ledger, place, &settings.jittered, &ending);
     let mut sight = Sight::default();
-    while let Some(lease) = Lease::take(&*ledger, place, &settings.jittered, &id, &ending).await {
+    while let Some(lease) = turns.next().await {
         tracing::debug!("this process looks for notices");
-        let told = tell(&*ledger, &settings, lease, &mut sight, &ending);
-        let lost = tokio::select! {
-            biased;
-            lost = told => lost,
-            // The ledger may never answer.
-            () = async { ending.cancelled().await; tokio::time::sleep(Lease::TTL / 2).await } => Ok(()),
-        };
-        let Err(error) = lost else { return };
+        let telling = tell(&*ledger, &settings, lease, &mut sight, &ending);
+        let Err(error) = turns.during(telling).await else { return };
         sight.failed(&error);
         // A newer program wrote how far notices are, and shall have the lease.
         let pause = if matches!(error, Lost::Record(_)) { Lease::TTL * 3 } else { settings.look };
-        let pause = (settings.jittered)(pause);
-        if ending.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-            return;
-        }
+        let Some(()) = turns.pause(pause).await else { return };
     }
 }
 

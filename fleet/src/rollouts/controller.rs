@@ -27,7 +27,7 @@ use super::{begin, tidy, told};
 use crate::chain::Chain;
 use crate::configuration::change::{ChangeError, Changed, Decision, Edit, change_under};
 use crate::configuration::{Configuration, words};
-use crate::fold::lease::Lease;
+use crate::fold::lease::{Lease, Turns};
 use crate::fold::patience::patience;
 use crate::fold::{Jitter, Wall, by_chance, by_clock};
 use crate::gateways::needs::Needs;
@@ -134,32 +134,16 @@ pub(super) struct Controller<'a> {
 
 /// Moves rollouts whenever no other process does, until `ending`.
 pub async fn run(ledger: SharedLedger, settings: Settings, ending: CancellationToken) {
-    let id = uuid::Uuid::new_v4().to_string();
     let place = (Bucket::Configuration, LEASE);
-    while let Some(lease) = Lease::take(&*ledger, place, &settings.jittered, &id, &ending).await {
+    let turns = Turns::new(&*ledger, place, &settings.jittered, &ending);
+    while let Some(lease) = turns.next().await {
         tracing::debug!("this process moves rollouts");
         let mut controller = Controller::new(&*ledger, &settings, lease);
-        let lost = tokio::select! {
-            biased;
-            lost = controller.serve(&ending) => lost,
-            // What it waits for may never come.
-            () = async { ending.cancelled().await; tokio::time::sleep(Lease::TTL / 2).await } => Ok(()),
+        let Err(error) = turns.during(controller.serve(&ending)).await else {
+            return controller.lease.give_back(&*ledger).await;
         };
-        match lost {
-            Ok(()) => {
-                controller.lease.give_back(&*ledger).await;
-                return;
-            }
-            Err(error) => {
-                tracing::info!(error = %Chain(&error), "rollouts are looked at anew");
-            }
-        }
-        let pause = (settings.jittered)(LOOK);
-        tokio::select! {
-            biased;
-            () = ending.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
-        }
+        tracing::info!(error = %Chain(&error), "rollouts are looked at anew");
+        let Some(()) = turns.pause(LOOK).await else { return };
     }
 }
 
