@@ -43,20 +43,13 @@ fn the_readme_shows_commands_of_the_tutorial() {
 
 #[test]
 fn every_state_of_explain_has_its_words() {
-    let source = pages::text("fleet/program/src/cli/standing.rs");
-    let states = source.split("pub enum State {").nth(1).and_then(|rest| rest.split("\n}").next());
+    let source = pages::text("fleet/core/src/fold/word.rs");
+    let words =
+        source.split("pub enum Word {").nth(1).and_then(|rest| rest.split("\n    }").next());
     let page = pages::text("docs/fleet-operations.md");
     let mut found = 0;
-    for state in
-        states.expect("the states").lines().filter_map(|line| line.trim().strip_suffix(','))
-    {
-        let name: String = state
-            .char_indices()
-            .map(|(at, c)| match c.is_uppercase() && at > 0 {
-                true => format!("_{}", c.to_lowercase()),
-                false => c.to_lowercase().to_string(),
-            })
-            .collect();
+    for (_, name) in words.expect("the states").lines().filter_map(|line| line.split_once(" = ")) {
+        let name = name.trim_matches(['"', ',']);
         assert!(
             page.contains(&format!("\n| `{name}` | ")),
             "docs/fleet-operations.md has no {name}"

@@ -30,7 +30,7 @@ pub mod gate;
 pub mod health;
 pub mod journal;
 pub mod labels;
-mod listed;
+pub mod listed;
 pub mod notice;
 pub mod place;
 pub mod presence;

@@ -24,37 +24,37 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Kind {
         /// An agent has had no stream for longer than the fleet waits for one.
-        AgentOffline,
+        AgentOffline = "AGENT_OFFLINE",
         /// An agent that was offline has a stream again.
-        AgentConnected,
+        AgentConnected = "AGENT_CONNECTED",
         /// An agent that was offline is counted no longer: it was silent for too long, or a person took it out.
-        AgentArchived,
+        AgentArchived = "AGENT_ARCHIVED",
         /// Two machines use the identity of an agent. It gets no orders.
-        AgentQuarantined,
+        AgentQuarantined = "AGENT_QUARANTINED",
         /// An agent left its quarantine.
-        AgentReleased,
+        AgentReleased = "AGENT_RELEASED",
         /// A rollout began; it took the place of the one before it.
-        RolloutBegan,
+        RolloutBegan = "ROLLOUT_BEGAN",
         /// A rollout halted.
-        RolloutHalted,
+        RolloutHalted = "ROLLOUT_HALTED",
         /// A rollout waits for a person to approve its next wave.
-        RolloutWaits,
+        RolloutWaits = "ROLLOUT_WAITS",
         /// A person let a rollout go on.
-        RolloutResumed,
+        RolloutResumed = "ROLLOUT_RESUMED",
         /// The agents of a rollout have the former target again.
-        RolloutRolledBack,
+        RolloutRolledBack = "ROLLOUT_ROLLED_BACK",
         /// A person ended a rollout where it was.
-        RolloutAborted,
+        RolloutAborted = "ROLLOUT_ABORTED",
         /// A rollout is done.
-        RolloutDone,
+        RolloutDone = "ROLLOUT_DONE",
         /// Orders of an assignment stopped by themselves: many agents drifted, or the ledger went back.
-        OrdersPaused,
+        OrdersPaused = "ORDERS_PAUSED",
         /// Orders of an assignment are given again.
-        OrdersResumed,
+        OrdersResumed = "ORDERS_RESUMED",
         /// A certificate ends soon, or has ended.
-        CertificateEnds,
+        CertificateEnds = "CERTIFICATE_ENDS",
         /// A certificate was renewed in time, or after all.
-        CertificateRenewed,
+        CertificateRenewed = "CERTIFICATE_RENEWED",
     }
 }
 
@@ -85,39 +85,6 @@ pub struct Change {
     pub agents: Vec<String>,
     /// How many they are.
     pub count: u64,
-}
-
-// === impl Kind ===
-
-impl Kind {
-    /// Its name, as types of events are written.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AgentOffline => "AGENT_OFFLINE",
-            Self::AgentConnected => "AGENT_CONNECTED",
-            Self::AgentArchived => "AGENT_ARCHIVED",
-            Self::AgentQuarantined => "AGENT_QUARANTINED",
-            Self::AgentReleased => "AGENT_RELEASED",
-            Self::RolloutBegan => "ROLLOUT_BEGAN",
-            Self::RolloutHalted => "ROLLOUT_HALTED",
-            Self::RolloutWaits => "ROLLOUT_WAITS",
-            Self::RolloutResumed => "ROLLOUT_RESUMED",
-            Self::RolloutRolledBack => "ROLLOUT_ROLLED_BACK",
-            Self::RolloutAborted => "ROLLOUT_ABORTED",
-            Self::RolloutDone => "ROLLOUT_DONE",
-            Self::OrdersPaused => "ORDERS_PAUSED",
-            Self::OrdersResumed => "ORDERS_RESUMED",
-            Self::CertificateEnds => "CERTIFICATE_ENDS",
-            Self::CertificateRenewed => "CERTIFICATE_RENEWED",
-        }
-    }
-
-    /// The kind of a name.
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
 }
 
 // === impl Told ===

@@ -66,17 +66,17 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Presence {
         /// It has a stream.
-        Connected,
+        Connected = "connected",
         /// It has had no stream for a short while.
-        Disconnected,
-        /// It has had no stream for longer than a fleet waits for one.
-        Offline,
+        Disconnected = "disconnected",
+        /// It has had no stream for longer than `serve --offline-after` says.
+        Offline = "offline",
         /// It is recorded and never connected.
-        NeverSeen,
+        NeverSeen = "never_seen",
         /// Two machines use its identity, so it gets no orders.
-        Quarantined,
+        Quarantined = "quarantined",
         /// It was silent for so long that no count includes it.
-        Archived,
+        Archived = "archived",
     }
 }
 
@@ -126,23 +126,6 @@ impl Link {
         match self {
             Self::Up(at) | Self::Down(at) => Some(at),
             Self::Never => None,
-        }
-    }
-}
-
-// === impl Presence ===
-
-impl Presence {
-    /// Its name for programs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Disconnected => "disconnected",
-            Self::Offline => "offline",
-            Self::NeverSeen => "never_seen",
-            Self::Quarantined => "quarantined",
-            Self::Archived => "archived",
         }
     }
 }

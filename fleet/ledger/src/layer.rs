@@ -22,19 +22,19 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Verb {
         /// A record is read.
-        Get,
+        Get = "get",
         /// A batch is written.
-        Write,
+        Write = "write",
         /// Records are listed.
-        Scan,
+        Scan = "scan",
         /// Changes are read.
-        Changes,
+        Changes = "changes",
         /// An entry is appended.
-        Append,
+        Append = "append",
         /// The last entry is read.
-        Last,
+        Last = "last",
         /// A log is read.
-        Read,
+        Read = "read",
     }
 }
 
@@ -231,22 +231,6 @@ impl<L: Layer> Ledger for Layered<L> {
 }
 
 // === names ===
-
-impl Verb {
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Write => "write",
-            Self::Scan => "scan",
-            Self::Changes => "changes",
-            Self::Append => "append",
-            Self::Last => "last",
-            Self::Read => "read",
-        }
-    }
-}
 
 impl Failure {
     /// Its name in metrics.

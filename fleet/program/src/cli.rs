@@ -17,6 +17,7 @@ pub mod apply;
 pub mod archive;
 pub mod artifact;
 pub mod audit;
+mod by_name;
 pub mod ca;
 pub mod context;
 pub mod diff;

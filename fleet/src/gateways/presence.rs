@@ -31,11 +31,11 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Activity {
         /// It takes streams.
-        Serving,
+        Serving = "serving",
         /// It ends its streams and takes no more.
-        Draining,
-        /// Its last heartbeat is old: it died, was stopped, or does not reach the ledger.
-        Silent,
+        Draining = "draining",
+        /// It wrote no heartbeat for long: it died, was stopped, or does not reach the ledger.
+        Silent = "silent",
     }
 }
 
@@ -125,20 +125,6 @@ impl Presence {
 
     fn is_fresh(&self, now: SystemTime) -> bool {
         self.age(now).is_some_and(|age| age < OLD)
-    }
-}
-
-// === impl Activity ===
-
-impl Activity {
-    /// Its name for programs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Serving => "serving",
-            Self::Draining => "draining",
-            Self::Silent => "silent",
-        }
     }
 }
 

@@ -59,21 +59,21 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum OrderStep {
         /// It was recorded, to be sent.
-        Given,
+        Given = "given",
         /// A newer one took its place before it was settled.
-        Superseded,
+        Superseded = "superseded",
         /// The agent has it.
-        Acknowledged,
+        Acknowledged = "acknowledged",
         /// The agent began with it.
-        Begun,
+        Begun = "begun",
         /// It was carried out.
-        Done,
+        Done = "done",
         /// The agent had it already.
-        Adopted,
+        Adopted = "adopted",
         /// It failed, or was refused.
-        Failed,
+        Failed = "failed",
         /// The agent took it back.
-        TakenBack,
+        TakenBack = "taken_back",
     }
 }
 
@@ -91,9 +91,9 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Asked {
         /// To become an agent.
-        Enrolment,
+        Enrolment = "enrolment",
         /// The next certificate.
-        Renewal,
+        Renewal = "renewal",
     }
 }
 
@@ -102,11 +102,11 @@ listed! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Listener {
         /// Where agents connect.
-        Gateway,
+        Gateway = "gateway",
         /// Where machines enrol.
-        Enrolment,
+        Enrolment = "enrolment",
         /// Where health and metrics are asked for.
-        Observe,
+        Observe = "http",
     }
 }
 
@@ -263,46 +263,6 @@ impl Figures {
 }
 
 // === names ===
-
-impl OrderStep {
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Given => "given",
-            Self::Superseded => "superseded",
-            Self::Acknowledged => "acknowledged",
-            Self::Begun => "begun",
-            Self::Done => "done",
-            Self::Adopted => "adopted",
-            Self::Failed => "failed",
-            Self::TakenBack => "taken_back",
-        }
-    }
-}
-
-impl Asked {
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Enrolment => "enrolment",
-            Self::Renewal => "renewal",
-        }
-    }
-}
-
-impl Listener {
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Gateway => "gateway",
-            Self::Enrolment => "enrolment",
-            Self::Observe => "http",
-        }
-    }
-}
 
 /// The name of a status of gRPC, as its specification writes it, in lower case.
 fn code_name(code: tonic::Code) -> &'static str {

@@ -16,100 +16,67 @@ pub const AWAY_AFTER: u64 = 30 * 60;
 const PATIENCE_MAX: u64 = 7 * 24 * 60 * 60;
 
 listed! {
-    /// Where an agent stands with a plugin, for programs.
+    /// Where an agent stands with a plugin.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Word {
         /// No assignment gives the agent the plugin.
-        NotAssigned,
+        NotAssigned = "not_assigned",
         /// It was silent for so long that no count includes it.
-        Archived,
+        Archived = "archived",
         /// Two machines use its identity.
-        Quarantined,
+        Quarantined = "quarantined",
         /// Two assignments of one priority want different things.
-        Conflict,
+        Conflict = "conflict",
         /// The release was never declared.
-        NoRelease,
+        NoRelease = "no_release",
         /// The release has no archive for the agent's architecture.
-        NoArchive,
+        NoArchive = "no_archive",
         /// A hold of the fleet keeps the change back.
-        Held,
+        Held = "held",
         /// A hold that a person set on the machine keeps the change back.
-        HeldByOwner,
+        HeldByOwner = "held_by_owner",
         /// Its windows are closed.
-        OutsideWindow,
+        OutsideWindow = "outside_window",
         /// It waits for its turn in a rollout.
-        WaitsForWave,
+        WaitsForWave = "waits_for_wave",
         /// Nothing keeps it back; it will be ordered.
-        Waits,
+        Waits = "waits",
         /// It was ordered.
-        Ordered,
+        Ordered = "ordered",
         /// The agent has the order.
-        Acknowledged,
+        Acknowledged = "acknowledged",
         /// The agent began with it.
-        Installing,
+        Installing = "installing",
         /// It was installed a moment ago, and the agent may still go back.
-        OnProbation,
+        OnProbation = "on_probation",
         /// It is as was ordered.
-        Done,
+        Done = "done",
         /// The agent could not do it.
-        Failed,
+        Failed = "failed",
         /// It was done, and the agent went back.
-        TakenBack,
+        TakenBack = "taken_back",
         /// It was ordered, and the agent has not said in time what became of it.
-        Silent,
+        Silent = "silent",
         /// It was done, and the agent lacks it since.
-        Drifted,
+        Drifted = "drifted",
         /// It was done, and a person on the machine changed it since.
-        ChangedByOwner,
+        ChangedByOwner = "changed_by_owner",
         /// The ledger went back, and no order of the assignment is given until a person resumes.
-        Paused,
+        Paused = "paused",
         /// It was done, and the plugin crashes again and again since.
-        CrashLoop,
+        CrashLoop = "crash_loop",
         /// It was done, and the plugin is killed again and again since for the memory that it uses.
-        OutOfMemory,
+        OutOfMemory = "out_of_memory",
         /// It was done, and the plugin says since that it is not well.
-        Unhealthy,
+        Unhealthy = "unhealthy",
         /// It was done, and the plugin does not do its work since.
-        Failing,
+        Failing = "failing",
     }
 }
 
 // === impl Word ===
 
 impl Word {
-    /// Its name for programs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotAssigned => "not_assigned",
-            Self::Archived => "archived",
-            Self::Quarantined => "quarantined",
-            Self::Conflict => "conflict",
-            Self::NoRelease => "no_release",
-            Self::NoArchive => "no_archive",
-            Self::Held => "held",
-            Self::HeldByOwner => "held_by_owner",
-            Self::OutsideWindow => "outside_window",
-            Self::WaitsForWave => "waits_for_wave",
-            Self::Waits => "waits",
-            Self::Ordered => "ordered",
-            Self::Acknowledged => "acknowledged",
-            Self::Installing => "installing",
-            Self::OnProbation => "on_probation",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::TakenBack => "taken_back",
-            Self::Silent => "silent",
-            Self::Drifted => "drifted",
-            Self::ChangedByOwner => "changed_by_owner",
-            Self::Paused => "paused",
-            Self::CrashLoop => "crash_loop",
-            Self::OutOfMemory => "out_of_memory",
-            Self::Unhealthy => "unhealthy",
-            Self::Failing => "failing",
-        }
-    }
-
     /// The word for a plugin that is failing.
     #[must_use]
     pub const fn of_fault(cause: Cause) -> Self {

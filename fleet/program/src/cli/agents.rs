@@ -318,8 +318,10 @@ fn state(agent: &AgentJson) -> String {
         AgentJson { connection: Some(connection), .. } => {
             format!("connected to gateway {} since {}", connection.gateway, connection.since)
         }
-        AgentJson { presence, seen: Some(at), .. } => format!("{} since {at}", presence.text()),
-        AgentJson { presence, .. } => presence.text().to_owned(),
+        AgentJson { presence, seen: Some(at), .. } => {
+            format!("{} since {at}", presence::text(presence.0))
+        }
+        AgentJson { presence, .. } => presence::text(presence.0),
     }
 }
 
@@ -329,12 +331,12 @@ fn unhealthy_rows(one: &AgentRowJson, options: &Options, now: Seconds) -> Vec<Ve
     let plugins = plugins.filter(|plugin| {
         plugin.is_unhealthy
             && options.plugin.as_ref().is_none_or(|name| *name == plugin.plugin)
-            && options.state.is_none_or(|state| state == plugin.state)
+            && options.state.is_none_or(|state| state == plugin.state.0)
     });
     let row = |plugin: &PluginJson| {
         vec![
             one.agent.id.clone(),
-            one.agent.presence.text().to_owned(),
+            presence::text(one.agent.presence.0),
             plugin.plugin.clone(),
             or_hyphen(plugin.has.clone().unwrap_or_default()),
             or_hyphen(plugin.since.clone().unwrap_or_default()),
@@ -347,14 +349,14 @@ fn unhealthy_rows(one: &AgentRowJson, options: &Options, now: Seconds) -> Vec<Ve
 fn row(agent: &AgentJson) -> Vec<String> {
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let state = match agent {
-        AgentJson { revoked: Some(_), .. } => "revoked",
-        AgentJson { quarantine: Some(_), .. } => "quarantined",
-        AgentJson { archived: Some(_), .. } => "archived",
-        AgentJson { presence, .. } => presence.text(),
+        AgentJson { revoked: Some(_), .. } => "revoked".to_owned(),
+        AgentJson { quarantine: Some(_), .. } => presence::text(Presence::Quarantined),
+        AgentJson { archived: Some(_), .. } => presence::text(Presence::Archived),
+        AgentJson { presence, .. } => presence::text(presence.0),
     };
     vec![
         agent.id.clone(),
-        state.to_owned(),
+        state,
         text(&agent.seen),
         text(&agent.agent_version),
         text(&agent.architecture),

@@ -2,12 +2,14 @@
 
 use clap::Args;
 use guest_fleet_core::desired::{Agent, Decision, decide, permission};
+use guest_fleet_core::fold::Word;
 use guest_fleet_core::presence::Links;
 use guest_fleet_core::view::{Target, View};
 use guest_fleet_server::configuration::words;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::by_name::ByName;
 use super::context::Context;
 use super::document::Time;
 use super::drift::DriftJson;
@@ -17,7 +19,7 @@ use super::health::FaultJson;
 use super::lists::load;
 use super::presence;
 use super::secrets::{self, MissingSecretJson};
-use super::standing::{Found, Standing, State, kept_back, standing};
+use super::standing::{Found, Standing, kept_back, standing};
 use super::text::{one_line, time};
 
 /// The options of `explain`.
@@ -56,7 +58,7 @@ pub struct ExplanationJson {
     /// Where it stands, for people.
     pub sentence: String,
     /// Where it stands.
-    pub state: State,
+    pub state: ByName<Word>,
 }
 
 /// An assignment that selects the agent.
@@ -175,7 +177,7 @@ pub(crate) fn explanation(
         next = kept.next.or(next);
     }
     let missing_secrets = secrets::needed(view, plugin, decision.as_ref(), missing);
-    if let (State::Waits, Some(first)) = (state, missing_secrets.first()) {
+    if let (Word::Waits, Some(first)) = (state, missing_secrets.first()) {
         sentence = format!("waits for the secret `{}`, which a gateway cannot use", first.name);
         next = Some(format!("on {}: {}", first.gateway, first.problem));
     }
@@ -213,7 +215,7 @@ pub(crate) fn explanation(
         }),
         seen: facts.link(links, now).seen().map(words::time),
         sentence,
-        state,
+        state: state.into(),
     }
 }
 

@@ -5,6 +5,7 @@ use guest_fleet_server::rollouts;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::by_name::{ByName, InDocuments};
 use super::context::Context;
 use super::document::Time;
 use super::failure::{Exit, Failure};
@@ -39,21 +40,9 @@ pub struct GatewayJson {
     #[schemars(with = "Option<Time>")]
     pub since: Option<String>,
     /// What it does.
-    pub state: GatewayState,
+    pub state: ByName<Activity>,
     /// Version of its program; empty where it does not tell.
     pub version: String,
-}
-
-/// What a gateway does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum GatewayState {
-    /// It takes streams.
-    Serving,
-    /// It ends its streams and takes no more.
-    Draining,
-    /// It wrote no heartbeat for long: it died, was stopped, or does not reach the ledger.
-    Silent,
 }
 
 /// Lists the gateways.
@@ -66,11 +55,6 @@ pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
     let now = context.now.into();
     let of = |it: &Presence| {
         let age = it.age(now);
-        let state = match it.activity(now) {
-            Activity::Serving => GatewayState::Serving,
-            Activity::Draining => GatewayState::Draining,
-            Activity::Silent => GatewayState::Silent,
-        };
         GatewayJson {
             agents: it.record.agents,
             beat: time(it.record.beat.as_ref()),
@@ -80,7 +64,7 @@ pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
             moves_rollouts: holder.as_ref().is_some_and(|holder| holder.is(&it.record)),
             pid: it.record.pid,
             since: time(it.record.since.as_ref()),
-            state,
+            state: it.activity(now).into(),
             version: it.record.program.clone(),
         }
     };
@@ -100,15 +84,10 @@ pub async fn list(context: &mut Context<'_>) -> Result<Exit, Failure> {
 }
 
 fn row(gateway: &GatewayJson) -> Vec<String> {
-    let state = match gateway.state {
-        GatewayState::Serving => "serving",
-        GatewayState::Draining => "draining",
-        GatewayState::Silent => "silent",
-    };
     let age = gateway.beat_age_seconds.map(|age| format!("{age}s ago"));
     vec![
         gateway.id.clone(),
-        state.to_owned(),
+        gateway.state.0.name().to_owned(),
         (if gateway.moves_rollouts { "moves them" } else { "-" }).to_owned(),
         gateway.agents.to_string(),
         age.unwrap_or_else(|| "-".to_owned()),
@@ -117,4 +96,11 @@ fn row(gateway: &GatewayJson) -> Vec<String> {
         gateway.since.clone().unwrap_or_else(|| "-".to_owned()),
         or_hyphen(gateway.version.clone()),
     ]
+}
+
+// === impl Activity ===
+
+impl InDocuments for Activity {
+    const SCHEMA: &'static str = "GatewayState";
+    const ABOUT: &'static str = "What a gateway does.";
 }

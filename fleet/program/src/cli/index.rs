@@ -9,10 +9,11 @@ use guest_fleet_server::gateways::ends;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::by_name::ByName;
 use super::context::Context;
 use super::document::Time;
 use super::failure::{Exit, Failure};
-use super::standing::State;
+use super::standing;
 use super::text::ago;
 
 /// Oldest index that is shown without a remark, in seconds. Owners renew it every few seconds.
@@ -36,7 +37,7 @@ pub struct StateCountJson {
     /// How many.
     pub agents: u64,
     /// Where they stand.
-    pub state: State,
+    pub state: ByName<Word>,
 }
 
 /// How many agents stand where.
@@ -70,7 +71,7 @@ pub(crate) async fn open<'a>(
 /// `12 done, 3 held, 1 failed`.
 pub(crate) fn sentence(standings: &StandingsJson) -> String {
     let all = standings.states.iter();
-    let all = all.map(|one| format!("{} {}", one.agents, one.state.text()));
+    let all = all.map(|one| format!("{} {}", one.agents, standing::text(one.state.0)));
     all.collect::<Vec<_>>().join(", ")
 }
 
@@ -78,11 +79,13 @@ pub(crate) fn sentence(standings: &StandingsJson) -> String {
 
 impl From<&BTreeMap<Word, u64>> for StandingsJson {
     fn from(counts: &BTreeMap<Word, u64>) -> Self {
-        let states = counts.iter().map(|(word, agents)| (State::from(*word), *agents));
+        let states = counts.iter();
+        let states =
+            states.map(|(word, agents)| StateCountJson { agents: *agents, state: ByName(*word) });
         let archived = counts.get(&Word::Archived).copied().unwrap_or(0);
         Self {
             agents: counts.values().sum::<u64>().saturating_sub(archived),
-            states: states.map(|(state, agents)| StateCountJson { agents, state }).collect(),
+            states: states.collect(),
         }
     }
 }

@@ -12,7 +12,7 @@ use guest_fleet_server::fold::reader::Index;
 
 use super::context::Context;
 use super::failure::Failure;
-use super::presence::{PresenceJson, connection};
+use super::presence::connection;
 use super::rows::{AgentJson, AgentRowJson, Options, PluginJson};
 
 /// How agents are read at one moment.
@@ -61,7 +61,7 @@ impl At<'_> {
         let has_filter = options.plugin.is_some() || options.state.is_some() || options.unhealthy;
         let is_plugin = |name: &&str| options.plugin.as_deref().is_none_or(|it| it == *name);
         let passes = |name: &str| {
-            options.state.is_none_or(|state| state == row.word(name, self.now, &self.doors).into())
+            options.state.is_none_or(|state| state == row.word(name, self.now, &self.doors))
                 && (!options.unhealthy || self.is_unhealthy(row, name))
         };
         !has_filter || names(row).into_iter().filter(is_plugin).any(passes)
@@ -102,7 +102,7 @@ impl At<'_> {
             labels,
             os: report.and_then(|report| some(&report.os)),
             own_labels: agent.labels.own,
-            presence: PresenceJson::from(presence),
+            presence: presence.into(),
             quarantine: agent.quarantine,
             revoked: agent.revoked.map(words::time),
             seen: link.seen().map(words::time),

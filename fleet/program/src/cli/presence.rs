@@ -7,27 +7,10 @@ use guest_fleet_server::gateways::ends;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::by_name::InDocuments;
 use super::context::Context;
 use super::document::Time;
 use super::failure::Failure;
-
-/// How present an agent is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PresenceJson {
-    /// It has a stream.
-    Connected,
-    /// It has had no stream for a short while.
-    Disconnected,
-    /// It has had no stream for longer than `serve --offline-after` says.
-    Offline,
-    /// It is recorded and never connected.
-    NeverSeen,
-    /// Two machines use its identity, so it gets no orders.
-    Quarantined,
-    /// It was silent for so long that no count includes it.
-    Archived,
-}
 
 /// The stream of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -53,31 +36,14 @@ pub(super) fn connection(link: Link, session: Option<&Session>) -> Option<Connec
     Some(ConnectionJson { gateway: session.gateway.clone(), since })
 }
 
-// === impl PresenceJson ===
-
-impl PresenceJson {
-    /// The word for people.
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Disconnected => "disconnected",
-            Self::Offline => "offline",
-            Self::NeverSeen => "never seen",
-            Self::Quarantined => "quarantined",
-            Self::Archived => "archived",
-        }
-    }
+/// How present an agent is, for people.
+pub(super) fn text(presence: Presence) -> String {
+    presence.name().replace('_', " ")
 }
 
-impl From<Presence> for PresenceJson {
-    fn from(presence: Presence) -> Self {
-        match presence {
-            Presence::Connected => Self::Connected,
-            Presence::Disconnected => Self::Disconnected,
-            Presence::Offline => Self::Offline,
-            Presence::NeverSeen => Self::NeverSeen,
-            Presence::Quarantined => Self::Quarantined,
-            Presence::Archived => Self::Archived,
-        }
-    }
+// === impl Presence ===
+
+impl InDocuments for Presence {
+    const SCHEMA: &'static str = "PresenceJson";
+    const ABOUT: &'static str = "How present an agent is.";
 }

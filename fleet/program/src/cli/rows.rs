@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use guest_fleet_core::fold::Word;
+use guest_fleet_core::listed::Named;
+use guest_fleet_core::presence::Presence;
 use guest_fleet_core::selector::Selector;
 use guest_fleet_core::time::Seconds;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::by_name::ByName;
 use super::document::Time;
 use super::health::{self, FaultJson};
 use super::lists::selector;
-use super::presence::{ConnectionJson, PresenceJson};
-use super::standing::State;
+use super::presence::ConnectionJson;
+use super::standing;
 
 /// The options of `agents`.
 #[derive(Clone, Debug, Args)]
@@ -30,8 +35,8 @@ pub struct Options {
     #[arg(long, value_name = "NAME", conflicts_with = "scan")]
     pub plugin: Option<String>,
     /// Only agents that stand so with a plugin, or with that of --plugin.
-    #[arg(long, value_name = "STATE", conflicts_with = "scan")]
-    pub state: Option<State>,
+    #[arg(long, value_name = "STATE", conflicts_with = "scan", value_parser = states())]
+    pub state: Option<Word>,
     /// Only agents on which a plugin does not do its work, or an order for it failed or was taken back.
     #[arg(long, conflicts_with = "scan")]
     pub unhealthy: bool,
@@ -79,10 +84,20 @@ pub struct PluginJson {
     #[schemars(with = "Option<Time>")]
     pub since: Option<String>,
     /// Where it stands.
-    pub state: State,
+    pub state: ByName<Word>,
     /// Whether an order came to nothing, or the plugin does not do its work.
     #[serde(skip)]
     pub(super) is_unhealthy: bool,
+}
+
+/// Reads where an agent stands by the name that the command line has for it.
+fn states() -> impl TypedValueParser<Value = Word> {
+    let value = |word: Word| {
+        let name = word.name().replace('_', "-");
+        PossibleValue::new(name).help(word.about().trim_end_matches('.'))
+    };
+    PossibleValuesParser::new(Word::ALL.map(value))
+        .try_map(|name| Word::of_name(&name.replace('-', "_")).ok_or(name))
 }
 
 // === impl PluginJson ===
@@ -90,12 +105,12 @@ pub struct PluginJson {
 impl PluginJson {
     /// The fault, or the failure of the order: `crash loop for 10 minutes: exit code 3`.
     pub(super) fn trouble(&self, now: Seconds) -> String {
-        let is_of_order = matches!(self.state, State::Failed | State::TakenBack);
+        let is_of_order = matches!(self.state.0, Word::Failed | Word::TakenBack);
         let reason = self.reason.as_ref().filter(|_| is_of_order);
         match (reason, &self.fault) {
-            (Some(reason), _) => format!("{}: {reason}", self.state.text()),
+            (Some(reason), _) => format!("{}: {reason}", standing::text(self.state.0)),
             (None, Some(fault)) if !is_of_order => health::sentence(&fault.of, now),
-            (None, _) => self.state.text().to_owned(),
+            (None, _) => standing::text(self.state.0).to_owned(),
         }
     }
 }
@@ -123,7 +138,7 @@ pub struct AgentJson {
     /// Labels that it claims itself; selectors name them with `self.`.
     pub own_labels: BTreeMap<String, String>,
     /// How present it is.
-    pub presence: PresenceJson,
+    pub presence: ByName<Presence>,
     /// Why it gets no orders; null where it does.
     pub quarantine: Option<String>,
     /// When it was revoked: no gateway admits it; null where it was not.

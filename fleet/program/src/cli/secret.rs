@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, Subcommand};
-use guest_fleet_core::fold::{Doors, Row};
+use guest_fleet_core::fold::{Doors, Row, Word};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::ReleaseName;
 use guest_fleet_server::configuration::{Configuration, words};
@@ -14,13 +14,14 @@ use guest_fleet_server::secrets::reference::SecretName;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::by_name::ByName;
 use super::context::Context;
 use super::document::Time;
 use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson, StandingsJson};
 use super::lists::load;
 use super::secrets::{self, MissingSecretJson};
-use super::standing::State;
+use super::standing;
 use super::text::{one_line, or_hyphen, table};
 
 /// The verbs of secrets.
@@ -102,7 +103,7 @@ pub struct SecretAgentJson {
     /// The versions that are in the release that it should have now.
     pub should_have: Vec<String>,
     /// Where it stands with the plugin.
-    pub state: State,
+    pub state: ByName<Word>,
 }
 
 type Uses = BTreeMap<ReleaseName, BTreeSet<SecretName>>;
@@ -315,6 +316,6 @@ fn agent_row(agent: &SecretAgentJson) -> Vec<String> {
         agent.plugin.clone(),
         or_hyphen(agent.has.join(" ")),
         or_hyphen(agent.should_have.join(" ")),
-        agent.state.text().to_owned(),
+        standing::text(agent.state.0).to_owned(),
     ]
 }

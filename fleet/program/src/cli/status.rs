@@ -13,7 +13,7 @@ use super::drift::{self, StopJson};
 use super::failure::{Exit, Failure};
 use super::index::{self, IndexJson, StandingsJson};
 use super::lists::load;
-use super::presence::PresenceJson;
+use super::presence;
 use super::secrets::{self, MissingSecretJson};
 use super::text::{ago, counted, one_line, or_hyphen, table};
 
@@ -121,7 +121,7 @@ pub async fn run(context: &mut Context<'_>) -> Result<Exit, Failure> {
     let by_presence: Vec<String> = counts
         .agents
         .iter()
-        .map(|(one, agents)| format!("{agents} {}", PresenceJson::from(*one).text()))
+        .map(|(one, agents)| format!("{agents} {}", presence::text(*one)))
         .collect();
     context.say(format_args!("agents  {total} ({})", by_presence.join(", ")))?;
     context.say(format_args!("as of   {}, {} ago", age.as_of, ago(age.age_seconds)))?;

@@ -6,14 +6,14 @@ use guest_fleet_core::desired::{Decision, OwnersHold, Permission};
 use guest_fleet_core::drift::{Drift, Lack, OwnersChange, OwnersKind, Repairs};
 use guest_fleet_core::fold::Word;
 use guest_fleet_core::journal::{Digests, Entry, Order, OrderState};
-use guest_fleet_core::presence::Presence;
 use guest_fleet_core::repair::{Repair, Stop};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{Target, View};
 use insta::assert_snapshot;
 
-use super::super::presence::PresenceJson;
-use super::super::standing::{Found, Standing, State, standing};
+use super::super::Verb;
+use super::super::standing::{Found, Standing, standing};
+use super::parsed;
 
 #[test]
 fn every_reason_has_its_words() {
@@ -118,7 +118,7 @@ fn an_order_of_before_the_ledger_went_back_is_not_called_done() {
         let found = Found { decision: Some(&decision), entry: Some(&entry), generation, ..NOTHING };
         standing(&view, &found, Seconds(0)).state
     };
-    assert_eq!((state(7), state(8)), (State::Done, State::Paused));
+    assert_eq!((state(7), state(8)), (Word::Done, Word::Paused));
 }
 
 const NOTHING: Found<'_> = Found {
@@ -137,13 +137,13 @@ fn say(all: &mut String, found: &Standing) {
     write!(all, "{:?}\n  {}\n  {next}\n", found.state, found.sentence).unwrap();
 }
 
-/// Labels of metrics lead people to these verbs.
 #[test]
-fn metrics_name_states_and_presences_as_documents_do() {
+fn every_state_can_be_asked_for() {
     for word in Word::ALL {
-        assert_eq!(serde_json::json!(State::from(word)), word.name());
-    }
-    for presence in Presence::ALL {
-        assert_eq!(serde_json::json!(PresenceJson::from(presence)), presence.name());
+        let name = word.name().replace('_', "-");
+        let Verb::Agents(options) = parsed(&["agents", "--state", &name]).verb else {
+            panic!("{name}")
+        };
+        assert_eq!(options.state, Some(word));
     }
 }
