@@ -41,7 +41,7 @@ use crate::time::Seconds;
 pub use closed::{Closed, Gives};
 pub use history::{HALTS, HaltedRelease, Past, REMEMBERED, halts, remembered};
 pub use strategy::{Strategy, StrategyWave};
-pub use verbs::{Refused, Verb};
+pub use verbs::{Refused, StateKind, Verb};
 pub use waves::{Label, OnHalt, Plan, Size, WAVES, Wave};
 pub use written::reach_all;
 

@@ -1,7 +1,7 @@
 //! Decisions about rollouts and assignments, from the audit record. Pure.
 
 use guest_fleet_core::notice::Kind;
-use guest_fleet_core::rollout::{Cause, Stage, State};
+use guest_fleet_core::rollout::StateKind;
 use guest_fleet_ledger::records::audit::{AuditChange, AuditRecord};
 use guest_fleet_ledger::records::repair::REPAIR;
 use guest_fleet_ledger::records::rollout::ROLLOUT;
@@ -60,31 +60,18 @@ fn of_rollout(before: Option<&str>, after: &str) -> Option<Kind> {
     if before == Some(after) {
         return None;
     }
-    let is = |name: &str, states: &[State]| states.iter().any(|state| state.name() == name);
-    let halted = State::Halted(Cause::Restored);
-    let waits = State::Running(Stage::Approval);
-    let runs = [
-        State::Running(Stage::Reaching),
-        State::Running(Stage::Soaking { since: Default::default() }),
-    ];
-    let ended = [
-        (halted, Kind::RolloutHalted),
-        (waits, Kind::RolloutWaits),
-        (State::Done, Kind::RolloutDone),
-        (State::RolledBack, Kind::RolloutRolledBack),
-        (State::Aborted, Kind::RolloutAborted),
-    ];
-    if let Some((_, kind)) = ended.iter().find(|(state, _)| state.name() == after) {
-        return Some(*kind);
-    }
-    if !is(after, &runs) {
-        return None;
-    }
-    match before {
-        Some(before) if is(before, &runs) => None,
-        None => Some(Kind::RolloutBegan),
-        Some(before) if before == State::Draft.name() => Some(Kind::RolloutBegan),
-        Some(_) => Some(Kind::RolloutResumed),
+    match StateKind::of_name(after)? {
+        StateKind::Running | StateKind::Soaking => match before.map(StateKind::of_name) {
+            Some(Some(StateKind::Running | StateKind::Soaking)) => None,
+            Some(Some(StateKind::Draft)) | None => Some(Kind::RolloutBegan),
+            Some(_) => Some(Kind::RolloutResumed),
+        },
+        StateKind::Waiting => Some(Kind::RolloutWaits),
+        StateKind::Halted => Some(Kind::RolloutHalted),
+        StateKind::RolledBack => Some(Kind::RolloutRolledBack),
+        StateKind::Done => Some(Kind::RolloutDone),
+        StateKind::Aborted => Some(Kind::RolloutAborted),
+        StateKind::Draft | StateKind::Paused | StateKind::RollingBack => None,
     }
 }
 

@@ -20,7 +20,7 @@ use guest_fleet_core::fold::Word;
 use guest_fleet_core::presence::Presence;
 use guest_fleet_core::progress::Stand;
 use guest_fleet_core::repair::Stop;
-use guest_fleet_core::rollout::State;
+use guest_fleet_core::rollout::{State, StateKind};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{AssignmentRollout, View};
 use guest_fleet_ledger::records::progress::{ProgressRecord, progress_key};
@@ -171,7 +171,7 @@ async fn read(
     let through = configuration.through();
     configuration.catch_up(ledger, through).await?;
     let view = configuration.view();
-    let mut rollouts = zeros(State::NAMES);
+    let mut rollouts = zeros(StateKind::ALL.map(StateKind::name));
     for (_, found) in newest(view) {
         raise(&mut rollouts, found.rollout.state.name(), 1);
     }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::{Cause, Former, Rollout, Stage, State};
+use crate::listed;
 use crate::time::Seconds;
 
 /// What a person asks.
@@ -29,6 +30,33 @@ pub enum Verb {
     Approve,
     /// End it where it is.
     Abort,
+}
+
+listed! {
+    /// The kind of a [`State`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum StateKind {
+        /// It was not started.
+        Draft = "draft",
+        /// Agents are given the new target.
+        Running = "running",
+        /// All agents of the wave that could be reached settled; problems may still show.
+        Soaking = "soaking",
+        /// A person has to approve the next wave.
+        Waiting = "waiting for approval",
+        /// It waits for a person; agents that were given the new target go on.
+        Paused = "paused",
+        /// It stopped itself, or a person did.
+        Halted = "halted",
+        /// The agents that have the new target are given the former one.
+        RollingBack = "rolling back",
+        /// They have it.
+        RolledBack = "rolled back",
+        /// All agents that could be reached have the new target.
+        Done = "done",
+        /// A person ended it where it was.
+        Aborted = "aborted",
+    }
 }
 
 /// Why it cannot be.
@@ -161,35 +189,27 @@ impl Verb {
 // === impl State ===
 
 impl State {
-    /// The names of all states.
-    pub const NAMES: [&'static str; 10] = [
-        "draft",
-        "running",
-        "soaking",
-        "waiting for approval",
-        "paused",
-        "halted",
-        "rolling back",
-        "rolled back",
-        "done",
-        "aborted",
-    ];
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> StateKind {
+        match self {
+            Self::Draft => StateKind::Draft,
+            Self::Running(Stage::Reaching) => StateKind::Running,
+            Self::Running(Stage::Soaking { .. }) => StateKind::Soaking,
+            Self::Running(Stage::Approval) => StateKind::Waiting,
+            Self::Paused(_) => StateKind::Paused,
+            Self::Halted(_) => StateKind::Halted,
+            Self::RollingBack => StateKind::RollingBack,
+            Self::RolledBack => StateKind::RolledBack,
+            Self::Done => StateKind::Done,
+            Self::Aborted => StateKind::Aborted,
+        }
+    }
 
-    /// Its name: one of [`State::NAMES`].
+    /// The name of its kind.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Draft => "draft",
-            Self::Running(Stage::Reaching) => "running",
-            Self::Running(Stage::Soaking { .. }) => "soaking",
-            Self::Running(Stage::Approval) => "waiting for approval",
-            Self::Paused(_) => "paused",
-            Self::Halted(_) => "halted",
-            Self::RollingBack => "rolling back",
-            Self::RolledBack => "rolled back",
-            Self::Done => "done",
-            Self::Aborted => "aborted",
-        }
+        self.kind().name()
     }
 
     /// Whether it has not ended.

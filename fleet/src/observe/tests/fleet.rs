@@ -7,7 +7,7 @@ use guest_fleet_core::journal::{Entry, Order, OrderState};
 use guest_fleet_core::presence::Presence;
 use guest_fleet_core::progress::Stand;
 use guest_fleet_core::repair::{Repair, Stop};
-use guest_fleet_core::rollout::{Cause, Plan, Rollout, Size, Stage, State, Wave};
+use guest_fleet_core::rollout::{Cause, Plan, Rollout, Size, Stage, State, StateKind, Wave};
 use guest_fleet_core::selector::{OwnLabels, Selector};
 use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{
@@ -245,7 +245,7 @@ async fn rollouts_and_stops_are_those_that_people_are_shown() {
     let counts = look(&FleetReader::default(), &ledger).await.expect("a ledger that answers");
     let states = [("done", 1), ("halted", 1), ("waiting for approval", 1)];
     assert_eq!(some(&counts.rollouts), states);
-    assert_eq!(counts.rollouts.len(), State::NAMES.len());
+    assert_eq!(counts.rollouts.len(), StateKind::ALL.len());
     let halted = RolloutCounts {
         assignment: "c".to_owned(),
         state: "halted",
