@@ -154,6 +154,12 @@ pub fn time(stamp: Option<Timestamp>) -> Option<SystemTime> {
     stamp.and_then(|stamp| SystemTime::try_from(stamp).ok())
 }
 
+/// A time as RFC 3339 in UTC; `None` where it is beyond the years that such a text can have.
+#[must_use]
+pub fn shown(at: SystemTime) -> Option<String> {
+    jiff::Timestamp::try_from(at).ok().map(|at| at.to_string())
+}
+
 /// Reads a record.
 ///
 /// # Errors

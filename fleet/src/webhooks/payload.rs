@@ -8,9 +8,8 @@ use guest_fleet_core::notice::Kind;
 use guest_fleet_ledger::Entry;
 use guest_fleet_ledger::gaps::Gap;
 use guest_fleet_ledger::records::event::{self, Content, NoticePart, Told};
-use guest_fleet_ledger::records::time;
+use guest_fleet_ledger::records::{shown, time};
 use http::StatusCode;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::settings::Webhook;
@@ -255,8 +254,4 @@ fn notice_of(kind: Kind, notice: &NoticePart) -> Value {
         "agents": notice.agents,
         "count": notice.count,
     })
-}
-
-fn shown(at: SystemTime) -> Option<String> {
-    Timestamp::try_from(at).ok().map(|at| at.to_string())
 }

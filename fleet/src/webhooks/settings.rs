@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_serve_kit::tls;
 use guest_fleet_core::notice::Kind;
-use guest_fleet_ledger::records::event::Content;
+use guest_fleet_ledger::records::event::{Content, kinds};
 
 use super::sign::Secret;
 use crate::chain::Chain;
@@ -243,14 +243,6 @@ fn events(context: &mut Context<'_>, fields: &Fields<'_>) -> (BTreeSet<i32>, BTr
         }
     }
     (events, notices)
-}
-
-/// The names of all kinds of events and notices.
-#[must_use]
-pub fn kinds() -> Vec<&'static str> {
-    let events = (1..).map_while(|number| PluginEventType::try_from(number).ok());
-    let events = events.map(|event| event.as_str_name());
-    events.chain(Kind::ALL.map(Kind::name)).collect()
 }
 
 #[cfg(test)]

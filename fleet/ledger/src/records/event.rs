@@ -12,6 +12,7 @@
 use std::time::SystemTime;
 
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
+use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::escape::{escaped, unescaped};
 use guest_fleet_core::notice::Kind;
 use prost::Message;
@@ -69,6 +70,14 @@ pub enum Content {
     Notice(Kind, Box<NoticePart>),
 }
 
+/// The names of all kinds of events and notices.
+#[must_use]
+pub fn kinds() -> Vec<&'static str> {
+    let events = (1..).map_while(|number| PluginEventType::try_from(number).ok());
+    let events = events.map(|event| event.as_str_name());
+    events.chain(Kind::ALL.map(Kind::name)).collect()
+}
+
 /// The subject of a plugin's events.
 #[must_use]
 pub fn subject(agent: &str, plugin: &str) -> String {
@@ -117,6 +126,19 @@ pub fn read(entry: &Entry) -> Result<Told, RecordError> {
         }
     };
     Ok(Told { received: time(record.received), content })
+}
+
+// === impl Content ===
+
+impl Content {
+    /// The name of its kind: one of [`kinds`], or that of the unspecified type where a newer agent reported the event.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Event(event) => event.event_type().as_str_name(),
+            Self::Notice(kind, _) => kind.name(),
+        }
+    }
 }
 
 // === impl EventRecord ===

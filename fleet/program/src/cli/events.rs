@@ -7,11 +7,10 @@ use clap::Args;
 use guest_agent_serve_kit::backoff::{Jitter, Schedule};
 use guest_fleet_core::duration;
 use guest_fleet_ledger::gaps::{Before, Gap, Seen};
-use guest_fleet_ledger::records::event::{self, Content, Told};
-use guest_fleet_ledger::records::time;
+use guest_fleet_ledger::records::event::{self, Content, Told, kinds};
+use guest_fleet_ledger::records::{shown, time};
 use guest_fleet_ledger::{Bucket, Entry, Log, ReadError, bounds};
 use guest_fleet_server::fold::by_chance;
-use guest_fleet_server::webhooks::settings::kinds;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -284,14 +283,7 @@ impl Filter<'_> {
     }
 
     fn passes(&self, told: &Told) -> bool {
-        self.kinds.is_empty() || self.kinds.contains(kind(&told.content))
-    }
-}
-
-fn kind(content: &Content) -> &'static str {
-    match content {
-        Content::Event(event) => event.event_type().as_str_name(),
-        Content::Notice(kind, _) => kind.name(),
+        self.kinds.is_empty() || self.kinds.contains(told.content.kind())
     }
 }
 
@@ -323,7 +315,7 @@ impl FleetEventJson {
 
     fn of(entry: &Entry, told: &Told) -> Self {
         let received = told.received.and_then(shown);
-        let kind = kind(&told.content).to_owned();
+        let kind = told.content.kind().to_owned();
         match &told.content {
             Content::Event(event) => Self {
                 at: time(event.event_timestamp).and_then(shown),
@@ -387,10 +379,6 @@ fn numbers(from: u64, to: u64) -> String {
         0 | 1 => format!("number {from}"),
         _ => format!("numbers {from} to {}", to - 1),
     }
-}
-
-fn shown(at: SystemTime) -> Option<String> {
-    Timestamp::try_from(at).ok().map(|at| at.to_string())
 }
 
 /// Reads a moment.
