@@ -16,6 +16,7 @@
 mod deliverer;
 mod lease;
 mod payload;
+mod refusal;
 pub mod settings;
 mod shared;
 mod sign;

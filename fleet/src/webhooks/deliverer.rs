@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::lease::{Held, Lease, Lost};
-use super::payload::{self, Batch, Limit, Refused};
+use super::payload::{self, Batch, Limit};
+use super::refusal::{self, Event, Refusal, Refused};
 use super::settings::Webhook;
 use super::shared::Webhooks;
 use super::sign::Secret;
@@ -29,9 +30,6 @@ const SIGNATURE: HeaderName = HeaderName::from_static("guest-fleet-signature");
 const TIMESTAMP: HeaderName = HeaderName::from_static("guest-fleet-timestamp");
 /// How often a cursor that moves is written.
 const SAVE: Duration = Duration::from_secs(1);
-/// An entry is passed over when the receiver refused it alone so often, with growing pauses between: one that is wrong
-/// for a moment may take it yet.
-const ALONE: u32 = 5;
 /// After so many documents that a receiver took, it is tried whether it takes larger ones again.
 const GROW: u32 = 100;
 /// Longest wait that a receiver may ask for.
@@ -50,10 +48,7 @@ pub(super) struct Deliverer {
     limit: Limit,
     /// Documents that the receiver took since the limit changed.
     taken: u32,
-    /// The entry that is passed over, until the receiver took a document that says so.
-    refused: Option<Refused>,
-    /// The entry that the receiver refuses alone, and how often it did.
-    alone: Option<(u64, u32)>,
+    refusal: Refusal,
 }
 
 /// Why a document was not taken.
@@ -96,8 +91,7 @@ impl Deliverer {
             failures: 0,
             limit: Limit::default(),
             taken: 0,
-            refused: None,
-            alone: None,
+            refusal: Refusal::default(),
         }
     }
 
@@ -144,7 +138,7 @@ impl Deliverer {
         let mut position = begun.position;
         let since = self.keeper.held.as_ref().and_then(|held| time(held.record.since));
         let mut saved = Instant::now();
-        (self.refused, self.alone) = (None, None);
+        self.refusal = Refusal::default();
         loop {
             let reading = Reading {
                 shared: &self.shared,
@@ -153,7 +147,7 @@ impl Deliverer {
                 begun,
                 since,
                 limit: self.limit,
-                refused: self.refused,
+                refused: self.refusal.passed_over(),
             };
             let reading = reading.read(&mut self.seen, position);
             let batch = match self.keeper.during(reading).await? {
@@ -175,8 +169,7 @@ impl Deliverer {
                     continue;
                 }
             };
-            // The entry went with its age meanwhile.
-            self.refused = self.refused.filter(|refused| batch.first <= refused.position);
+            self.refusal = self.refusal.step(Event::Made { first: batch.first });
             if !batch.is_empty() {
                 // An entry that cannot be read does not say when it came.
                 let now = SystemTime::now();
@@ -245,7 +238,7 @@ impl Deliverer {
             tracing::info!(webhook = self.webhook.name, "the receiver takes events again");
         }
         if batch.has_refused {
-            self.refused = None;
+            self.refusal = self.refusal.step(Event::GapTaken);
         }
         self.limit.entries = payload::ENTRIES.min(self.limit.entries.saturating_mul(2));
         self.taken += 1;
@@ -266,29 +259,21 @@ impl Deliverer {
             }
             return true;
         }
-        // A receiver that refuses the gap as well refuses everything, and loses nothing by it.
-        if batch.has_refused {
-            self.refused = None;
-            return true;
-        }
-        if !batch.has_entry {
-            return false;
-        }
-        let before = self.alone.filter(|(position, _)| *position == batch.first);
-        let times = before.map_or(0, |(_, times)| times).saturating_add(1);
-        self.alone = Some((batch.first, times));
-        if times < ALONE {
-            return false;
-        }
-        if times == ALONE {
+        let event = match (batch.has_refused, batch.has_entry) {
+            (true, _) => Event::GapRefused,
+            (false, true) => Event::EntryRefused(Refused { position: batch.first, status }),
+            (false, false) => return false,
+        };
+        let before = self.refusal.passed_over();
+        self.refusal = self.refusal.step(event);
+        if let Refusal::PassedOver { times: refusal::TIMES, .. } = self.refusal {
             tracing::warn!(
                 webhook = self.webhook.name,
                 status = status.as_u16(),
                 "the receiver refuses an event, which is passed over: `guest-fleet events` shows it"
             );
         }
-        self.refused = Some(Refused { position: batch.first, status });
-        true
+        self.refusal.passed_over() != before
     }
 
     /// Twice as long with every failure, in the upper half at random; at least as long as the receiver wants.

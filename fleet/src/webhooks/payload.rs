@@ -9,9 +9,9 @@ use guest_fleet_ledger::Entry;
 use guest_fleet_ledger::gaps::Gap;
 use guest_fleet_ledger::records::event::{self, Content, NoticePart, Told};
 use guest_fleet_ledger::records::{shown, time};
-use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::refusal::Refused;
 use super::settings::Webhook;
 
 /// Most entries of the log in one document.
@@ -30,13 +30,6 @@ pub(super) struct Limit {
     pub(super) entries: usize,
     /// Bytes of them.
     pub(super) bytes: usize,
-}
-
-/// The entry that a receiver refused, alone, by its position; and its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
-    pub(super) position: u64,
-    pub(super) status: StatusCode,
 }
 
 /// A document in the making.
