@@ -248,11 +248,13 @@ impl Teller<'_> {
         let settle = self.settings.settle.max(Duration::from_secs(open.offline_after()));
         let is_settled = self.sight.open_for() >= settle;
         let counts = open.counts();
+        if self.sight.looked.is_some_and(|looked| !looked.is_over(counts, look)) {
+            return Ok(());
+        }
         let told = told(&self.noticed);
         // Nobody is away, and nobody was.
         let is_calm = counts == (0, 0) && told == Some(Told::default());
-        let is_early = self.sight.looked.is_some_and(|looked| !looked.is_over(counts, look));
-        if is_calm || is_early || (told.is_none() && !is_settled) {
+        if is_calm || (told.is_none() && !is_settled) {
             return Ok(());
         }
         let began = Instant::now();
