@@ -25,7 +25,7 @@ mod shared;
 #[cfg(test)]
 pub(crate) mod simulation;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod told;
 mod view;
 

@@ -61,6 +61,18 @@ impl Fleet {
         fleet
     }
 
+    /// A fleet whose agents have streams, and that a process looks at.
+    async fn looked_at(ids: &[&str]) -> Self {
+        let mut fleet = Self::start().await;
+        for id in ids {
+            fleet.agent(id, "");
+            fleet.stream(id, 0);
+        }
+        fleet.look();
+        fleet.is_known().await;
+        fleet
+    }
+
     fn look(&mut self) {
         let settings = Settings { wall: self.wall.clone(), ..Settings::default() };
         let task = tokio::spawn(run(self.shared.clone(), settings, CancellationToken::new()));
@@ -229,11 +241,7 @@ async fn an_agent_that_goes_and_comes_back_is_noticed_once_each() {
 
 #[tokio::test(start_paused = true)]
 async fn no_agent_is_noticed_before_it_could_connect_again() {
-    let mut fleet = Fleet::start().await;
-    fleet.agent("web", "");
-    fleet.stream("web", 0);
-    fleet.look();
-    fleet.is_known().await;
+    let fleet = Fleet::looked_at(&["web"]).await;
     // The gateway dies, and with it every stream: agents have no chance to connect.
     fleet.beats.store(false, Ordering::Relaxed);
     fleet.stream("web", (fleet.wall)().0);
@@ -247,11 +255,7 @@ async fn no_agent_is_noticed_before_it_could_connect_again() {
 
 #[tokio::test(start_paused = true)]
 async fn decisions_that_cannot_be_read_keep_no_agent_from_its_notice() {
-    let mut fleet = Fleet::start().await;
-    fleet.agent("web", "");
-    fleet.stream("web", 0);
-    fleet.look();
-    fleet.is_known().await;
+    let fleet = Fleet::looked_at(&["web"]).await;
     fleet.ledger.put(Bucket::Configuration, AUDIT_HEAD, b"torn".to_vec());
     fleet.stream("web", (fleet.wall)().0);
     assert_eq!(kinds(&fleet.until(1).await), [("web//", Kind::AgentOffline)]);
@@ -259,14 +263,8 @@ async fn decisions_that_cannot_be_read_keep_no_agent_from_its_notice() {
 
 #[tokio::test(start_paused = true)]
 async fn agents_with_ids_beyond_the_bounds_of_subjects_have_notices_each() {
-    let mut fleet = Fleet::start().await;
     let ids = ["~".repeat(199) + "a", "~".repeat(199) + "b"];
-    for id in &ids {
-        fleet.agent(id, "");
-        fleet.stream(id, 0);
-    }
-    fleet.look();
-    fleet.is_known().await;
+    let fleet = Fleet::looked_at(&ids.each_ref().map(String::as_str)).await;
     for id in &ids {
         fleet.stream(id, START);
     }
@@ -278,14 +276,8 @@ async fn agents_with_ids_beyond_the_bounds_of_subjects_have_notices_each() {
 
 #[tokio::test(start_paused = true)]
 async fn many_agents_that_go_at_once_have_one_notice() {
-    let mut fleet = Fleet::start().await;
     let ids: Vec<String> = (0..30).map(|number| format!("a{number:02}")).collect();
-    for id in &ids {
-        fleet.agent(id, "");
-        fleet.stream(id, 0);
-    }
-    fleet.look();
-    fleet.is_known().await;
+    let fleet = Fleet::looked_at(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
     for id in &ids {
         fleet.stream(id, START);
     }

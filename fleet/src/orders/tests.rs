@@ -8,9 +8,12 @@ use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::manifest::Config;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{ConfigurePlugin, Manifest};
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
+use guest_fleet_core::desired::{Decision, Permission};
+use guest_fleet_core::journal::{Digests, Order, OrderState};
 use guest_fleet_core::repair::Repair;
 use guest_fleet_core::rollout::Strategy;
 use guest_fleet_core::selector::{OwnLabels, Selector};
+use guest_fleet_core::time::Seconds;
 use guest_fleet_core::view::{ANY_ARCHITECTURE, Archive, Assignment, Release, ReleaseName, Target};
 use guest_fleet_ledger::records::configuration::{AssignmentRecord, ReleaseRecord, release_key};
 use guest_fleet_ledger::records::event::subject;
@@ -32,6 +35,15 @@ mod drift;
 mod health;
 
 const AGENT: &str = "fleet/1";
+
+/// The first order of an assignment, which came into its state at once.
+pub(crate) fn order(target: Target, assignment: &str, state: OrderState, at: Seconds) -> Order {
+    let assignment = assignment.to_owned();
+    let decision =
+        Decision { target, assignment, attempt: 0, permission: Permission::Go, turn: None };
+    let body = Digests { sent: [0; 32], declared: [0; 32] };
+    Order { declared: None, state, ..Order::new(&decision, &body, 1, at) }
+}
 
 fn gateway(ledger: &MemoryLedger) -> Arc<Orders> {
     let settings =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use guest_fleet_core::fold::Word;
-use guest_fleet_core::journal::{Entry, Order, OrderState};
+use guest_fleet_core::journal::{Entry, OrderState};
 use guest_fleet_core::presence::Presence;
 use guest_fleet_core::progress::Stand;
 use guest_fleet_core::repair::{Repair, Stop};
@@ -35,6 +35,7 @@ use crate::gateways::presence::Activity;
 use crate::observe::fleet::{
     AgentCounts, FleetCounts, FleetReader, ProgressCounts, ROLLOUTS, RolloutCounts,
 };
+use crate::orders::tests::order;
 
 /// Counts with something of each.
 pub(super) fn counts() -> FleetCounts {
@@ -107,21 +108,7 @@ async fn agent(ledger: &dyn Ledger, id: &str, state: Option<OrderState>) {
     put(ledger, Bucket::Reports, id, report).await;
     let Some(state) = state else { return };
     let at = Seconds(seconds(now) - 3600);
-    let order = Order {
-        generation: 1,
-        target: target("1"),
-        digest: [0; 32],
-        declared: None,
-        assignment: "a".to_owned(),
-        attempt: 0,
-        rollout: String::new(),
-        replaced: None,
-        repeats: 0,
-        made: at,
-        since: at,
-        state,
-        drift: None,
-    };
+    let order = order(target("1"), "a", state, at);
     let entry = Entry { generation: 1, order: Some(order), ..Entry::default() };
     let mut journal = JournalRecord {
         version: 1,

@@ -144,22 +144,13 @@ mod tests {
     use guest_fleet_core::target::Target;
 
     use super::*;
+    use crate::orders::tests::order;
 
     fn journal(generation: u64, message: &str, state: OrderState) -> JournalRecord {
         let order = Order {
             generation,
-            target: Target::Absent,
-            digest: [0; 32],
-            declared: None,
-            assignment: "a".to_owned(),
-            attempt: 0,
-            rollout: String::new(),
-            replaced: None,
-            repeats: 0,
             made: Seconds(100),
-            since: Seconds(107),
-            state,
-            drift: None,
+            ..order(Target::Absent, "a", state, Seconds(107))
         };
         let mut entry = EntryRecord::default();
         entry.set(&Entry { generation, order: Some(order), ..Entry::default() });

@@ -16,6 +16,7 @@ use guest_fleet_ledger::records::rollout::{ENDED_AGE, RolloutRecord, ended_key};
 
 use super::*;
 use crate::configuration::audit;
+use crate::orders::tests::order;
 
 mod repairs;
 
@@ -31,21 +32,7 @@ fn journal_of(
     state: OrderState,
     at: Seconds,
 ) -> JournalRecord {
-    let order = Order {
-        generation: 1,
-        target,
-        digest: [0; 32],
-        declared: None,
-        assignment: assignment.to_owned(),
-        attempt: 0,
-        rollout: rollout.to_owned(),
-        replaced: None,
-        repeats: 0,
-        made: at,
-        since: at,
-        state,
-        drift: None,
-    };
+    let order = Order { rollout: rollout.to_owned(), ..order(target, assignment, state, at) };
     let mut journal = JournalRecord { version: 1, ..JournalRecord::default() };
     let entry = Entry { generation: 1, order: Some(order), ..Entry::default() };
     journal.plugins.entry("p".to_owned()).or_default().set(&entry);
