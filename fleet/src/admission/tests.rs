@@ -318,6 +318,42 @@ async fn an_agent_without_a_certificate_of_this_authority_does_not_connect() {
 }
 
 #[tokio::test]
+async fn the_log_names_a_refused_agent_once_in_a_while_and_counts_the_others() {
+    let (world, other) = (world(None).await, world(None).await);
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let file = Arc::new(log.reopen().expect("a file"));
+    let lines = tracing_subscriber::fmt().with_writer(file).with_ansi(false).finish();
+    let _logging = tracing::subscriber::set_default(lines);
+    tokio::time::pause();
+    let mutual = Arc::new(Mutual::new(world.authority.fleet().clone()));
+    let admission = Counted::new(mutual, Arc::default());
+    let shown = Some(Arc::new(other.issue("vm-1", DAY).0.der));
+    let foreign = PeerInfo { address: None, certificate: shown };
+    let refused = async |info: &PeerInfo| {
+        let peer = Peer { info, bearer: None };
+        let claimed = format!("vm-2\n\u{202e}{}", "x".repeat(1000));
+        admission.admit(&peer, &claimed).await.expect_err("refused");
+    };
+    for _ in 0..3 {
+        refused(&foreign).await;
+    }
+    refused(&info(None)).await;
+    tokio::time::advance(Duration::from_secs(10)).await;
+    refused(&foreign).await;
+    let log = std::fs::read_to_string(log.path()).expect("text");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("is refused")).collect();
+    let [first, claimed, later] = lines[..] else { panic!("{log}") };
+    for part in [r#"agent="vm-1""#, "PermissionDenied", "of the fleet", "others=0"] {
+        assert!(first.contains(part), "{first}");
+    }
+    for part in [r#"agent="vm-2\n\u{202e}xx"#, "shows no client certificate", "others=0"] {
+        assert!(claimed.contains(part), "{claimed}");
+    }
+    assert!(claimed.len() < 600, "{claimed}");
+    assert!(later.contains("others=2"), "{later}");
+}
+
+#[tokio::test]
 async fn a_revoked_agents_stream_ends_and_it_does_not_come_back() {
     let world = world(None).await;
     let mine = world.issue("vm-1", DAY);

@@ -19,7 +19,7 @@ guest_agent_observe_kit::catalogue! {
         "If it rises much faster than guest_fleet_streams, agents reconnect all the time: see guest_fleet_refused_total and proxies between.";
     REFUSED = "guest_fleet_refused" Counter Number ["status"]
         "Streams and unary calls that were refused, by the status of gRPC."
-        "unauthenticated and permission_denied: agents that are not enrolled, were revoked, or show the wrong certificate; the log names them. unavailable: the ledger does not answer.";
+        "unauthenticated and permission_denied: agents that are not enrolled, were revoked, or show the wrong certificate; the log names one of them in 10 s, and why. unavailable: the ledger does not answer.";
     SESSIONS_REPLACED = "guest_fleet_sessions_replaced" Counter Number []
         "Sessions that ended because another session of their agent took over."
         "Some are usual when agents reconnect. Many of one agent are two machines with one identity: `guest-fleet agents` shows those in quarantine.";
