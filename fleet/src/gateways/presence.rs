@@ -27,7 +27,7 @@ const DEAD: Duration = Duration::from_secs(120);
 pub(super) const GATEWAYS: usize = 10_000;
 
 listed! {
-    /// What a gateway does.
+    /// How a gateway serves.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Activity {
         /// It takes streams.
@@ -46,7 +46,7 @@ pub struct Presence {
     pub key: String,
     /// Revision of its last heartbeat.
     pub revision: Revision,
-    /// What the record says.
+    /// The record.
     pub record: GatewayRecord,
 }
 
@@ -113,7 +113,7 @@ impl Presence {
         time(self.record.beat).map(|beat| now.duration_since(beat).unwrap_or_default())
     }
 
-    /// What it does, by the clocks of both machines.
+    /// Its activity, by the clocks of both machines.
     #[must_use]
     pub fn activity(&self, now: SystemTime) -> Activity {
         match (self.is_fresh(now), self.record.is_draining) {
@@ -128,17 +128,17 @@ impl Presence {
     }
 }
 
-/// What a gateway saw of the others' records, on its own clock. Pure: the caller says what time it
+/// The others' records as a gateway saw them, on its own clock. Pure: the caller says what time it
 /// is.
 #[derive(Debug, Default)]
 pub struct Roll {
     seen: BTreeMap<String, (Revision, Instant)>,
 }
 
-/// What follows from a look.
+/// The conclusions from a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
-    /// Whether this gateway does what one gateway at a time does.
+    /// Whether this gateway does the work that one gateway at a time does.
     pub leads: bool,
     /// Keys and revisions of records that no gateway writes any more.
     pub dead: Vec<(String, Revision)>,

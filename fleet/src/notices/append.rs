@@ -46,7 +46,7 @@ pub(super) async fn append(
         if last.as_ref().is_some_and(|last| last.id == notice.id) {
             return Ok(());
         }
-        // What another process appended since is behind `last`, and the append conflicts.
+        // An entry that another process appended since is behind `last`, and the append conflicts.
         if !is_held() {
             return Err(AppendError::Lost);
         }
@@ -56,7 +56,7 @@ pub(super) async fn append(
             Ok(_) => return Ok(()),
             // The last entry may have been a stale one.
             Err(WriteError::Conflict { .. }) => tokio::time::sleep(chance::jittered(PAUSE)).await,
-            // It never fits, and those behind it shall not wait for it.
+            // It never fits, and the notices behind it shall not wait for it.
             Err(error @ WriteError::TooLarge { .. }) => {
                 tracing::error!(subject, id, error = %Chain(&error), "a notice is left out");
                 return Ok(());

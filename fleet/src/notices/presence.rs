@@ -83,7 +83,7 @@ impl Open<'_> {
         let (as_of, now) = (self.as_of, self.now);
         let presence = |id: &str, row: &Row| {
             let presence = row.presence(&links, now)?;
-            // What the index does not know of yet may be a stream.
+            // The agent may have a stream that the index does not know of yet.
             let is_new = presence == Presence::Offline && !told.offline.agents.contains(id);
             let is_known = is_settled && row.presence(&links, as_of) == Some(Presence::Offline);
             Some(if is_new && !is_known { Presence::Disconnected } else { presence })

@@ -55,7 +55,7 @@ guest_agent_observe_kit::catalogue! {
         "See guest_fleet_rollout_wave.";
     ROLLOUT_TARGETS = "guest_fleet_rollout_targets" Gauge Number ["assignment"]
         "How many agents the rollout is about; absent where nobody counted yet, like the metrics below."
-        "Fewer than expected: `guest-fleet rollout show ASSIGNMENT` counts those that are kept back or out of reach.";
+        "Fewer than expected: `guest-fleet rollout show ASSIGNMENT` counts the agents that are kept back or out of reach.";
     ROLLOUT_GIVEN = "guest_fleet_rollout_given" Gauge Number ["assignment"]
         "How many of them were given the new target."
         "If it stands still while the rollout runs: `guest-fleet rollout show ASSIGNMENT` says what it waits for.";
@@ -84,13 +84,13 @@ guest_agent_observe_kit::catalogue! {
         "Events of plugins that came: stored, or known because an agent sent them again."
         "Many that are known: acknowledgements are lost, or the ledger is slow: see guest_fleet_ledger_duration_seconds.";
     LEDGER_DURATION = "guest_fleet_ledger_duration" Histogram Seconds ["engine" "verb"]
-        "How long operations of the ledger take, as this process sees them; those that fail are counted too."
+        "How long operations of the ledger take, as this process sees them, failures too."
         "Above some 100 ms the disk or the cluster is slow or busy; orders and acknowledgements are that much later.";
     LEDGER_FAILURES = "guest_fleet_ledger_failures" Counter Number ["engine" "verb" "failure"]
         "Operations of the ledger that did not succeed. conflict is usual where several write."
         "unavailable and ambiguous: the engine is away or its disk is full. damaged: restore a backup, and see docs/fleet-observability.md.";
     ARTIFACT_READ = "guest_fleet_artifact_read" Counter Bytes []
-        "Bytes of artifacts that were read from the store for agents. What a bucket gives out itself is not among them."
+        "Bytes of artifacts that this process read from the store for agents; downloads from a bucket itself are not among them."
         "Agents that fetch the same archive again and again: `guest-fleet agent ID` says why they do.";
     ARTIFACT_WRITTEN = "guest_fleet_artifact_written" Counter Bytes []
         "Bytes of artifacts that came for the store."
@@ -117,7 +117,7 @@ guest_agent_observe_kit::catalogue! {
         "Age of the oldest entry that a webhook has not delivered; 0 when all are delivered, absent where another process delivers."
         "What the receiver knows is that old: see guest_fleet_webhook_failures_total.";
     CERTIFICATE_EXPIRY = "guest_fleet_certificate_expiry_timestamp" Gauge Seconds ["use"]
-        "When the certificate of the authority ends, and those that listeners were given as files. Listeners that the authority certifies are renewed by themselves."
+        "When the certificate of the authority ends, and the certificates that listeners have from files. Listeners that the authority certifies are renewed by themselves."
         "authority: rotate it long before (`guest-fleet ca rotate`). All others: put a new certificate in place of the file.";
     CERTIFICATE_STUCK = "guest_fleet_certificate_stuck" Gauge Number ["use"]
         "1 where a certificate that was put into the files of a listener cannot be used, and the former one is still served, else 0."

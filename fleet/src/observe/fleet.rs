@@ -75,13 +75,13 @@ struct Kept {
 /// The counts of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetCounts {
-    /// What the index has; `None` where nobody counted yet, or the index cannot be read.
+    /// Counts from the index; `None` where nobody counted yet, or the index cannot be read.
     pub agents: Option<AgentCounts>,
     /// Gateways by what they do.
     pub gateways: BTreeMap<Activity, u64>,
     /// The newest rollouts of assignments, by the name of their state.
     pub rollouts: BTreeMap<&'static str, u64>,
-    /// Rollouts that have not ended, at most 100: those that halted first, then by name of the assignment.
+    /// Rollouts that have not ended, at most 100: halted ones first, then by name of the assignment.
     pub live: Vec<RolloutCounts>,
     /// Assignments whose orders stopped by themselves, by cause.
     pub stops: BTreeMap<&'static str, u64>,
@@ -277,7 +277,7 @@ impl ProgressCounts {
     }
 }
 
-/// A count of 0 for each: what nobody is at present is known as well.
+/// A count of 0 for each, so that a value that no agent has at present is shown as well.
 fn zeros<K: Ord>(all: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
     all.into_iter().map(|key| (key, 0)).collect()
 }

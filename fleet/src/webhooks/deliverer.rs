@@ -335,7 +335,7 @@ async fn unknown(
     entry: &Entry,
 ) -> Result<Option<Gap>, ReadError> {
     if begun.position == 0 {
-        // What came before the webhook was there is not missed.
+        // Entries that came before the webhook was there are not missed.
         return Ok(None);
     }
     let gap = Some(Gap { from: None, to: entry.number });

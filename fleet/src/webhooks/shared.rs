@@ -1,4 +1,4 @@
-//! What all webhooks of a process share.
+//! The parts that all webhooks of a process share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use guest_fleet_ledger::SharedLedger;
 use crate::net::outbound::AllowedHost;
 use crate::telemetry::figures::Figures;
 
-/// What all webhooks of a process share.
+/// The parts that all webhooks of a process share.
 #[derive(Clone)]
 pub struct Webhooks {
     /// The ledger.

@@ -26,7 +26,7 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const LONG: Duration = Duration::from_secs(60);
 const OK: &str = "HTTP/1.1 204 No\r\n\r\n";
 
-/// What a receiver got.
+/// A request that a receiver got.
 #[derive(Clone, Debug)]
 struct Got {
     signature: String,
@@ -221,7 +221,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Waits until a webhook has a cursor: what comes from then on is delivered.
+/// Waits until a webhook has a cursor: events that come from then on are delivered.
 async fn has_begun(running: &Running, name: &str) {
     until("it delivers", || running.figures.now().webhooks.get(name).is_some_and(|it| it.is_ours))
         .await;
@@ -287,7 +287,7 @@ async fn every_event_comes_although_the_deliverer_is_killed_again_and_again() {
     let came = || {
         let mut numbers: Vec<_> =
             receiver.entries().iter().filter_map(|entry| entry["number"].as_u64()).collect();
-        // What comes again comes from the first that was not known to be taken.
+        // Entries come again from the first one that was not known to be taken.
         let mut highest = 0;
         numbers.retain(|number| {
             assert!(*number <= highest + 1, "{number} came after {highest}");

@@ -693,9 +693,9 @@ pub struct CellRecord {
     /// How many there are at the time of the checkpoint.
     #[prost(uint64, tag = "1")]
     pub count: u64,
-    /// The subject of the count: 1 agents, 2 an assignment's, 3 those that have a release, 4 those that had it
-    /// and are archived, 5 those that have a fault or a failure, 6 those that a person on the machine holds, 7 those
-    /// of which none of that counts any more.
+    /// The agents that are counted: 1 all, 2 the agents of an assignment, 3 agents that have a release, 4 archived agents
+    /// that had it, 5 agents with a fault or a failure, 6 agents on which a person on the machine holds a plugin, 7 agents
+    /// that no other count includes any more.
     #[prost(uint32, tag = "2")]
     pub kind: u32,
     /// Number of how present they are or of their word; 0 where gates say it.
@@ -904,7 +904,7 @@ pub struct ReportPart {
     /// Version of the agent.
     #[prost(string, tag = "4")]
     pub version: ::prost::alloc::string::String,
-    /// How many plugins it reported beyond those that are kept.
+    /// How many plugins it reported beyond the plugins that are kept.
     #[prost(uint64, tag = "5")]
     pub left_out: u64,
     /// Reports of this agent tell the faults of plugins.
@@ -1360,7 +1360,7 @@ pub struct ReportRecord {
     /// The agent tells the faults of plugins in its reports, and the gateway that wrote this record keeps them.
     #[prost(bool, tag = "11")]
     pub tells_faults: bool,
-    /// How many plugins the agent has, or keeps the generations of, beyond those that are named.
+    /// How many plugins the agent has, or keeps the generations of, beyond the plugins that are named here.
     #[prost(uint32, tag = "12")]
     pub plugins_left_out: u32,
 }

@@ -1,4 +1,4 @@
-//! What happened, as it is shown.
+//! The verb `events`: entries, filters, following, notices.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
