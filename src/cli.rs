@@ -30,6 +30,7 @@ mod config_verb;
 mod console;
 mod context;
 mod dev;
+mod dismiss;
 mod doctor;
 mod ends;
 mod enroll;
@@ -117,6 +118,8 @@ enum Verb {
     Hold(act::Hold),
     /// End a hold, and let a revision in again that was rolled back
     Release(act::Release),
+    /// Make the failure of a revision count no more
+    Dismiss(dismiss::Flags),
     /// Say why a plugin is in the state it is in
     Explain(explain::Flags),
     /// Wait until a plugin is in a state, or answers with a code
@@ -251,6 +254,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Rollback(flags) => wait_for(act::rollback(flags, context)),
         Verb::Hold(flags) => wait_for(act::hold(flags, context)),
         Verb::Release(flags) => wait_for(act::release(flags, context)),
+        Verb::Dismiss(flags) => wait_for(dismiss::run(flags, context)),
         Verb::Explain(flags) => wait_for(explain::run(flags, context)),
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),
         Verb::Events(flags) => wait_for(events::run(flags, context)),

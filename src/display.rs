@@ -26,8 +26,8 @@ pub(crate) use plugin::{
     agent_line, exit, health, hold, limits, memory, note, pending, progress, ran_for,
 };
 pub(crate) use verdict::{
-    attention, is_only_refused, is_releasable, is_stopped, level, needs_attention, plugin_tone,
-    remark, sentence, urgency,
+    attention, is_dismissible, is_only_refused, is_releasable, is_stopped, level, needs_attention,
+    plugin_tone, remark, sentence, urgency,
 };
 pub(crate) use words::{event_word, kind_words, level_word, state_word, what_is_so};
 

@@ -472,11 +472,11 @@ impl Handler<Changed> for ManagerActor {
     fn handle(&mut self, changed: Changed, _: &mut Self::Context) {
         let view = match changed {
             Changed::Plugin(view) => view,
-            Changed::Health { name, heard, unhealthy_since } => {
+            Changed::Health { name, heard, condition } => {
                 if let Some(entry) = self.roster.get_mut(&name) {
                     let view = Arc::make_mut(&mut entry.view);
                     view.health = Some(heard);
-                    view.history.unhealthy_since = unhealthy_since;
+                    view.history.condition = condition;
                     self.moved();
                 }
                 return;

@@ -15,6 +15,7 @@ use crate::model::act::{Act, Hold};
 use crate::model::audit::{Asker, AuditEntry};
 use crate::model::event;
 use crate::model::health::HealthPolicy;
+use crate::model::history::Condition;
 use crate::model::id::{Endpoint, Generation, PluginName, Process};
 use crate::model::refused_manifest::RefusedManifest;
 use crate::model::runs::Firing;
@@ -205,8 +206,8 @@ pub enum Changed {
         name: PluginName,
         /// What it said, and when.
         heard: (Health, SystemTime),
-        /// Since when each check says that it is not well.
-        unhealthy_since: Option<SystemTime>,
+        /// How it is since then.
+        condition: Option<Condition>,
     },
 }
 

@@ -22,6 +22,7 @@ use crate::messages::{
 };
 use crate::model::event::NewEvent;
 use crate::model::facts::FactSet;
+use crate::model::history::Condition;
 use crate::model::id::{Attempt, Process};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
@@ -177,7 +178,7 @@ impl PluginActor {
             started_at,
             last_exit_at,
             health: None,
-            unhealthy_since: None,
+            condition: started_at.map(Condition::Well),
             progress: None,
             story,
         };
@@ -312,7 +313,7 @@ impl PluginActor {
         let unchanged = next == self.state;
         let (before, after) = (self.state.phase.clone(), next.phase.clone());
         let in_words = describe::state(&self.state);
-        self.shown.note_crashes(&self.state, &next, now);
+        self.shown.note_causes(&self.state, &next, now);
         self.state = next;
         self.shown.note_times(&before, &self.state, now);
         let (was, is) = (in_words, describe::state(&self.state));
@@ -559,12 +560,8 @@ impl Handler<HealthHeard> for PluginActor {
         let at = self.ports.clock.now();
         self.shown.heard(health.clone(), at);
         let name = self.state.name.clone();
-        let unhealthy_since = self.shown.unhealthy_since;
-        self.handles.changed.do_send(Changed::Health {
-            name,
-            heard: (health, at),
-            unhealthy_since,
-        });
+        let condition = self.shown.condition;
+        self.handles.changed.do_send(Changed::Health { name, heard: (health, at), condition });
     }
 }
 

@@ -167,14 +167,19 @@ fn asked_record(name: &str, act: &Act) -> rec::Asked {
         Act::Rollback(by) => (Kind::Rollback, &**by),
         Act::Hold(hold) => (Kind::Hold, &*hold.by),
         Act::Release => (Kind::Release, ""),
+        Act::Dismiss { by, .. } => (Kind::Dismiss, &**by),
     };
     let hold = match act {
         Act::Hold(hold) => Some(hold_record(hold)),
         _has_no_times => None,
     };
     let (since, until) = hold.map(|hold| (hold.since, hold.until)).unwrap_or_default();
+    let revision = match act {
+        Act::Dismiss { revision, .. } => revision.to_string(),
+        _names_none => String::new(),
+    };
     let (name, by) = (name.to_owned(), by.to_owned());
-    rec::Asked { name, act: kind.into(), by, since, until }
+    rec::Asked { name, act: kind.into(), by, since, until, revision }
 }
 
 fn act_of(record: rec::Asked) -> Result<Act, RecordError> {
@@ -189,6 +194,11 @@ fn act_of(record: rec::Asked) -> Result<Act, RecordError> {
         Kind::Start => Ok(Act::Start),
         Kind::Rollback => Ok(Act::Rollback(by())),
         Kind::Release => Ok(Act::Release),
+        Kind::Dismiss => {
+            let revision = record.revision.parse();
+            let revision = revision.map_err(|_| RecordError::Missing("revision"))?;
+            Ok(Act::Dismiss { by: by(), revision })
+        }
         Kind::Unspecified => Err(RecordError::Missing("act")),
     }
 }
@@ -322,6 +332,10 @@ mod tests {
             ".{0,40}".prop_map(|by| Act::Rollback(by.into())),
             any_hold().prop_map(Act::Hold),
             Just(Act::Release),
+            any::<String>().prop_map(|by| Act::Dismiss {
+                by: shortened(&by, BY_MAX).into(),
+                revision: "3".parse().expect("a revision"),
+            }),
         ]
     }
 

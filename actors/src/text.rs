@@ -12,6 +12,16 @@ pub(crate) fn quoted(text: &str, max: usize) -> String {
     if short.len() == text.len() { short.to_owned() } else { format!("{short}…") }
 }
 
+/// Bytes as people read them.
+pub(crate) fn mebibytes(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    match bytes {
+        few if few < MIB => format!("{few} bytes"),
+        whole if whole % MIB == 0 => format!("{} MiB", whole / MIB),
+        other => format!("{}.{} MiB", other / MIB, other % MIB * 10 / MIB),
+    }
+}
+
 /// A name out of a request, as events repeat it: what has no glyph of its own is escaped, and what
 /// does not fit into `max` bytes is cut off between two characters.
 pub(crate) fn echoed(name: &str, max: usize) -> String {

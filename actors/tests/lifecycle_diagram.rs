@@ -165,6 +165,7 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         Event::Ordered { order: Order::Asked(Act::Hold(_)), .. } => "hold",
         Event::Ordered { order: Order::Asked(Act::Release), .. }
         | Event::DeadlinePassed(Wait::Hold) => "release",
+        Event::Ordered { order: Order::Asked(Act::Dismiss { .. }), .. } => "dismiss",
         Event::Recovered(_) => "agent restarted",
         Event::Installed { .. }
         | Event::Spawned { .. }

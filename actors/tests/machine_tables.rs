@@ -12,7 +12,7 @@ use guest_agent_actors::model::id::BootId;
 use guest_agent_actors::model::runs::Firing;
 use guest_agent_actors::model::spec::PluginSpec;
 use guest_agent_actors::plugin::event::{Boot, HealthVerdict, Order};
-use guest_agent_actors::plugin::state::{EXECUTION_SLICES, PROBATION_SLICES, Wait};
+use guest_agent_actors::plugin::state::{EXECUTION_SLICES, Next, PROBATION_SLICES, Wait};
 
 use crate::support::world::{
     self, Answer, World, one_shot, show, spec, spec_with, text, tight, where_web,
@@ -307,7 +307,28 @@ fn an_older_failure_does_not_hide_a_newer_one() {
         (Die, "Starting r1, next: Failed r3", "7(r2) 8(r2)"),
         (Good, "Running r1, next: Failed r3", "4(r1)"),
     ];
-    check(on_trial(), rows);
+    let world = check(on_trial(), rows);
+    // The newer cause is told as well, also where a person takes the revision back.
+    assert!(failure(&world).ends_with("; then revision r2 was taken back: killed by SIGSEGV"));
+    let rows = [
+        (install(spec("r3")), "Running r2, on trial after r1, next: Preparing r3", "1(r3)"),
+        (Bad, "Running r2, on trial after r1, next: Failed r3", "8(r3)"),
+        (
+            Ask(Act::Rollback("root: slow".into())),
+            "Stopping (then return) r2, on trial after r1, next: Failed r3",
+            "8(r2)",
+        ),
+        (Good, "Starting r1, next: Failed r3", ""),
+    ];
+    let world = check(on_trial(), rows);
+    assert!(
+        failure(&world).ends_with("; then revision r2 was taken back: rolled back by root: slow")
+    );
+}
+
+fn failure(world: &World) -> &str {
+    let Next::Failed { reason, .. } = &world.state.next else { panic!("nothing failed") };
+    reason
 }
 
 // === INSTALL of what is there ===
@@ -1221,6 +1242,25 @@ fn a_person_takes_a_revision_back_and_it_stays_away() {
         (install(spec("r2")), "Running r1, next: Failed r2", "1(r2) 8(r2)"),
     ];
     check(on_trial(), rows);
+}
+
+#[test]
+fn a_person_dismisses_the_failure_that_shows_and_no_other() {
+    let dismiss = |revision: &str| {
+        Ask(Act::Dismiss { by: "root: known".into(), revision: revision.parse().unwrap() })
+    };
+    let rows = [
+        (dismiss("r2"), "Running r1", ""),
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (dismiss("r2"), "Running r1, next: Preparing r2", ""),
+        (Bad, "Running r1, next: Failed r2", "8(r2)"),
+        (dismiss("r3"), "Running r1, next: Failed r2", ""),
+        (dismiss("r2"), "Running r1, next: Failed r2 (dismissed)", ""),
+        (AgentRestarts, "Running r1, next: Failed r2 (dismissed)", ""),
+        (install(spec("r2")), "Running r1, next: Preparing r2", "1(r2)"),
+        (Bad, "Running r1, next: Failed r2", "8(r2)"),
+    ];
+    check(running(), rows);
 }
 
 #[test]

@@ -329,10 +329,15 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     add("plugin-with-story".to_owned(), storied.encode());
     let mut story = TransitionLog::default();
     for second in [1_700_000_003, 1_700_000_099] {
-        story.crashed(at(second, 4), "exited with code 3");
+        story.crashed(at(second, 4), Duration::ZERO, "exited with code 3");
     }
     let crashed = Snapshot { story, ..plain(state(running(Change::None))) };
     add("plugin-with-crashes".to_owned(), crashed.encode());
+    let mut story = TransitionLog::default();
+    story.crashed(at(1_700_000_003, 4), Duration::from_millis(1500), "exited with code 3");
+    (story.changed_at, story.failed_at) = (Some(at(1_700_000_001, 5)), Some(at(1_700_000_100, 6)));
+    let changed = Snapshot { story, ..plain(state(running(Change::None))) };
+    add("plugin-with-a-change".to_owned(), changed.encode());
     let left = Left { revision: "3".parse().unwrap(), by: "root: it is slow".into() };
     let stopped = Some("root: maintenance".into());
     let person = Person { stopped, left: Some(left), ..Person::default() };
@@ -417,6 +422,14 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
         ("hold-of-all", InboxContent::AskedOfAll(Act::Hold(hold())), Origin::Local),
         ("release-of-all", InboxContent::AskedOfAll(Act::Release), Origin::Local),
         ("release", InboxContent::Asked("a".parse().unwrap(), Act::Release), Origin::Local),
+        (
+            "dismiss",
+            InboxContent::Asked(
+                "a".parse().unwrap(),
+                Act::Dismiss { by: "root: known".into(), revision: "2".parse().unwrap() },
+            ),
+            Origin::Local,
+        ),
     ] {
         let (first, refused) = (Generation(u64::MAX - 1), Vec::new());
         let entry = InboxEntry { first, content, origin, trace: None, refused };
@@ -632,8 +645,13 @@ fn phases() -> Vec<(&'static str, Phase)> {
 
 fn nexts() -> Vec<(&'static str, Next)> {
     let next = spec("2", Some(Config::Struct([1, 2, 3].into())));
-    let failed =
-        |at| Next::Failed { revision: "2".parse().unwrap(), at, reason: "another reason".into() };
+    let failed = |at| Next::failed("2".parse().unwrap(), at, "another reason".into());
+    let dismissed = Next::Failed {
+        revision: "2".parse().unwrap(),
+        at: FailedAt::Run,
+        reason: "another reason".into(),
+        dismissed: Some("root: known".into()),
+    };
     vec![
         ("next-nothing", Next::Nothing),
         ("next-preparing", Next::Preparing { spec: next.clone(), attempt: Attempt(23) }),
@@ -641,6 +659,7 @@ fn nexts() -> Vec<(&'static str, Next)> {
         ("next-after-removal", Next::AfterRemoval { spec: next }),
         ("next-failed-install", failed(FailedAt::Install)),
         ("next-failed-run", failed(FailedAt::Run)),
+        ("next-dismissed", dismissed),
     ]
 }
 

@@ -25,4 +25,5 @@ mod rules;
 mod store;
 mod sweep;
 mod tracing;
+mod verdicts;
 mod vm_events;

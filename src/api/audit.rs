@@ -170,6 +170,7 @@ const fn what_shown(what: AuditAct) -> local::AuditAct {
         AuditAct::Rollback => local::AuditAct::Rollback,
         AuditAct::Hold => local::AuditAct::Hold,
         AuditAct::Release => local::AuditAct::Release,
+        AuditAct::Dismiss => local::AuditAct::Dismiss,
         AuditAct::Run => local::AuditAct::Run,
         AuditAct::VmEvent => local::AuditAct::VmEvent,
         AuditAct::Orders => local::AuditAct::Orders,

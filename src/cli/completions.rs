@@ -31,9 +31,9 @@ pub(super) const VARIABLE: &str = "GUEST_AGENT_COMPLETE";
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Verbs whose first argument is the name of an existing plugin.
-const OF_PLUGINS: [&str; 15] = [
+const OF_PLUGINS: [&str; 17] = [
     "status", "install", "remove", "restart", "apply", "explain", "wait", "events", "audit",
-    "logs", "run", "stop", "start", "rollback", "release",
+    "logs", "run", "stop", "start", "rollback", "hold", "release", "dismiss",
 ];
 
 #[derive(Debug, clap::Args)]

@@ -61,7 +61,7 @@ pub const DOCUMENTS: &[Document] = &[
     },
     Document {
         name: "act",
-        commands: &["restart", "stop", "start", "rollback", "hold", "release", "run"],
+        commands: &["restart", "stop", "start", "rollback", "hold", "release", "dismiss", "run"],
         form: Form::Whole,
         about: "What became of what was asked of one plugin, or of all",
         schema: printed::<act::AcceptedJson<'static>>,

@@ -7,7 +7,8 @@ use super::{age, bytes, one_line, timestamp, values};
 
 /// The most important fact about a plugin; empty when nothing is worth a note.
 pub(crate) fn note(plugin: &PluginStatus) -> String {
-    let words = if let Some(pending) = &plugin.pending {
+    let pending = plugin.pending.as_ref().filter(|pending| pending.dismissed_by.is_empty());
+    let words = if let Some(pending) = pending {
         let what = progress(plugin).unwrap_or_else(|| pending.state.clone());
         if pending.error.is_empty() {
             format!("→ {}: {what}", pending.revision)
@@ -64,7 +65,11 @@ pub(crate) fn hold(hold: &Hold, now: Timestamp) -> String {
 pub(crate) fn pending(plugin: &PluginStatus) -> Option<String> {
     let pending = plugin.pending.as_ref()?;
     let error = if pending.error.is_empty() { "" } else { ": " };
-    Some(format!("{} {}{error}{}", pending.revision, pending.state, pending.error))
+    let dismissed = match &*pending.dismissed_by {
+        "" => String::new(),
+        by => format!(" (dismissed by {by})"),
+    };
+    Some(format!("{} {}{dismissed}{error}{}", pending.revision, pending.state, pending.error))
 }
 
 /// The memory of a plugin, with what the figure counts and how much is resident.

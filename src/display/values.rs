@@ -94,6 +94,7 @@ named!(AuditAct {
     Rollback => "rollback",
     Hold => "hold",
     Release => "release",
+    Dismiss => "dismiss",
     Run => "run",
     VmEvent => "vm-event",
     Orders => "orders",

@@ -40,6 +40,11 @@ pub(crate) fn is_releasable(plugin: &PluginStatus) -> bool {
     plugin.hold.is_some() || !plugin.rolled_back.is_empty()
 }
 
+/// Whether the verdict is that a revision failed, which a person may dismiss.
+pub(crate) fn is_dismissible(plugin: &PluginStatus) -> bool {
+    plugin.verdict.as_ref().is_some_and(|it| it.cause == Cause::RevisionFailed.name())
+}
+
 /// Whether somebody has to look at a plugin.
 pub(crate) fn needs_attention(plugin: &PluginStatus) -> bool {
     matches!(level(plugin), VerdictLevel::Failing | VerdictLevel::Degraded)
@@ -75,8 +80,16 @@ pub(crate) fn remark(plugin: &PluginStatus, now: Timestamp) -> String {
         level @ (VerdictLevel::Failing | VerdictLevel::Degraded | VerdictLevel::Held) => {
             format!("{}: {}", values::Named::name(level), sentence(plugin, now))
         }
+        VerdictLevel::Ok if is_over(plugin) => sentence(plugin, now),
         VerdictLevel::Busy | VerdictLevel::Ok | VerdictLevel::Unspecified => note(plugin),
     }
+}
+
+/// Whether its verdict is about a trouble that is over, or that a person dismissed.
+fn is_over(plugin: &PluginStatus) -> bool {
+    let causes = [Cause::Recovered, Cause::Dismissed];
+    let verdict = plugin.verdict.as_ref();
+    verdict.is_some_and(|verdict| causes.iter().any(|cause| verdict.cause == cause.name()))
 }
 
 /// How many plugins need attention, as a line; `None` when none does.

@@ -73,6 +73,7 @@ mod transport;
 mod trust;
 mod unprivileged;
 mod upgrade;
+mod verdicts;
 mod vm;
 mod vm_events;
 mod waiting;

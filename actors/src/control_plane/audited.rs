@@ -134,5 +134,6 @@ const fn act_of_kind(kind: OrderKind) -> AuditAct {
         OrderKind::Rollback => AuditAct::Rollback,
         OrderKind::Hold => AuditAct::Hold,
         OrderKind::Release => AuditAct::Release,
+        OrderKind::Dismiss => AuditAct::Dismiss,
     }
 }

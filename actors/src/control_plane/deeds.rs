@@ -102,7 +102,8 @@ fn deeds_of(order: &Order, by: &Arc<str>, target: Target) -> Option<(Change, Arc
         // The plugin keeps these texts, and the report compares them.
         Order::Asked(Act::Stop(by)) => return Some((Change::Stopped, by.clone())),
         Order::Asked(Act::Rollback(by)) => return Some((Change::RolledBack, by.clone())),
-        Order::Asked(Act::Start | Act::Hold(_) | Act::Release) | Order::Restart => return None,
+        Order::Asked(Act::Start | Act::Hold(_) | Act::Release | Act::Dismiss { .. })
+        | Order::Restart => return None,
     };
     let is_wanted = match &change {
         Change::Removed => target.asks == Some(Asks::Removal) || !target.is_there,

@@ -22,6 +22,7 @@ pub(super) const fn kind_of_act(act: &Act) -> OrderKind {
         Act::Rollback(_) => OrderKind::Rollback,
         Act::Hold(_) => OrderKind::Hold,
         Act::Release => OrderKind::Release,
+        Act::Dismiss { .. } => OrderKind::Dismiss,
     }
 }
 

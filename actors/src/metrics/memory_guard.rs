@@ -5,6 +5,8 @@
 //! plugin is ever over it, so the guard need not know whether it does.
 
 use std::sync::Arc;
+
+use crate::model::exit::ExitCause;
 use std::time::Duration;
 
 /// So many samples in a row over the limit end the process.
@@ -49,10 +51,10 @@ impl MemoryGuard {
             return None;
         }
         self.over = 0;
-        let limit = self.limit;
+        let how = ExitCause::OverMemoryLimit.under(Some(self.limit));
         let reason = format!(
-            "out of memory: it used {used} bytes and may use {limit}, in {LOOKS} looks in a row; the \
-             kernel does not enforce its limit here, so the agent does"
+            "{how}: it used {used} bytes in the last of {LOOKS} looks in a row, and the kernel does not \
+             enforce the limit here"
         );
         Some(reason.into())
     }
@@ -87,6 +89,6 @@ mod tests {
         let mut other = guard.with_limit(9);
         assert_eq!(other.look(11), None);
         let reason = guard.with_limit(10).look(11).expect("the third look");
-        assert!(reason.contains("11 bytes") && reason.contains("use 10,"), "{reason}");
+        assert!(reason.contains("11 bytes") && reason.contains("limit of 10 bytes"), "{reason}");
     }
 }

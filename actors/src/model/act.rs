@@ -25,6 +25,13 @@ pub enum Act {
     Hold(Hold),
     /// A hold ends, and the revision that was rolled back may be ordered again.
     Release,
+    /// The failure of a revision counts no more.
+    Dismiss {
+        /// Who wants that, and why.
+        by: Arc<str>,
+        /// The revision that failed.
+        revision: RevisionId,
+    },
 }
 
 /// What people keep a plugin at, until they take it back.
@@ -95,7 +102,7 @@ impl Act {
         match self {
             Self::Hold(hold) => Some(Some(hold)),
             Self::Release => Some(None),
-            Self::Stop(_) | Self::Start | Self::Rollback(_) => None,
+            Self::Stop(_) | Self::Start | Self::Rollback(_) | Self::Dismiss { .. } => None,
         }
     }
 }

@@ -83,6 +83,8 @@ pub enum AuditAct {
     Hold,
     /// End a hold or a rollback.
     Release,
+    /// Dismiss the failure of a revision.
+    Dismiss,
     /// Run a one-shot plugin now.
     Run,
     /// Send an event of the machine to the plugins.

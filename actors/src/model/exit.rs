@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text::mebibytes;
+
 /// How a process ended, as far as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExitCause {
@@ -17,6 +19,30 @@ pub enum ExitCause {
     /// It has ended, and the kernel does not report how: it was not our child, or the machine
     /// restarted.
     Unknown,
+}
+
+// === impl ExitCause ===
+
+impl ExitCause {
+    /// How the process of a plugin with this memory limit, in bytes, ended. Another limit may be in
+    /// force by the time that somebody reads it.
+    #[must_use]
+    pub fn under(self, limit: Option<u64>) -> String {
+        match (self, limit) {
+            (Self::OutOfMemory, Some(limit)) => {
+                format!("out of memory at its limit of {}", mebibytes(limit))
+            }
+            (Self::OutOfMemory, None) => {
+                "out of memory without a limit of its own: the machine or all plugins together had \
+                 no more"
+                    .to_owned()
+            }
+            (Self::OverMemoryLimit, Some(limit)) => {
+                format!("ended over its memory limit of {}", mebibytes(limit))
+            }
+            (cause, _) => cause.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for ExitCause {

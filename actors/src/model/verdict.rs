@@ -3,13 +3,15 @@
 //!
 //! Whatever shows a plugin shows this: the command line, `doctor`, the console, metrics. It judges
 //! by what happened over a while and not by the state of this second: a plugin that crashes every
-//! eight seconds is running most of the time.
+//! eight seconds is running most of the time. It also ends: crashes count no more once the plugin has
+//! been well for [`CALM`], and for twice as long as it ever was between them.
 
 use std::time::{Duration, SystemTime};
 
 use crate::model::exit::ExitCause;
-use crate::model::history::StartTry;
+use crate::model::history::{Condition, Crash, StartTry};
 use crate::model::view::{Activity, Held, Pending, PluginView, Reported};
+use crate::text::mebibytes;
 
 /// Crashes count this long.
 pub const CRASH_WINDOW: Duration = Duration::from_secs(30 * 60);
@@ -17,6 +19,9 @@ pub const CRASH_WINDOW: Duration = Duration::from_secs(30 * 60);
 /// So many crashes within [`CRASH_WINDOW`] are a crash loop. Pauses between starts grow to five
 /// minutes, so a plugin that cannot stay up has more.
 pub const CRASH_LOOP: usize = 3;
+
+/// After so long without trouble the crashes of before are over.
+pub const CALM: Duration = Duration::from_secs(3 * 60);
 
 /// A plugin that uses more than this share of its memory limit is near it, in percent.
 pub const NEAR_LIMIT_PERCENT: u64 = 90;
@@ -92,6 +97,10 @@ causes! {
     RolledBack "rolled_back",
     /// Work for an order is under way.
     Working "working",
+    /// It crashed, and has been well for a while.
+    Recovered "recovered",
+    /// A new revision failed, and a person dismissed that.
+    Dismissed "dismissed",
     /// Nothing is to be done.
     Fine "fine",
 }
@@ -184,12 +193,17 @@ impl Case<'_> {
             self.verdict((Level::Failing, cause), why, since, verb)
         };
         let here = history.since;
-        let recent = self.recent_crashes();
+        let recent = self.counted_crashes();
         if recent.len() >= CRASH_LOOP && *state != Reported::Stopped {
             let (count, within) = (recent.len(), CRASH_WINDOW.as_secs() / 60);
             let cause = last_end(self.view);
             let why = format!("crashed {count} times within {within} minutes, last {cause}");
-            return Some(failing(Cause::CrashLoop, why, recent.first().copied(), "logs"));
+            return Some(failing(
+                Cause::CrashLoop,
+                why,
+                recent.first().map(|first| first.at),
+                "logs",
+            ));
         }
         match state {
             Reported::InstallFailed => {
@@ -247,43 +261,44 @@ impl Case<'_> {
             said => format!(": {said}"),
         };
         let why = format!("says that it is unhealthy (code {}){said}", health.code);
-        Some(self.verdict(
-            (Level::Failing, Cause::Unhealthy),
-            why,
-            self.view.history.unhealthy_since,
-            "logs",
-        ))
+        let since = match self.view.history.condition {
+            Some(Condition::Unwell(since)) => Some(since),
+            Some(Condition::Well(_)) | None => None,
+        };
+        Some(self.verdict((Level::Failing, Cause::Unhealthy), why, since, "logs"))
     }
 
     /// It does its work, and something is wrong.
     fn degraded(&self) -> Option<Verdict> {
-        let PluginView { revision, history, pending, .. } = self.view;
+        let PluginView { revision, history, .. } = self.view;
         let degraded = |cause, why: String, since, verb| {
             self.verdict((Level::Degraded, cause), why, since, verb)
         };
-        let is_failed = |pending: &&Pending| {
-            matches!(pending.state, Reported::InstallFailed | Reported::Crashed)
-                && !pending.error.is_empty()
-                && self.view.left.as_ref().is_none_or(|left| left.revision != pending.revision)
-        };
-        if let Some(failed) = pending.as_ref().filter(is_failed) {
-            let (new, error) = (&failed.revision, &failed.error);
+        if let Some(failed) = failed_beside(self.view)
+            && history.dismissed.is_none()
+        {
             let why = match failed.state {
                 Reported::InstallFailed => {
-                    format!("revision {new} could not be installed, {revision} stays: {error}")
+                    format!(
+                        "revision {} could not be installed, {revision} stays: {}",
+                        failed.revision, failed.error
+                    )
                 }
-                _ => format!("revision {new} failed and {revision} came back: {error}"),
+                _ => format!(
+                    "revision {} failed and {revision} came back: {}",
+                    failed.revision, failed.error
+                ),
             };
             return Some(degraded(Cause::RevisionFailed, why, history.failed_at, "events"));
         }
-        let recent = self.recent_crashes();
+        let recent = self.counted_crashes();
         if let Some(last) = recent.last()
             && self.view.state != Reported::Stopped
         {
             let times = if recent.len() == 1 { "once" } else { "twice" };
             let (within, cause) = (CRASH_WINDOW.as_secs() / 60, last_end(self.view));
             let why = format!("crashed {times} within {within} minutes, {cause}");
-            return Some(degraded(Cause::Crashed, why, Some(*last), "logs"));
+            return Some(degraded(Cause::Crashed, why, Some(last.at), "logs"));
         }
         if let Some(why) = self.is_near_its_limit() {
             return Some(degraded(Cause::NearLimit, why, None, "status"));
@@ -303,7 +318,7 @@ impl Case<'_> {
 
     /// A person keeps it as it is.
     fn held(&self) -> Option<Verdict> {
-        let PluginView { reason, revision, history, left, pending, .. } = self.view;
+        let PluginView { reason, revision, history, left, .. } = self.view;
         let held =
             |cause, why: String, since, verb| self.verdict((Level::Held, cause), why, since, verb);
         if self.view.stopped.is_some() && self.view.state == Reported::Stopped {
@@ -315,11 +330,11 @@ impl Case<'_> {
             let verdict = held(Cause::Held, why, Some(hold.since), "release");
             return Some(Verdict { until: hold.until, ..verdict });
         }
-        let left = &left.as_ref()?.revision;
-        // Only one that still shows as failed has a text that says who rolled it back.
-        let why = pending.as_ref().filter(|it| it.revision == *left).map(|it| &*it.error);
-        let why = why.filter(|why| !why.is_empty()).unwrap_or("rolled back");
-        let why = format!("revision {left} stays away and {revision} runs: {why}");
+        let left = left.as_ref()?;
+        let why = format!(
+            "revision {} stays away and {revision} runs: rolled back by {}",
+            left.revision, left.by
+        );
         Some(held(Cause::RolledBack, why, history.failed_at, "release"))
     }
 
@@ -345,14 +360,64 @@ impl Case<'_> {
     fn ok(&self) -> Verdict {
         let PluginView { reason, history, .. } = self.view;
         let since = history.since.filter(|_| !reason.is_empty());
-        self.verdict((Level::Ok, Cause::Fine), &**reason, since, "")
+        let fine = || self.verdict((Level::Ok, Cause::Fine), &**reason, since, "");
+        self.recovered().or_else(|| self.dismissed()).unwrap_or_else(fine)
     }
 
-    /// The crashes that count, oldest first. One in the future was before the clock was set back.
-    fn recent_crashes(&self) -> Vec<SystemTime> {
-        let counts =
-            |at: &&SystemTime| self.now.duration_since(**at).is_ok_and(|ago| ago < CRASH_WINDOW);
+    /// It crashed, and crashes no more.
+    fn recovered(&self) -> Option<Verdict> {
+        let crashes = match self.crashes_since(None).len() {
+            0 => return None,
+            1 => "one crash".to_owned(),
+            count => format!("{count} crashes"),
+        };
+        let (well_since, last) = (self.well_since()?, last_end(self.view));
+        let (why, since) = match self.view.history.changed_at {
+            Some(changed_at) if self.now < well_since + CALM => {
+                (format!("had {crashes} until an order changed it, last {last}"), changed_at)
+            }
+            Some(_) | None => (format!("healthy again after {crashes}, last {last}"), well_since),
+        };
+        Some(self.verdict((Level::Ok, Cause::Recovered), why, Some(since), ""))
+    }
+
+    /// A new revision failed, and a person knows.
+    fn dismissed(&self) -> Option<Verdict> {
+        let (failed, by) = (failed_beside(self.view)?, self.view.history.dismissed.as_ref()?);
+        let why = format!("the failure of revision {} was dismissed by {by}", failed.revision);
+        let since = self.view.history.failed_at;
+        Some(self.verdict((Level::Ok, Cause::Dismissed), why, since, ""))
+    }
+
+    /// The crashes that count, oldest first: those of the plugin as it is now ordered, until it has been
+    /// well for long enough.
+    fn counted_crashes(&self) -> Vec<Crash> {
+        let counted = self.crashes_since(self.view.history.changed_at);
+        // The run before the first crash was one without trouble, however long.
+        let longest = counted.iter().skip(1).map(|crash| crash.ran).max().unwrap_or_default();
+        let calm = CALM.max(longest * 2);
+        let is_calm = self.well_since().is_some_and(|since| {
+            self.now.duration_since(since).is_ok_and(|well_for| well_for >= calm)
+        });
+        if is_calm { Vec::new() } else { counted }
+    }
+
+    /// The crashes within [`CRASH_WINDOW`] and since `changed_at`, oldest first. One in the future was
+    /// before the clock was set back.
+    fn crashes_since(&self, changed_at: Option<SystemTime>) -> Vec<Crash> {
+        let counts = |crash: &&Crash| {
+            self.now.duration_since(crash.at).is_ok_and(|ago| ago < CRASH_WINDOW)
+                && changed_at.is_none_or(|changed_at| crash.at >= changed_at)
+        };
         self.view.history.crashes.iter().filter(counts).copied().collect()
+    }
+
+    /// Since when its process runs and is not unwell.
+    fn well_since(&self) -> Option<SystemTime> {
+        match (self.view.state, self.view.history.condition) {
+            (Reported::Running, Some(Condition::Well(since))) => Some(since),
+            _ => None,
+        }
     }
 
     /// Compares the working set with the limit, because that is what the kernel cannot get below
@@ -370,37 +435,21 @@ impl Case<'_> {
     }
 }
 
-/// How the last process of a plugin ended, with the limit that it hit.
+/// The revision that failed beside the one that runs, unless a person rolled one back since.
 #[must_use]
-pub fn last_end(view: &PluginView) -> String {
-    let limit = view.spec.limits.memory_bytes;
-    let cause = view.last_exit.map_or(ExitCause::Unknown, |(cause, _)| cause);
-    match (cause, limit) {
-        (ExitCause::OutOfMemory, Some(limit)) => {
-            format!("out of memory at its limit of {}", mebibytes(limit))
-        }
-        (ExitCause::OutOfMemory, None) => {
-            "out of memory without a limit of its own: the machine or all plugins together had \
-             no more"
-                .to_owned()
-        }
-        (ExitCause::OverMemoryLimit, Some(limit)) => {
-            format!("ended over its memory limit of {}", mebibytes(limit))
-        }
-        // Of a plugin that hung, the agent knows more than the kernel.
-        (cause, _) if view.history.crash_reason.is_empty() => cause.to_string(),
-        _ => view.history.crash_reason.to_string(),
-    }
+pub fn failed_beside(view: &PluginView) -> Option<&Pending> {
+    let pending = view.pending.as_ref().filter(|_| view.left.is_none());
+    pending.filter(|pending| pending.has_failed() && !pending.error.is_empty())
 }
 
-/// Bytes as people read them.
-fn mebibytes(bytes: u64) -> String {
-    const MIB: u64 = 1 << 20;
-    match bytes {
-        few if few < MIB => format!("{few} bytes"),
-        whole if whole % MIB == 0 => format!("{} MiB", whole / MIB),
-        other => format!("{}.{} MiB", other / MIB, other % MIB * 10 / MIB),
+/// How a plugin crashed last, in the words of then.
+#[must_use]
+pub fn last_end(view: &PluginView) -> String {
+    if !view.history.crash_reason.is_empty() {
+        return view.history.crash_reason.to_string();
     }
+    let cause = view.last_exit.map_or(ExitCause::Unknown, |(cause, _)| cause);
+    cause.under(view.spec.limits.memory_bytes)
 }
 
 #[cfg(test)]

@@ -111,6 +111,14 @@ pub struct Pending {
     pub error: Arc<str>,
 }
 
+impl Pending {
+    /// Whether it failed, and is not tried again until it is ordered anew.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        matches!(self.state, Reported::InstallFailed | Reported::Crashed)
+    }
+}
+
 /// A hold, as shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {

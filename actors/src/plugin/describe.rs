@@ -97,6 +97,9 @@ pub fn event(event: &Event) -> String {
                 Order::Asked(Act::Rollback(by)) => format!("rollback, by {by}"),
                 Order::Asked(Act::Hold(hold)) => format!("hold, by {}", hold.by),
                 Order::Asked(Act::Release) => "release".to_owned(),
+                Order::Asked(Act::Dismiss { by, revision }) => {
+                    format!("dismiss the failure of {revision}, by {by}")
+                }
             };
             format!("order {}: {order}", generation.0)
         }

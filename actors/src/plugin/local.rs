@@ -197,7 +197,7 @@ impl TransitionBuilder<'_> {
         self.ordered_install(local);
         if let Some((at, reason)) = failed {
             // The control plane still gets the outcome of the dynamic one.
-            self.state.next = Next::Failed { revision, at, reason };
+            self.state.next = Next::failed(revision, at, reason);
         }
     }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::model::act::{Act, Left, Person, stopped_by};
 use crate::model::event::PluginEventKind;
+use crate::model::id::RevisionId;
 use crate::model::runs::Trigger;
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::Effect;
@@ -35,6 +36,17 @@ impl TransitionBuilder<'_> {
                 self.state.person.left = None;
                 self.end_hold();
             }
+            Act::Dismiss { by, revision } => self.dismiss(by, &revision),
+        }
+    }
+
+    /// A person knows of the failure of this revision. A failure that came after the person looked
+    /// counts on.
+    fn dismiss(&mut self, by: Arc<str>, revision: &RevisionId) {
+        if let Next::Failed { revision: failed, dismissed, .. } = &mut self.state.next
+            && failed == revision
+        {
+            *dismissed = Some(by);
         }
     }
 

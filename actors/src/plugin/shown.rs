@@ -11,9 +11,10 @@ use super::snapshot::Snapshot;
 use super::transition_log::TransitionLog;
 use crate::model::act::{HeldOrder, Hold};
 use crate::model::exit::ExitCause;
-use crate::model::history::{History, StartTry};
+use crate::model::history::{Condition, History, StartTry};
 use crate::model::id::RevisionId;
 use crate::model::runs::Outcome;
+use crate::model::spec::Difference;
 use crate::model::view::{Activity, Held, Pending, PluginView, Reported};
 use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State, Then};
 use crate::ports::{Health, Progress};
@@ -23,8 +24,8 @@ pub(super) struct Shown {
     pub(super) started_at: Option<SystemTime>,
     pub(super) last_exit_at: Option<SystemTime>,
     pub(super) health: Option<(Health, SystemTime)>,
-    /// Since when each check says that the process is not well.
-    pub(super) unhealthy_since: Option<SystemTime>,
+    /// How the process is; `None` where none runs.
+    pub(super) condition: Option<Condition>,
     pub(super) progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
     pub(super) story: TransitionLog,
 }
@@ -43,8 +44,8 @@ impl Shown {
         let (was, is) = (process(before), process(&state.phase));
         if was != is {
             self.health = None;
-            self.unhealthy_since = None;
             self.started_at = is.is_some().then_some(now);
+            self.condition = self.started_at.map(Condition::Well);
             if was.is_some() {
                 self.last_exit_at = Some(now);
             }
@@ -53,26 +54,32 @@ impl Shown {
 
     /// The process was asked how it is.
     pub(super) fn heard(&mut self, health: Health, at: SystemTime) {
-        if health.code == 0 {
-            self.unhealthy_since = None;
-        } else {
-            self.unhealthy_since.get_or_insert(at);
-        }
+        self.condition = Some(Condition::after(self.condition, health.code == 0, at));
         self.health = Some((health, at));
     }
 
-    /// Notes crashes. `before` is the state before this one.
-    pub(super) fn note_crashes(&mut self, before: &State, state: &State, now: SystemTime) {
-        if before.spec.revision != state.spec.revision {
-            self.story.replaced();
+    /// Notes what ends or begins a verdict: crashes, changes of what is run, a revision that failed.
+    /// `before` is the state before this one, whose process is the one in `started_at`.
+    pub(super) fn note_causes(&mut self, before: &State, state: &State, now: SystemTime) {
+        match before.spec.difference(&state.spec) {
+            _ if before.spec.revision != state.spec.revision => self.story.changed_at = Some(now),
+            Difference::Limits | Difference::Launch | Difference::Archive => {
+                self.story.changed_at = Some(now);
+            }
+            // A control plane may hand over another configuration every minute.
+            Difference::Unnoticed | Difference::Config => {}
+        }
+        if failed_next(&before.next) != failed_next(&state.next) {
+            self.story.failed_at = failed_next(&state.next).map(|_| now);
         }
         if state.restarts.total > before.restarts.total {
+            let ran = self.started_at.and_then(|at| now.duration_since(at).ok());
             let reason = match &state.phase {
                 Phase::BackingOff { reason, .. }
                 | Phase::Stopping { then: Then::BackOff { reason }, .. } => reason,
                 _ => "",
             };
-            self.story.crashed(now, reason);
+            self.story.crashed(now, ran.unwrap_or_default(), reason);
         }
     }
 
@@ -149,9 +156,14 @@ impl Shown {
         History {
             crashes: self.story.crashes.iter().copied().collect(),
             crash_reason: self.story.crash_reason.clone(),
+            changed_at: self.story.changed_at,
             since: self.story.moves.back().map(|step| step.at),
-            failed_at: self.story.trouble.as_ref().map(|trouble| trouble.at),
-            unhealthy_since: self.unhealthy_since,
+            failed_at: self.story.failed_at,
+            dismissed: match &state.next {
+                Next::Failed { dismissed, .. } => dismissed.clone(),
+                _has_not_failed => None,
+            },
+            condition: self.condition,
             next_start,
             start,
         }
@@ -185,7 +197,7 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
             state: Reported::Starting,
             error: none.clone(),
         }),
-        Next::Failed { revision, at, reason } => Some(Pending {
+        Next::Failed { revision, at, reason, dismissed: _ } => Some(Pending {
             revision: revision.clone(),
             state: match at {
                 FailedAt::Install => Reported::InstallFailed,
@@ -246,6 +258,16 @@ fn held(state: &State) -> Option<Held> {
     let hold = state.person.hold.clone()?;
     let waits = state.person.held_order.as_ref().map(|order| order.in_words().into());
     Some(Held { hold, waits })
+}
+
+/// The next revision, if it failed, and why.
+fn failed_next(next: &Next) -> Option<(&RevisionId, FailedAt, &str)> {
+    match next {
+        Next::Failed { revision, at, reason, .. } => Some((revision, *at, reason)),
+        Next::Nothing | Next::Preparing { .. } | Next::Ready { .. } | Next::AfterRemoval { .. } => {
+            None
+        }
+    }
 }
 
 /// The revisions whose files a state may still need: the current one, the one that is being

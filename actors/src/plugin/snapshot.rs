@@ -3,8 +3,9 @@
 //! Effects in flight are not stored: a record remembers *that* one was in flight, and [`recover`]
 //! begins it again under a new number. Only this file knows the record types.
 
+use std::iter;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use guest_agent_proto::record as rec;
 use prost::Message;
@@ -104,7 +105,15 @@ impl Snapshot {
             unenforced: unenforced_record(&self.story),
             errand: self.story.operation.as_ref().map(operation_record),
             removal_trouble: state.removal_trouble.as_deref().map(str::to_owned),
-            crashes: self.story.crashes.iter().map(|at| (*at).into()).collect(),
+            crashes: self.story.crashes.iter().map(|crash| crash.at.into()).collect(),
+            crash_runs: self
+                .story
+                .crashes
+                .iter()
+                .map(|crash| crash.ran.try_into().unwrap_or_default())
+                .collect(),
+            changed_at: self.story.changed_at.map(Into::into),
+            failed_at: self.story.failed_at.map(Into::into),
             crash_reason: self.story.crash_reason.to_string(),
             former: state.former.as_deref().map(spec_record),
             stopped_by: state.person.stopped.as_deref().map(str::to_owned),
@@ -164,9 +173,14 @@ impl Snapshot {
         check_names(&state)?;
         check_hold(&state)?;
         let mut story = story_of(record.moves, &record.last_output, record.trouble);
-        for at in record.crashes.into_iter().filter_map(|at| at.try_into().ok()) {
-            story.crashed(at, &record.crash_reason);
+        let runs = record.crash_runs.into_iter().map(|ran| ran.try_into().unwrap_or_default());
+        let crashes = record.crashes.into_iter().zip(runs.chain(iter::repeat(Duration::ZERO)));
+        for (at, ran) in crashes {
+            if let Ok(at) = at.try_into() {
+                story.crashed(at, ran, &record.crash_reason);
+            }
         }
+        let time = |at: Option<prost_types::Timestamp>| at.and_then(|at| at.try_into().ok());
         Ok(Self {
             state,
             last_exit_at: record.last_exit_at.and_then(|at| at.try_into().ok()),
@@ -174,6 +188,8 @@ impl Snapshot {
             story: TransitionLog {
                 unenforced: unenforced_of(record.unenforced),
                 operation: record.errand.and_then(operation_of),
+                changed_at: time(record.changed_at),
+                failed_at: time(record.failed_at),
                 ..story
             },
         })
@@ -385,10 +401,11 @@ fn next_record(next: &Next) -> Option<rec::next::Next> {
         Next::Preparing { spec, .. } => Some(n::Next::Preparing(spec_record(spec))),
         Next::Ready { spec } => Some(n::Next::Ready(spec_record(spec))),
         Next::AfterRemoval { spec } => Some(n::Next::AfterRemoval(spec_record(spec))),
-        Next::Failed { revision, at, reason } => Some(n::Next::Failed(n::Failed {
+        Next::Failed { revision, at, reason, dismissed } => Some(n::Next::Failed(n::Failed {
             revision: revision.to_string(),
             at_run: *at == FailedAt::Run,
             reason: reason.to_string(),
+            dismissed_by: dismissed.as_deref().map(str::to_owned),
         })),
     }
 }
@@ -404,6 +421,7 @@ fn next_of(record: Option<rec::next::Next>, attempt: Attempt) -> Result<Next, Sn
             revision: failed.revision.parse::<RevisionId>().map_err(SnapshotError::Id)?,
             at: if failed.at_run { FailedAt::Run } else { FailedAt::Install },
             reason: failed.reason.into(),
+            dismissed: failed.dismissed_by.map(|by| shortened(&by, BY_MAX).into()),
         },
     })
 }

@@ -181,6 +181,8 @@ pub enum Next {
         at: FailedAt,
         /// Why.
         reason: Arc<str>,
+        /// Who dismissed this failure, and why; `None` when nobody did.
+        dismissed: Option<Arc<str>>,
     },
 }
 
@@ -419,6 +421,16 @@ const SHUTDOWN_WAIT: Duration = Duration::from_secs(600);
 impl Default for Policy {
     fn default() -> Self {
         Self { restart: RestartPolicy::default(), probation: Duration::from_secs(30) }
+    }
+}
+
+// === impl Next ===
+
+impl Next {
+    /// A revision that has just failed.
+    #[must_use]
+    pub const fn failed(revision: RevisionId, at: FailedAt, reason: Arc<str>) -> Self {
+        Self::Failed { revision, at, reason, dismissed: None }
     }
 }
 

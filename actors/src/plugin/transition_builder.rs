@@ -137,7 +137,7 @@ impl<'a> TransitionBuilder<'a> {
         if let Err(reason) = result {
             self.announce_for(spec.revision.clone(), PluginEventKind::InstallFailed, &reason);
             let revision = spec.revision.clone();
-            self.state.next = Next::Failed { revision, at: FailedAt::Install, reason };
+            self.state.next = Next::failed(revision, FailedAt::Install, reason);
             if matches!(self.state.phase, Phase::Crashed { .. }) {
                 // The next revision was the only one that could still have taken it.
                 self.fail_owed_apply("the plugin could not be installed");
@@ -339,7 +339,7 @@ impl<'a> TransitionBuilder<'a> {
             self.end_with_machine(cause);
             return;
         }
-        let then = self.crashed(cause.to_string().into());
+        let then = self.crashed(cause.under(self.state.spec.limits.memory_bytes).into());
         self.conclude(then);
     }
 

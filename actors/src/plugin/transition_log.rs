@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use crate::model::history::Crash;
 use crate::plugin::operation::Operation;
 use crate::ports::Unenforced;
 use crate::text::shortened;
@@ -14,7 +15,7 @@ use crate::text::shortened;
 /// Most changes that are remembered.
 pub const MOVES_MAX: usize = 16;
 
-/// Most crashes whose times are remembered.
+/// Most crashes that are remembered.
 pub const CRASHES_MAX: usize = 16;
 
 /// Longest text of one change, in bytes.
@@ -34,10 +35,14 @@ pub struct TransitionLog {
     pub trouble: Option<Trouble>,
     /// Limits of the newest process that are not enforced.
     pub unenforced: Unenforced,
-    /// When the current revision crashed, oldest first.
-    pub crashes: VecDeque<SystemTime>,
+    /// Its crashes, oldest first.
+    pub crashes: VecDeque<Crash>,
     /// Why it crashed last.
     pub crash_reason: Arc<str>,
+    /// When an order last changed its revision, its limits or how it is launched.
+    pub changed_at: Option<SystemTime>,
+    /// When the next revision failed.
+    pub failed_at: Option<SystemTime>,
     /// The operation of the plugin.
     pub operation: Option<Operation>,
 }
@@ -76,19 +81,14 @@ impl TransitionLog {
         self.moves.push_back(Move { at, state: shortened(state, WHY_MAX).into(), why });
     }
 
-    /// Remembers a crash, and forgets the oldest when there are too many.
-    pub fn crashed(&mut self, at: SystemTime, reason: &str) {
+    /// Remembers a crash of a process that had `ran` so long, and forgets the oldest when there are
+    /// too many.
+    pub fn crashed(&mut self, at: SystemTime, ran: Duration, reason: &str) {
         while self.crashes.len() >= CRASHES_MAX {
             self.crashes.pop_front();
         }
-        self.crashes.push_back(at);
+        self.crashes.push_back(Crash { at, ran });
         self.crash_reason = shortened(reason, WHY_MAX).into();
-    }
-
-    /// Another revision is current: what the one before it did is not held against it.
-    pub fn replaced(&mut self) {
-        self.crashes.clear();
-        self.crash_reason = Arc::default();
     }
 
     /// Remembers a failure.

@@ -92,6 +92,8 @@ pub enum OrderKind {
     Hold,
     /// A person ends a hold or a rollback.
     Release,
+    /// A person dismisses the failure of a revision.
+    Dismiss,
 }
 
 /// Counts nothing.

@@ -142,6 +142,7 @@ impl Told {
 mod tests {
     use super::*;
     use crate::fakes::sample_view;
+    use crate::model::history::{Condition, Crash};
     use crate::ports::Health;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
@@ -149,7 +150,7 @@ mod tests {
     fn said(text: &str) -> Arc<PluginView> {
         let health = Health { code: 1, results: vec![text.to_owned()] };
         let mut view = PluginView { health: Some((health, NOW)), ..sample_view("web", "1") };
-        view.history.unhealthy_since = Some(NOW);
+        view.history.condition = Some(Condition::Unwell(NOW));
         Arc::new(view)
     }
 
@@ -234,7 +235,8 @@ mod tests {
         faults.look(&[said("x")], (NOW, start));
         let mut crashes = sample_view("web", "1");
         let crash = |ago: u64| NOW + Duration::from_secs(100 - ago);
-        crashes.history.crashes = [3, 2, 1].map(crash).into_iter().collect();
+        let crashed = |ago| Crash { at: crash(ago), ran: Duration::ZERO };
+        crashes.history.crashes = [3, 2, 1].map(crashed).into();
         let later = (crash(0), start + Duration::from_secs(60));
         let found = faults.look(&[Arc::new(crashes)], later);
         let fault = found.values().next().expect("a fault");

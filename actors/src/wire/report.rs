@@ -12,6 +12,7 @@ use super::{AgentFacts, MESSAGE_TYPE, go_architecture, type_url};
 use crate::model::act::Hold;
 use crate::model::deed::Numbered;
 use crate::model::id::{BootId, PluginName};
+use crate::model::verdict::failed_beside;
 use crate::model::view::{PluginView, Reported};
 use crate::ports::OutboundMessage;
 use crate::text::shortened;
@@ -128,7 +129,13 @@ fn plugin(view: &PluginView, numbered: Option<&Numbered>) -> pb::PluginReport {
         // A fleet that ordered nothing of a plugin has nothing to compare it with.
         owners_changes: numbered.map_or_else(Vec::new, |it| changes::of(view, &it.deeds)),
         fault: None,
+        dismissed: dismissed(view),
     }
+}
+
+fn dismissed(view: &PluginView) -> Option<pb::DismissedFailure> {
+    let (failed, by) = (failed_beside(view)?, view.history.dismissed.as_ref()?);
+    Some(pb::DismissedFailure { revision: failed.revision.to_string(), by: by.to_string() })
 }
 
 /// People are shown who and why in one text.

@@ -341,7 +341,9 @@ impl Run {
                 Order::Install(_)
                 | Order::Apply(_)
                 | Order::Restart
-                | Order::Asked(Act::Rollback(_) | Act::Hold(_) | Act::Release) => {}
+                | Order::Asked(
+                    Act::Rollback(_) | Act::Hold(_) | Act::Release | Act::Dismiss { .. },
+                ) => {}
             }
         }
         stopped

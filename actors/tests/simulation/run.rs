@@ -213,6 +213,10 @@ impl Run {
                 6 => Submission::Asked(plugin, hold(false)),
                 7 if self.chance.one_in(4) => Submission::AskedOfAll(hold(true)),
                 8 => Submission::AskedOfAll(Act::Release),
+                9 => {
+                    let revision = self.chance.below(4).to_string().parse().expect("a revision");
+                    Submission::Asked(plugin, Act::Dismiss { by: by(), revision })
+                }
                 _ => Submission::Restart(plugin),
             };
             self.doom.log(&format!("submits {submission:?}"));

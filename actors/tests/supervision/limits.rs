@@ -118,7 +118,11 @@ async fn who_stays_over_its_memory_limit_is_started_afresh_after_a_pause() {
         })
         .await;
     let crashed = told(&agent.world, "hog").remove(3);
-    assert!(crashed.details.contains("may use 1048576"), "{}", crashed.details);
+    assert!(
+        crashed.details.contains("limit of 1 MiB: it used 1048577 bytes"),
+        "{}",
+        crashed.details
+    );
     agent
         .until("it is started again", MINUTE, |world, listed| {
             runs(listed, "hog", "1") && world.launcher.launched("hog").len() == 2

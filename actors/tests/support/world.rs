@@ -141,7 +141,8 @@ pub(crate) fn show(state: &State) -> String {
         Next::Preparing { spec, .. } => format!(", next: Preparing {}", spec.revision),
         Next::Ready { spec } => format!(", next: Ready {}", spec.revision),
         Next::AfterRemoval { spec } => format!(", next: AfterRemoval {}", spec.revision),
-        Next::Failed { revision, .. } => format!(", next: Failed {revision}"),
+        Next::Failed { revision, dismissed: None, .. } => format!(", next: Failed {revision}"),
+        Next::Failed { revision, .. } => format!(", next: Failed {revision} (dismissed)"),
     };
     let shutdown = match state.shutdown {
         Shutdown::NotTaken => "",

@@ -270,6 +270,10 @@ pub(super) fn bounded(mut report: AgentReport) -> AgentReport {
         if let Some(fault) = &mut plugin.fault {
             cut(&mut fault.reason);
         }
+        if let Some(dismissed) = &mut plugin.dismissed {
+            cut(&mut dismissed.revision);
+            cut(&mut dismissed.by);
+        }
         plugin.owners_changes.truncate(OwnersKind::ALL.len());
         plugin.owners_changes.iter_mut().for_each(|change| cut(&mut change.by));
     }

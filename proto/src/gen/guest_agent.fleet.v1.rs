@@ -79,6 +79,10 @@ pub struct PluginReport {
     /// sends one.
     #[prost(message, optional, tag = "10")]
     pub fault: ::core::option::Option<PluginFault>,
+    /// The failure of a revision that a person on the machine knows of and dismissed; absent without one, and
+    /// once a newer order took its place.
+    #[prost(message, optional, tag = "11")]
+    pub dismissed: ::core::option::Option<DismissedFailure>,
 }
 /// Nested message and enum types in `PluginReport`.
 pub mod plugin_report {
@@ -124,6 +128,16 @@ pub mod plugin_report {
             }
         }
     }
+}
+/// The failure of a revision that counts no more on the machine.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DismissedFailure {
+    /// The revision that failed.
+    #[prost(string, tag = "1")]
+    pub revision: ::prost::alloc::string::String,
+    /// Who dismissed it, and why.
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
 }
 /// The fault of a plugin: it does not do its work, or something about it is wrong.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -213,7 +213,8 @@ pub struct Verdict {
     pub help: ::prost::alloc::string::String,
     /// What the verdict is about, for programs: crash_loop, install_failed, start_failed, start_fails,
     /// down, run_failed, remove_fails, unhealthy, revision_failed, crashed, near_limit, not_enforced,
-    /// manifest_refused, stopped, held, rolled_back, working or fine. Later versions may have more.
+    /// manifest_refused, stopped, held, rolled_back, working, recovered, dismissed or fine. Later
+    /// versions may have more.
     #[prost(string, tag = "7")]
     pub cause: ::prost::alloc::string::String,
 }
@@ -279,6 +280,12 @@ pub struct Pending {
         tag = "4"
     )]
     pub state_value: i32,
+    /// Who dismissed its failure, and why; empty when nobody did.
+    #[prost(string, tag = "5")]
+    pub dismissed_by: ::prost::alloc::string::String,
+    /// When it failed; absent while it has not.
+    #[prost(message, optional, tag = "6")]
+    pub failed_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// The progress of a download.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -358,7 +365,8 @@ pub struct ActRequest {
     /// Why, for those who look later.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// For a rollback: the revision to return to; empty for the one that is on disk.
+    /// For a rollback: the revision to return to; empty for the one that is on disk. For a dismissal:
+    /// the revision whose failure it is; empty for the one that shows as failed.
     #[prost(string, tag = "4")]
     pub revision: ::prost::alloc::string::String,
     /// For a hold: when it ends by itself; absent when a person is to end it.
@@ -946,6 +954,8 @@ pub enum Act {
     Run = 5,
     /// INSTALL, APPLY, REMOVE and changed local manifests wait.
     Hold = 6,
+    /// The failure of a revision is known to a person and counts no more; the next failure does.
+    Dismiss = 7,
 }
 impl Act {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -961,6 +971,7 @@ impl Act {
             Self::Release => "ACT_RELEASE",
             Self::Run => "ACT_RUN",
             Self::Hold => "ACT_HOLD",
+            Self::Dismiss => "ACT_DISMISS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -973,6 +984,7 @@ impl Act {
             "ACT_RELEASE" => Some(Self::Release),
             "ACT_RUN" => Some(Self::Run),
             "ACT_HOLD" => Some(Self::Hold),
+            "ACT_DISMISS" => Some(Self::Dismiss),
             _ => None,
         }
     }
@@ -1035,6 +1047,7 @@ pub enum AuditAct {
     Sweep = 13,
     Forget = 14,
     ClearQuarantine = 15,
+    Dismiss = 16,
 }
 impl AuditAct {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1059,6 +1072,7 @@ impl AuditAct {
             Self::Sweep => "AUDIT_ACT_SWEEP",
             Self::Forget => "AUDIT_ACT_FORGET",
             Self::ClearQuarantine => "AUDIT_ACT_CLEAR_QUARANTINE",
+            Self::Dismiss => "AUDIT_ACT_DISMISS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1080,6 +1094,7 @@ impl AuditAct {
             "AUDIT_ACT_SWEEP" => Some(Self::Sweep),
             "AUDIT_ACT_FORGET" => Some(Self::Forget),
             "AUDIT_ACT_CLEAR_QUARANTINE" => Some(Self::ClearQuarantine),
+            "AUDIT_ACT_DISMISS" => Some(Self::Dismiss),
             _ => None,
         }
     }

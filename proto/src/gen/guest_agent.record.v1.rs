@@ -62,7 +62,7 @@ pub struct PluginRecord {
     /// Why the removal in progress failed so far, if that was reported; absent otherwise.
     #[prost(string, optional, tag = "25")]
     pub removal_trouble: ::core::option::Option<::prost::alloc::string::String>,
-    /// When the current revision crashed, oldest first: the newest few.
+    /// When it crashed, oldest first: the newest few.
     #[prost(message, repeated, tag = "26")]
     pub crashes: ::prost::alloc::vec::Vec<::prost_types::Timestamp>,
     /// Why it crashed last; empty when it did not.
@@ -83,6 +83,15 @@ pub struct PluginRecord {
     /// The order that waits for the end of the hold; absent without one.
     #[prost(message, optional, tag = "32")]
     pub held_order: ::core::option::Option<HeldOrder>,
+    /// How long the processes of `crashes` had run, in the same order; none in older records.
+    #[prost(message, repeated, tag = "33")]
+    pub crash_runs: ::prost::alloc::vec::Vec<::prost_types::Duration>,
+    /// When an order last changed its revision, its limits or how it is launched; absent before.
+    #[prost(message, optional, tag = "34")]
+    pub changed_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// When `next` failed; absent where it did not, and in older records.
+    #[prost(message, optional, tag = "35")]
+    pub failed_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// A person makes orders wait.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -688,6 +697,9 @@ pub mod next {
         pub at_run: bool,
         #[prost(string, tag = "3")]
         pub reason: ::prost::alloc::string::String,
+        /// Who dismissed the failure, and why; absent when nobody did.
+        #[prost(string, optional, tag = "4")]
+        pub dismissed_by: ::core::option::Option<::prost::alloc::string::String>,
     }
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Next {
@@ -761,6 +773,9 @@ pub struct Asked {
     /// Of a hold: its begin.
     #[prost(message, optional, tag = "5")]
     pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// Of a dismissal: the revision that failed.
+    #[prost(string, tag = "6")]
+    pub revision: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `Asked`.
 pub mod asked {
@@ -783,6 +798,7 @@ pub mod asked {
         Rollback = 3,
         Release = 4,
         Hold = 5,
+        Dismiss = 6,
     }
     impl Act {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -797,6 +813,7 @@ pub mod asked {
                 Self::Rollback => "ACT_ROLLBACK",
                 Self::Release => "ACT_RELEASE",
                 Self::Hold => "ACT_HOLD",
+                Self::Dismiss => "ACT_DISMISS",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -808,6 +825,7 @@ pub mod asked {
                 "ACT_ROLLBACK" => Some(Self::Rollback),
                 "ACT_RELEASE" => Some(Self::Release),
                 "ACT_HOLD" => Some(Self::Hold),
+                "ACT_DISMISS" => Some(Self::Dismiss),
                 _ => None,
             }
         }
@@ -986,6 +1004,7 @@ pub mod audit_record {
         Sweep = 13,
         Forget = 14,
         ClearQuarantine = 15,
+        Dismiss = 16,
     }
     impl What {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -1010,6 +1029,7 @@ pub mod audit_record {
                 Self::Sweep => "WHAT_SWEEP",
                 Self::Forget => "WHAT_FORGET",
                 Self::ClearQuarantine => "WHAT_CLEAR_QUARANTINE",
+                Self::Dismiss => "WHAT_DISMISS",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1031,6 +1051,7 @@ pub mod audit_record {
                 "WHAT_SWEEP" => Some(Self::Sweep),
                 "WHAT_FORGET" => Some(Self::Forget),
                 "WHAT_CLEAR_QUARANTINE" => Some(Self::ClearQuarantine),
+                "WHAT_DISMISS" => Some(Self::Dismiss),
                 _ => None,
             }
         }

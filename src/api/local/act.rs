@@ -6,8 +6,9 @@ use std::time::SystemTime;
 use guest_agent_actors::messages::{Listed, Submission};
 use guest_agent_actors::model::act::{Act, Hold};
 use guest_agent_actors::model::audit::{AuditAct, Target};
-use guest_agent_actors::model::id::PluginName;
-use guest_agent_actors::model::view::PluginView;
+use guest_agent_actors::model::id::{PluginName, RevisionId};
+use guest_agent_actors::model::verdict::failed_beside;
+use guest_agent_actors::model::view::{PluginView, Reported};
 use guest_agent_proto::local;
 use tonic::{Request, Status};
 use tracing::info;
@@ -77,6 +78,7 @@ const fn what(act: local::Act) -> AuditAct {
         local::Act::Start => AuditAct::Start,
         local::Act::Rollback => AuditAct::Rollback,
         local::Act::Release => AuditAct::Release,
+        local::Act::Dismiss => AuditAct::Dismiss,
         local::Act::Run => AuditAct::Run,
         local::Act::Hold => AuditAct::Hold,
         // It is refused.
@@ -113,7 +115,8 @@ fn of_all(request: &local::ActRequest, by: Arc<str>) -> Result<Submission, Statu
         | local::Act::Stop
         | local::Act::Start
         | local::Act::Rollback
-        | local::Act::Run => {
+        | local::Act::Run
+        | local::Act::Dismiss => {
             Err(Status::invalid_argument("only a hold and its end can be for all plugins"))
         }
     }
@@ -176,6 +179,11 @@ fn submission(
             ));
         }
         local::Act::Release => Submission::Asked(name, Act::Release),
+        local::Act::Dismiss => {
+            let revision = dismissible(view, &request.revision);
+            let revision = revision.map_err(Status::failed_precondition)?;
+            Submission::Asked(name, Act::Dismiss { by, revision })
+        }
         local::Act::Run if !is_one_shot => {
             return refuse(format!(
                 "{name} is no one-shot plugin; start it again with `guest-agent restart {name}`"
@@ -186,6 +194,31 @@ fn submission(
             Submission::Run(name)
         }
     })
+}
+
+/// The revision whose failure a person dismisses.
+///
+/// # Errors
+/// No failure of a revision shows, or that of another one than the person `named`.
+fn dismissible(view: &PluginView, named: &str) -> Result<RevisionId, String> {
+    let name = &view.name;
+    let Some(failed) = failed_beside(view) else {
+        return Err(match view.state {
+            Reported::InstallFailed | Reported::Crashed => format!(
+                "nothing of {name} runs, so its failure counts until it does; order another revision, \
+                 or remove it with `guest-agent remove {name}`"
+            ),
+            _runs => format!("no failed revision of {name} shows, so there is nothing to dismiss"),
+        });
+    };
+    if !named.is_empty() && named != failed.revision.as_str() {
+        return Err(format!(
+            "revision {} of {name} does not show as failed; revision {} does",
+            one_line(named),
+            failed.revision
+        ));
+    }
+    Ok(failed.revision.clone())
 }
 
 /// Whether a plugin may be started at all.

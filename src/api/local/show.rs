@@ -59,12 +59,16 @@ pub(super) fn plugin(
             at: Some((*at).into()),
         }),
         pending: view.pending.as_ref().map(|pending| {
+            let failure = Some(&view.history).filter(|_| pending.has_failed());
+            let dismissed_by = failure.and_then(|failure| failure.dismissed.as_deref());
             let state = values::state(pending.state);
             local::Pending {
                 revision: pending.revision.to_string(),
                 state: state.name().to_owned(),
                 error: pending.error.to_string(),
                 state_value: state.into(),
+                dismissed_by: dismissed_by.unwrap_or_default().to_owned(),
+                failed_at: failure.and_then(|failure| failure.failed_at).map(Into::into),
             }
         }),
         config_hash: view.config_hash.map(|hash| hash.to_string()).unwrap_or_default(),

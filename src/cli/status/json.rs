@@ -166,6 +166,10 @@ struct Pending<'a> {
     state: &'a str,
     /// Why it failed, in words; null where it did not.
     error: Option<&'a str>,
+    /// When it failed; null where it did not.
+    failed_at: Option<String>,
+    /// Who dismissed its failure, and why; null where nobody did.
+    dismissed_by: Option<&'a str>,
 }
 
 // === impl Plugin ===
@@ -204,6 +208,8 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
                 revision: &pending.revision,
                 state: &pending.state,
                 error: present(&pending.error),
+                failed_at: rfc3339(pending.failed_at.as_ref()),
+                dismissed_by: present(&pending.dismissed_by),
             }),
             config_hash: present(&plugin.config_hash),
             cpu_percent: plugin.cpu_percent,

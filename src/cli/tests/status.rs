@@ -116,7 +116,8 @@ fn the_field_names_of_the_status_never_change() {
     let upgrading = &status[2];
     assert_eq!(names(&upgrading["last_exit"]), ["at", "code", "detail", "kind", "signal"]);
     assert_eq!(names(&upgrading["health"]), ["at", "code", "results"]);
-    assert_eq!(names(&upgrading["pending"]), ["error", "revision", "state"]);
+    let fields = ["dismissed_by", "error", "failed_at", "revision", "state"];
+    assert_eq!(names(&upgrading["pending"]), fields);
     assert_eq!(upgrading["started_at"], "2030-03-17T14:46:40Z");
     assert_eq!(upgrading["last_exit"]["code"], serde_json::Value::Null);
     let failed = &status[0];

@@ -121,7 +121,7 @@ guest_agent_observe_kit::catalogue! {
         "1 for each way in which a person keeps a plugin as it is: stopped, held (its orders wait) or rolled_back, whatever its verdict is; absent for all others."
         "`guest-agent status NAME` says who and why. `guest-agent start NAME` ends a stop, `guest-agent release NAME` the others.";
     PLUGIN_PENDING = "guest_agent_plugin_pending" Gauge Number ["plugin" "revision" "state"]
-        "1 for a revision that is being prepared, or that failed last while another one runs. One that a person rolled back is not among them."
+        "1 for a revision that is being prepared, or that failed last while another one runs. One that a person rolled back is not among them, nor is one whose failure a person dismissed."
         "INSTALL_FAILED: it could not be installed. CRASHED: it failed while on probation, and the one before it came back. `guest-agent status NAME` says why.";
     PLUGIN_RESTARTS = "guest_agent_plugin_restarts" Counter Number ["plugin"]
         "Crashes of a plugin since its revision was installed."

@@ -83,6 +83,7 @@ fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result
         OrderKind::Rollback,
         OrderKind::Hold,
         OrderKind::Release,
+        OrderKind::Dismiss,
     ];
     let orders = kinds.into_iter().flat_map(|kind| {
         [(Outcome::Succeeded, "taken"), (Outcome::Failed, "refused")].map(|(outcome, word)| {
@@ -197,10 +198,10 @@ fn each_plugin<S: Sink>(
     writer.gauges(
         &of::PLUGIN_PENDING,
         shown().filter_map(|(view, _)| {
-            // What a person rolled back did not fail; its verdict says who did it.
-            let is_meant =
-                |it: &&Pending| view.left.as_ref().is_none_or(|left| left.revision != it.revision);
-            let pending = view.pending.as_ref().filter(is_meant)?;
+            // A failure that a person dismissed, or that came before a rollback, alarms nobody.
+            let is_known = view.left.is_some() || view.history.dismissed.is_some();
+            let counts = |it: &&Pending| !it.has_failed() || !is_known;
+            let pending = view.pending.as_ref().filter(counts)?;
             let state = wire::state_name(pending.state);
             Some((vec![view.name.as_str(), pending.revision.as_str(), state], 1.0))
         }),
@@ -316,6 +317,7 @@ fn kind_name(kind: OrderKind) -> &'static str {
         OrderKind::Rollback => "rollback",
         OrderKind::Hold => "hold",
         OrderKind::Release => "release",
+        OrderKind::Dismiss => "dismiss",
     }
 }
 

@@ -39,7 +39,8 @@ fn limited(view: &mut PluginView, mebibytes: u64) {
 }
 
 fn crashed(view: &mut PluginView, seconds_ago: &[u64]) {
-    view.history.crashes = seconds_ago.iter().map(|seconds| ago(*seconds)).collect();
+    let crash = |seconds: &u64| Crash { at: ago(*seconds), ran: Duration::from_secs(1) };
+    view.history.crashes = seconds_ago.iter().map(crash).collect();
     view.history.crash_reason = "exited with code 3".into();
     view.last_exit = Some((ExitCause::Exited(3), None));
 }
@@ -73,20 +74,101 @@ fn a_crash_loop_is_judged_by_its_crashes_and_not_by_the_state_of_this_second() {
     check(|view| crashed(view, &[9000, 5000, 1801, 900, 4]), Level::Degraded, why);
     check(|view| crashed(view, &[9000, 5000, 1801]), Level::Ok, "");
     let in_the_future = |view: &mut PluginView| {
-        view.history.crashes = vec![now() + Duration::from_secs(60); 5];
+        let crash = Crash { at: now() + Duration::from_secs(60), ran: Duration::ZERO };
+        view.history.crashes = vec![crash; 5];
     };
     check(in_the_future, Level::Ok, "");
 }
 
+/// A plugin that runs and is well since so many seconds.
+fn well(view: &mut PluginView, seconds: u64) {
+    view.history.condition = Some(Condition::Well(ago(seconds)));
+}
+
+#[test]
+fn crashes_are_over_once_the_plugin_has_been_well_for_a_while() {
+    let looped = |seconds_well| {
+        move |view: &mut PluginView| {
+            crashed(view, &[1000, 600, 400, 300]);
+            well(view, seconds_well);
+        }
+    };
+    assert_eq!(judged(looped(179)).0, Level::Failing);
+    let over = verdict_of(looped(180));
+    assert_eq!((over.level, over.cause), (Level::Ok, Cause::Recovered));
+    assert_eq!(over.reason, "healthy again after 4 crashes, last exited with code 3");
+    assert_eq!((over.since, &*over.help), (Some(ago(180)), ""));
+    let once = |view: &mut PluginView| {
+        crashed(view, &[200]);
+        well(view, 190);
+    };
+    check(once, Level::Ok, "healthy again after one crash, last exited with code 3");
+    // One that says that it is unwell is not calm, and neither is one without a process.
+    let unwell = |view: &mut PluginView| {
+        looped(500)(view);
+        view.history.condition = Some(Condition::Unwell(ago(500)));
+    };
+    assert_eq!(judged(unwell).0, Level::Failing);
+    let down = |view: &mut PluginView| {
+        looped(500)(view);
+        view.state = Reported::Crashed;
+    };
+    assert_eq!(judged(down).0, Level::Failing);
+}
+
+#[test]
+fn a_plugin_that_crashes_every_five_minutes_is_not_well_in_between() {
+    let every_five_minutes = |first_ran, seconds_well| {
+        move |view: &mut PluginView| {
+            crashed(view, &[1400, 1090, 780, 470]);
+            let minutes = Duration::from_secs(300);
+            for crash in &mut view.history.crashes {
+                crash.ran = minutes;
+            }
+            view.history.crashes[0].ran = first_ran;
+            well(view, seconds_well);
+        }
+    };
+    let week = Duration::from_secs(7 * 24 * 3600);
+    assert_eq!(judged(every_five_minutes(week, 460)).0, Level::Failing);
+    // Twice as long as any run between two crashes; the run of a week came before them.
+    assert_eq!(judged(every_five_minutes(week, 600)).0, Level::Ok);
+}
+
+#[test]
+fn an_order_that_changes_the_plugin_ends_the_verdict_about_its_crashes() {
+    let changed = |seconds_ago, seconds_well| {
+        move |view: &mut PluginView| {
+            crashed(view, &[100, 90, 80, 70]);
+            view.history.changed_at = Some(ago(seconds_ago));
+            well(view, seconds_well);
+        }
+    };
+    let why = "had 4 crashes until an order changed it, last exited with code 3";
+    let verdict = verdict_of(changed(60, 59));
+    assert_eq!((verdict.level, &*verdict.reason), (Level::Ok, why));
+    assert_eq!(verdict.since, Some(ago(60)));
+    // What crashed since counts.
+    let again = "crashed twice within 30 minutes, exited with code 3";
+    check(changed(85, 10), Level::Degraded, again);
+    let later = |view: &mut PluginView| {
+        crashed(view, &[700, 690, 680]);
+        view.history.changed_at = Some(ago(660));
+        well(view, 600);
+    };
+    check(later, Level::Ok, "healthy again after 3 crashes, last exited with code 3");
+}
+
 #[test]
 fn a_plugin_that_ran_out_of_memory_names_the_limit_that_it_hit() {
-    let out = |cause, limit: Option<u64>| {
+    let out = |cause: ExitCause, limit: Option<u64>| {
+        let limit = limit.map(|limit| limit * MIB);
         move |view: &mut PluginView| {
             crashed(view, &[60]);
             view.last_exit = Some((cause, None));
-            if let Some(limit) = limit {
-                limited(view, limit);
-            }
+            view.history.crash_reason = cause.under(limit).into();
+            // It is another one by now.
+            limited(view, 512);
         }
     };
     let once = "crashed once within 30 minutes, ";
@@ -166,7 +248,7 @@ fn a_plugin_that_says_that_it_is_unwell_is_failing_since_it_first_said_so() {
     let unwell = |view: &mut PluginView| {
         let results = vec!["the database is gone".to_owned()];
         view.health = Some((Health { code: 7, results }, ago(1)));
-        view.history.unhealthy_since = Some(ago(300));
+        view.history.condition = Some(Condition::Unwell(ago(300)));
     };
     let verdict = verdict_of(unwell);
     let why = "says that it is unhealthy (code 7): the database is gone";
@@ -269,4 +351,34 @@ fn a_revision_that_a_person_rolled_back_is_held_and_not_degraded() {
     assert_eq!((verdict.level, verdict.cause), (Level::Held, Cause::RolledBack));
     assert_eq!(verdict.reason, "revision 3 stays away and 2 runs: rolled back by root: it is slow");
     assert_eq!(verdict.help, "guest-agent release web");
+}
+
+#[test]
+fn a_failure_that_a_person_dismissed_counts_no_more() {
+    let dismissed = |view: &mut PluginView| {
+        view.pending = failed(Reported::InstallFailed, "404");
+        view.history.failed_at = Some(ago(50));
+        view.history.dismissed = Some("root: known".into());
+    };
+    let verdict = verdict_of(dismissed);
+    assert_eq!((verdict.level, verdict.cause), (Level::Ok, Cause::Dismissed));
+    assert_eq!(verdict.reason, "the failure of revision 3 was dismissed by root: known");
+    assert_eq!(verdict.since, Some(ago(50)));
+    // It hides nothing else.
+    let and_crashes = |view: &mut PluginView| {
+        dismissed(view);
+        crashed(view, &[10]);
+    };
+    assert_eq!(verdict_of(and_crashes).cause, Cause::Crashed);
+}
+
+#[test]
+fn a_rollback_is_not_hidden_by_an_older_failure() {
+    let rolled_back = |view: &mut PluginView| {
+        view.pending = failed(Reported::InstallFailed, "the server answered 404");
+        let (revision, by) = ("4".parse().unwrap(), "root: it is slow".into());
+        view.left = Some(Left { revision, by });
+    };
+    let why = "revision 4 stays away and 2 runs: rolled back by root: it is slow";
+    check(rolled_back, Level::Held, why);
 }

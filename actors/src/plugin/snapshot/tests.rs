@@ -207,11 +207,14 @@ fn any_next(attempt: Attempt) -> impl Strategy<Value = Next> {
         any_spec().prop_map(move |spec| Next::Preparing { spec, attempt }),
         any_spec().prop_map(|spec| Next::Ready { spec }),
         any_spec().prop_map(|spec| Next::AfterRemoval { spec }),
-        ("[1-4]", at, any_reason()).prop_map(|(revision, at, reason)| Next::Failed {
-            revision: revision.parse().expect("a revision"),
-            at,
-            reason
-        }),
+        ("[1-4]", at, any_reason(), proptest::option::of(any_reason())).prop_map(
+            |(revision, at, reason, dismissed)| Next::Failed {
+                revision: revision.parse().expect("a revision"),
+                at,
+                reason,
+                dismissed,
+            }
+        ),
     ]
 }
 
@@ -273,8 +276,16 @@ fn any_story() -> impl Strategy<Value = TransitionLog> {
         operation.failed("2", &why);
         Some(operation)
     });
-    (moves, ".{0,30}", shortfalls, operation).prop_map(|(moves, output, shortfalls, operation)| {
-        let mut story = TransitionLog { operation, ..TransitionLog::default() };
+    let crashes = (proptest::collection::vec((any_time(), 0u64..1 << 40), 0..9), "[a-z ]{1,9}");
+    let times = (any_time(), any_time());
+    let all = (moves, ".{0,30}", shortfalls, operation, crashes, times);
+    all.prop_map(|(moves, output, shortfalls, operation, crashes, (changed_at, failed_at))| {
+        let mut story =
+            TransitionLog { operation, changed_at, failed_at, ..TransitionLog::default() };
+        for (at, ran) in crashes.0 {
+            let at = at.unwrap_or(SystemTime::UNIX_EPOCH);
+            story.crashed(at, Duration::from_millis(ran), &crashes.1);
+        }
         let unenforced = shortfalls.iter().map(|(what, why, fix)| Shortfall::new(what, why, fix));
         story.unenforced = unenforced.collect();
         for (at, state, why) in moves {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::TransitionBuilder;
 use crate::model::event::PluginEventKind;
+use crate::model::id::RevisionId;
 use crate::model::runs::Due;
 use crate::plugin::event::Effect;
 use crate::plugin::restart::Restarts;
@@ -70,10 +71,7 @@ impl TransitionBuilder<'_> {
                 self.state.owed.install = Due::Yes;
             }
             next @ (Next::Nothing | Next::Failed { .. }) => {
-                let revision = failed.revision.clone();
-                let failed = Next::Failed { revision, at: FailedAt::Run, reason };
-                // What failed before is of a newer order than the one that failed now.
-                let told = if next == Next::Nothing { failed } else { next };
+                let told = told(next, &failed.revision, reason);
                 if let Some(local) = self.replaced() {
                     self.return_to_local(local);
                     self.state.next = told;
@@ -88,5 +86,17 @@ impl TransitionBuilder<'_> {
         }
         self.state.restarts = Restarts::default();
         self.launch(1);
+    }
+}
+
+/// What shows as failed once this revision was taken back. What failed `before` is of a newer order,
+/// whose sender still looks for it; people look for the cause of now, so its text says both.
+fn told(before: Next, taken_back: &RevisionId, why: Arc<str>) -> Next {
+    match before {
+        Next::Failed { revision, at, reason, dismissed: _ } if revision != *taken_back => {
+            let both = format!("{reason}; then revision {taken_back} was taken back: {why}");
+            Next::failed(revision, at, both.into())
+        }
+        _of_the_same_revision => Next::failed(taken_back.clone(), FailedAt::Run, why),
     }
 }

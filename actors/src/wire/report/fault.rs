@@ -50,6 +50,8 @@ fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
             let end = last_end(view);
             // The cause says that already.
             let limit = end.strip_prefix("out of memory ").unwrap_or(&end);
+            // How much was used is another figure on each machine.
+            let limit = limit.split_once(": it used ").map_or(limit, |(limit, _)| limit);
             (Cause::OutOfMemory, limit.to_owned())
         }
         Of::CrashLoop => (Cause::CrashLoop, last_end(view)),
@@ -68,6 +70,8 @@ fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
         | Of::Held
         | Of::RolledBack
         | Of::Working
+        | Of::Recovered
+        | Of::Dismissed
         | Of::Fine => return None,
     })
 }
@@ -87,6 +91,7 @@ mod tests {
 
     use super::*;
     use crate::fakes::sample_view;
+    use crate::model::history::Crash;
     use crate::model::view::{Activity, Pending, Reported};
     use crate::ports::Health;
 
@@ -94,7 +99,9 @@ mod tests {
 
     fn crashed(times: u64, cause: ExitCause) -> PluginView {
         let mut view = sample_view("web", "2");
-        view.history.crashes = (0..times).map(|at| NOW - Duration::from_secs(60 - at)).collect();
+        let at = |at| NOW - Duration::from_secs(60 - at);
+        let crashes = (0..times).map(|it| Crash { at: at(it), ran: Duration::ZERO });
+        view.history.crashes = crashes.collect();
         view.last_exit = Some((cause, None));
         view
     }

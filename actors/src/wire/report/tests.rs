@@ -90,6 +90,20 @@ fn what_is_on_its_way_is_pending_and_what_failed_is_not() {
 }
 
 #[test]
+fn a_failure_that_a_person_dismissed_is_reported_with_who_did_it() {
+    let pending = Pending {
+        revision: "4".parse().expect("it is"),
+        state: Reported::InstallFailed,
+        error: "404".into(),
+    };
+    let mut view = PluginView { pending: Some(pending), ..sample_view("web", "3") };
+    assert_eq!(report(&[view.clone()], &[]).0.plugins[0].dismissed, None);
+    view.history.dismissed = Some("root: known".into());
+    let dismissed = report(&[view], &[]).0.plugins.remove(0).dismissed.expect("it is dismissed");
+    assert_eq!((&*dismissed.revision, &*dismissed.by), ("4", "root: known"));
+}
+
+#[test]
 fn a_hold_says_who_why_and_until_when() {
     let held = |by: &str, until| {
         let hold = Hold { by: by.into(), since: SystemTime::UNIX_EPOCH, until };

@@ -1398,6 +1398,19 @@ pub struct ReportedPlugin {
     /// Its fault, by a report or a list; absent where it has none.
     #[prost(message, optional, tag = "10")]
     pub fault: ::core::option::Option<FaultPart>,
+    /// The failure that a person on the machine dismissed; absent without one.
+    #[prost(message, optional, tag = "11")]
+    pub dismissed: ::core::option::Option<DismissedPart>,
+}
+/// The failure of a revision that a person on the machine dismissed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DismissedPart {
+    /// The revision that failed.
+    #[prost(string, tag = "1")]
+    pub revision: ::prost::alloc::string::String,
+    /// Who dismissed it, and why.
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
 }
 /// The fault of a plugin.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

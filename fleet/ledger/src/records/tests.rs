@@ -38,7 +38,7 @@ use super::progress::{
     FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
 };
 use super::repair::{DriftPart, LeavePart, RepairRecord, StopPart};
-use super::report::{FaultPart, ReportRecord, ReportedHold, ReportedPlugin};
+use super::report::{DismissedPart, FaultPart, ReportRecord, ReportedHold, ReportedPlugin};
 use super::rollout::{
     BeforePart, CausePart, ClosedPart, DecisionPart, GrantPart, HaltedPart, LabelPart, PastPart,
     ResultsPart, RolloutRecord, WavePart,
@@ -244,6 +244,7 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
             hold: Some(hold),
             status: text("RUNNING"),
             fault: None,
+            dismissed: None,
         }],
         at: AT,
         // Came later.
@@ -255,6 +256,9 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
     faulty.plugins[0].fault = Some(fault());
     (faulty.tells_faults, faulty.plugins_left_out) = (true, 3);
     check("report-faulty", &faulty, fixture("report-faulty"));
+    let dismissed = DismissedPart { revision: text("1.2"), by: text("root: known") };
+    faulty.plugins[0].dismissed = Some(dismissed);
+    check("report-dismissed", &faulty, fixture("report-dismissed"));
 }
 
 #[test]

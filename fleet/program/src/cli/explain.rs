@@ -116,6 +116,8 @@ pub struct ReportedJson {
     /// When.
     #[schemars(with = "Option<Time>")]
     pub at: Option<String>,
+    /// The failure that a person on the machine dismissed; null without one.
+    pub dismissed: Option<DismissedJson>,
     /// The highest generation that it keeps.
     pub generation: u64,
     /// Whether the plugin came with the machine.
@@ -126,6 +128,15 @@ pub struct ReportedJson {
     pub revision: Option<String>,
     /// Whether a person on the machine stopped it.
     pub stopped_by_owner: bool,
+}
+
+/// A failure that a person on the machine dismissed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DismissedJson {
+    /// Who, and why.
+    pub by: String,
+    /// The revision that failed.
+    pub revision: String,
 }
 
 /// Runs the verb.
@@ -207,6 +218,10 @@ pub(crate) fn explanation(
         plugin: plugin.to_owned(),
         reported: facts.reported(plugin).map(|found| ReportedJson {
             at: facts.report.as_ref().and_then(|report| time(report.at.as_ref())),
+            dismissed: found.dismissed.as_ref().map(|dismissed| DismissedJson {
+                by: dismissed.by.clone(),
+                revision: dismissed.revision.clone(),
+            }),
             generation: found.generation,
             local: found.is_local,
             pending: text(&found.pending_revision),
@@ -302,6 +317,9 @@ fn lines(found: &ExplanationJson) -> Vec<String> {
             let stopped = if reported.stopped_by_owner { ", stopped by its owner" } else { "" };
             let revision = wanted(reported.revision.as_ref());
             lines.push(format!("  reported  {revision}{pending}{local}{stopped}"));
+            if let Some(DismissedJson { by, revision }) = &reported.dismissed {
+                lines.push(format!("  dismissed the failure of {revision}, by {by}"));
+            }
         }
         None => lines.push("  reported  nothing".to_owned()),
     }

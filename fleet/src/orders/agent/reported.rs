@@ -6,7 +6,9 @@ use std::time::SystemTime;
 use guest_agent_proto::agent_controlplane::CurrentPluginStates;
 use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
-use guest_fleet_ledger::records::report::{FaultPart, ReportRecord, ReportedHold, ReportedPlugin};
+use guest_fleet_ledger::records::report::{
+    DismissedPart, FaultPart, ReportRecord, ReportedHold, ReportedPlugin,
+};
 use guest_fleet_ledger::records::{self, Versioned};
 use guest_fleet_ledger::{Bucket, Ledger, Revision, Write, WriteError};
 use prost::Message;
@@ -78,6 +80,10 @@ fn plugin(report: &PluginReport) -> ReportedPlugin {
         hold,
         status: String::new(),
         fault: health::of_report(report),
+        dismissed: report.dismissed.as_ref().map(|dismissed| DismissedPart {
+            revision: dismissed.revision.clone(),
+            by: dismissed.by.clone(),
+        }),
     }
 }
 

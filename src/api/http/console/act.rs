@@ -24,13 +24,14 @@ pub(super) enum Deed {
     Rollback,
     Hold,
     Release,
+    Dismiss,
     Remove,
 }
 
 // === impl Deed ===
 
 impl Deed {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Restart,
         Self::Run,
         Self::Stop,
@@ -38,6 +39,7 @@ impl Deed {
         Self::Rollback,
         Self::Hold,
         Self::Release,
+        Self::Dismiss,
         Self::Remove,
     ];
 
@@ -51,6 +53,7 @@ impl Deed {
             Self::Rollback => "rollback",
             Self::Hold => "hold",
             Self::Release => "release",
+            Self::Dismiss => "dismiss",
             Self::Remove => "remove",
         }
     }
@@ -70,6 +73,7 @@ impl Deed {
             Self::Rollback => "Roll back",
             Self::Hold => "Hold",
             Self::Release => "Release",
+            Self::Dismiss => "Dismiss the failure",
             Self::Remove => "Remove",
         }
     }
@@ -84,6 +88,7 @@ impl Deed {
             Self::Rollback => "Rollback requested.",
             Self::Hold => "Hold requested.",
             Self::Release => "Release requested.",
+            Self::Dismiss => "Dismissal requested.",
             Self::Remove => {
                 "Removal requested. The plugin disappears from here when it is removed."
             }
@@ -102,6 +107,7 @@ impl Deed {
             Self::Rollback => !plugin.rollback_to.is_empty(),
             Self::Hold => plugin.hold.is_none(),
             Self::Release => display::is_releasable(plugin),
+            Self::Dismiss => display::is_dismissible(plugin),
             Self::Remove => true,
         }
     }
@@ -140,6 +146,14 @@ impl Deed {
                     sentences.push(format!("Revision {} may be ordered again.", one_line(&plugin.rolled_back)));
                 }
                 sentences
+            }
+            Self::Dismiss => {
+                let failed = plugin.pending.as_ref().map(|pending| one_line(&pending.revision));
+                let failed = failed.unwrap_or_default();
+                vec![
+                    format!("The failure of revision {failed} of {name} counts no more: lists, alerts and `doctor` leave it out."),
+                    "It counts again when a revision fails the next time.".to_owned(),
+                ]
             }
             Self::Remove => vec![
                 format!("{name} is stopped, and its files and its data are deleted. This cannot be taken back."),
@@ -182,7 +196,7 @@ pub(super) fn buttons(plugin: &PluginStatus, visitor: &Visitor) -> Markup {
 /// The page that says what will be done, with the form that does it.
 pub(super) fn question(deed: Deed, plugin: &PluginStatus, visitor: &Visitor) -> Markup {
     let name = one_line(&plugin.name);
-    let wants_reason = matches!(deed, Deed::Stop | Deed::Rollback | Deed::Hold);
+    let wants_reason = matches!(deed, Deed::Stop | Deed::Rollback | Deed::Hold | Deed::Dismiss);
     html! {
         section class="notice" {
             h1 { (deed.name()) " " (name) "?" }
@@ -193,6 +207,9 @@ pub(super) fn question(deed: Deed, plugin: &PluginStatus, visitor: &Visitor) -> 
                     label for="reason" { "Reason, for those who look later" }
                     input id="reason" name="reason" type="text" maxlength=(REASON_MAX)
                         required[deed == Deed::Hold];
+                }
+                @if deed == Deed::Dismiss && let Some(failed) = &plugin.pending {
+                    input type="hidden" name="revision" value=(failed.revision);
                 }
                 @if deed == Deed::Hold {
                     label for="hours" { "Ends by itself" }

@@ -112,6 +112,7 @@ const fn act_word(act: AuditAct) -> &'static str {
         AuditAct::Rollback => "Roll back",
         AuditAct::Hold => "Hold",
         AuditAct::Release => "Release",
+        AuditAct::Dismiss => "Dismiss a failure",
         AuditAct::Run => "Run",
         AuditAct::VmEvent => "VM event",
         AuditAct::Orders => "Orders",

@@ -37,6 +37,9 @@ pub(super) struct Fields {
     csrf: String,
     #[serde(default)]
     reason: String,
+    /// The revision whose failure is dismissed; empty otherwise.
+    #[serde(default)]
+    revision: String,
     /// The hours after which a hold ends by itself; empty for one that a person ends.
     #[serde(default)]
     hours: String,
@@ -120,6 +123,7 @@ async fn carry_out(
         Deed::Rollback => local::Act::Rollback,
         Deed::Hold => local::Act::Hold,
         Deed::Release => local::Act::Release,
+        Deed::Dismiss => local::Act::Dismiss,
     };
     let until = hours(&fields.hours)?;
     let request = ActRequest {
@@ -127,6 +131,7 @@ async fn carry_out(
         act: act.into(),
         reason: one_line(&fields.reason).chars().take(REASON_MAX).collect(),
         until: until.filter(|_| deed == Deed::Hold).map(Into::into),
+        revision: if deed == Deed::Dismiss { fields.revision.clone() } else { String::new() },
         ..ActRequest::default()
     };
     api.act(visitor.request(request)).await?;

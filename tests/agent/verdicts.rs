@@ -1,0 +1,62 @@
+//! Verdicts about plugins: their causes, and how they end.
+
+use crate::harness::{Bed, orders};
+
+#[tokio::test]
+async fn a_failed_upgrade_that_a_person_dismissed_counts_no_more_until_the_next_one_fails() {
+    let mut bed = Bed::new().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("web", "1", &echo).order()]).await;
+    bed.running("web", "1").await;
+    let nothing = bed.cli(&["dismiss", "web"]).await;
+    assert_eq!(nothing.code, 1);
+    assert!(nothing.stderr.contains("nothing to dismiss"), "{nothing:?}");
+
+    let broken =
+        orders::install("web", "2", &echo).plugin(|it| it.checksum = "0".repeat(64)).order();
+    bed.configure(vec![broken.clone()]).await;
+    bed.event(8, "web", "2").await;
+    let status = bed.status("web").await.unwrap();
+    let verdict = status.verdict.unwrap();
+    assert_eq!((&*verdict.level, &*verdict.cause), ("degraded", "revision_failed"));
+    assert!(status.pending.is_some_and(|pending| pending.failed_at == verdict.since));
+    let problems = bed.cli(&["status", "--problems"]).await.ok();
+    assert!(problems.contains("web"), "{problems}");
+    let doctor = bed.cli(&["doctor"]).await;
+    assert!(doctor.stdout.contains("the plugin web is degraded"), "{doctor:?}");
+
+    let dismiss = ["dismiss", "web", "--reason", "mended on Monday"];
+    let said = bed.cli(&dismiss).await.ok();
+    assert!(said.starts_with("web: dismissal accepted as order"), "{said}");
+    let status = until_cause(&bed, "dismissed").await;
+    let verdict = status.verdict.unwrap();
+    let by = "dismissed by root: mended on Monday";
+    assert_eq!(verdict.level, "ok");
+    assert_eq!(verdict.reason, format!("the failure of revision 2 was {by}"));
+    let pending = status.pending.expect("it shows on");
+    assert_eq!((&*pending.revision, &*pending.dismissed_by), ("2", "root: mended on Monday"));
+    let doctor = bed.cli(&["doctor"]).await;
+    assert!(!doctor.stdout.contains("plugin web"), "{doctor:?}");
+    let problems = bed.cli(&["status", "--problems"]).await.ok();
+    assert!(!problems.contains("web"), "{problems}");
+    let shown = bed.cli(&["status", "web"]).await.ok();
+    assert!(shown.contains(by), "{shown}");
+    let audit = bed.cli(&["audit", "web"]).await.ok();
+    assert!(audit.contains("dismiss"), "{audit}");
+    bed.kill_agent().await;
+    bed.start_agent().await;
+    until_cause(&bed, "dismissed").await;
+
+    // The same failure once more is another one.
+    bed.configure(vec![broken]).await;
+    until_cause(&bed, "revision_failed").await;
+    bed.finish().await;
+}
+
+/// The status of the plugin once its verdict has this cause.
+async fn until_cause(bed: &Bed, cause: &str) -> guest_agent_proto::local::PluginStatus {
+    let has = |status: &guest_agent_proto::local::PluginStatus| {
+        status.verdict.as_ref().is_some_and(|verdict| verdict.cause == cause)
+    };
+    bed.status_where("web", &format!("its verdict is {cause}"), has).await
+}
