@@ -590,15 +590,138 @@ fn a_configuration_that_is_refused_leaves_the_old_one() {
 }
 
 #[test]
-fn each_of_two_configurations_has_its_own_outcome() {
+fn each_of_two_configurations_has_its_own_outcome_and_the_newest_follows_the_call_in_flight() {
+    let first = || (Apply("old"), "Running (applying) r1", "11(r1)");
+    let second = || (Apply("new"), "Running (applying) r1", "13(r1) 11(r1)");
+    for outcome in [Good, Bad, Pass(Wait::Apply)] {
+        let rows = [
+            first(),
+            second(),
+            (outcome, "Running (applying) r1", ""),
+            (Good, "Running r1", "12(r1)"),
+        ];
+        assert_eq!(check(running(), rows).state.spec.config, text("new"));
+    }
     let rows = [
-        (Apply("old"), "Running (applying) r1", "11(r1)"),
-        (Apply("new"), "Stopping (then start) r1", "13(r1) 11(r1)"),
+        first(),
+        second(),
+        (Unimplemented, "Stopping (then start) r1", ""),
         (Good, "Stopped (then start) r1", "6(r1)"),
         (Pass(Wait::Resume), "Starting r1", ""),
         (Good, "Running r1", "4(r1) 12(r1)"),
     ];
     assert_eq!(check(running(), rows).state.spec.config, text("new"));
+    let rows = [
+        first(),
+        second(),
+        (Die, "BackingOff r1", "7(r1)"),
+        (Pass(Wait::Retry), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 12(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("new"));
+}
+
+#[test]
+fn the_same_configuration_again_joins_the_call_in_flight() {
+    let rows = [
+        (Apply("new"), "Running (applying) r1", "11(r1)"),
+        (Apply("new"), "Running (applying) r1", "13(r1) 11(r1)"),
+        (Good, "Running r1", "12(r1)"),
+    ];
+    check(running(), rows);
+    // Also where another one waited meanwhile.
+    let rows = [
+        (Apply("new"), "Running (applying) r1", "11(r1)"),
+        (Apply("other"), "Running (applying) r1", "13(r1) 11(r1)"),
+        (Apply("new"), "Running (applying) r1", "13(r1) 11(r1)"),
+        (Good, "Running r1", "12(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("new"));
+}
+
+#[test]
+fn configurations_that_waited_for_an_agent_that_was_killed_restart_nothing() {
+    let rows = [
+        (Apply("1"), "Running (applying) r1", "11(r1)"),
+        (AgentRestarts, "Running (applying) r1", ""),
+        (Apply("2"), "Running (applying) r1", "13(r1) 11(r1)"),
+        (Apply("3"), "Running (applying) r1", "13(r1) 11(r1)"),
+        (AgentRestarts, "Running (applying) r1", ""),
+        (Apply("4"), "Running (applying) r1", "13(r1) 11(r1)"),
+        (Good, "Running (applying) r1", ""),
+        (Good, "Running r1", "12(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("4"));
+}
+
+#[test]
+fn an_install_and_an_apply_of_a_running_plugin_follow_each_other() {
+    let rows = [
+        (Apply("old"), "Running (applying) r1", "11(r1)"),
+        (install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
+        (Good, "Running (applying) r1", "12(r1)"),
+        (Good, "Running r1", "3(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("new"));
+    // The call answers for both where both want the same.
+    let rows = [
+        (Apply("new"), "Running (applying) r1", "11(r1)"),
+        (install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
+        (Good, "Running r1", "3(r1) 12(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("new"));
+    let rows = [
+        (install(spec_with("r1", "old")), "Running (applying) r1", "1(r1)"),
+        (Apply("new"), "Running (applying) r1", "11(r1)"),
+        (Good, "Running (applying) r1", "3(r1)"),
+        (Good, "Running r1", "12(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("new"));
+    // An INSTALL of what runs takes an APPLY back that waits.
+    let rows = [
+        (Apply("old"), "Running (applying) r1", "11(r1)"),
+        (Apply("new"), "Running (applying) r1", "13(r1) 11(r1)"),
+        (install(spec("r1")), "Running (applying) r1", "1(r1) 13(r1)"),
+        (Good, "Running (applying) r1", ""),
+        (Good, "Running r1", "3(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, None);
+    // It has the configuration already where the call failed.
+    let rows = [
+        (Apply("old"), "Running (applying) r1", "11(r1)"),
+        (install(spec("r1")), "Running (applying) r1", "1(r1)"),
+        (Bad, "Running r1", "13(r1) 3(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, None);
+}
+
+#[test]
+fn limits_and_configurations_of_a_running_plugin_follow_each_other() {
+    let rows = [
+        (Apply("old"), "Running (applying) r1", "11(r1)"),
+        (install(tight_with("new")), "Running (applying) r1", "1(r1)"),
+        (Good, "Running (limiting) r1", "12(r1)"),
+        (Good, "Running (applying) r1", ""),
+        (Good, "Running r1", "3(r1)"),
+    ];
+    let world = check(running(), rows);
+    assert_eq!(world.state.spec.config, text("new"));
+    assert_eq!(world.ordered_limits, tight("r1").limits);
+    let rows = [
+        (install(tight_with("old")), "Running (limiting) r1", "1(r1)"),
+        (Apply("new"), "Running (limiting) r1", "11(r1)"),
+        (Good, "Running (applying) r1", ""),
+        (Good, "Running r1", "3(r1) 12(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("new"));
+    let rows = [
+        (install(tight_with("old")), "Running (limiting) r1", "1(r1)"),
+        (Apply("new"), "Running (limiting) r1", "11(r1)"),
+        (install(tight_with("newest")), "Running (limiting) r1", "13(r1)"),
+        (Good, "Running (applying) r1", ""),
+        (Good, "Running r1", "3(r1)"),
+    ];
+    assert_eq!(check(running(), rows).state.spec.config, text("newest"));
 }
 
 #[test]
@@ -1110,7 +1233,8 @@ fn whatever_cuts_the_setting_of_limits_short_a_start_does_it() {
     assert_eq!(world.state.spec.config, text("new"));
     let rows = [
         (install(tight("r1")), "Running (limiting) r1", "1(r1)"),
-        (Apply("new"), "Stopping (then start) r1", "11(r1)"),
+        (Apply("new"), "Running (limiting) r1", "11(r1)"),
+        (Bad, "Stopping (then start) r1", ""),
         (Good, "Stopped (then start) r1", "6(r1)"),
         (Pass(Wait::Resume), "Starting r1", ""),
         (Good, "Running r1", "4(r1) 3(r1) 12(r1)"),

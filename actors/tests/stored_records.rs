@@ -46,7 +46,7 @@ use guest_agent_actors::plugin::operation::{Operation, Trouble};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::snapshot::Snapshot;
 use guest_agent_actors::plugin::state::{
-    Answers, Change, FailedAt, Next, Owed, Pause, Phase, Resume, Shutdown, Standing, State, Target,
+    Change, FailedAt, Newer, Next, Owed, Pause, Phase, Resume, Shutdown, Standing, State, Target,
     Then, Trial,
 };
 use guest_agent_actors::plugin::transition_log::TransitionLog;
@@ -608,7 +608,15 @@ fn stopping(then: Then) -> Phase {
 
 fn phases() -> Vec<(&'static str, Phase)> {
     let (attempt, reason) = (Attempt(23), Arc::<str>::from("a reason"));
-    let applying = |config, answers| running(Change::Applying { attempt, config, answers });
+    let applying =
+        |config, answers| running(Change::Applying { attempt, config, answers, newer: None });
+    let newer = Newer { config: text("newest"), limits: Due::Yes };
+    let in_turn = running(Change::Applying {
+        attempt,
+        config: text("new"),
+        answers: Owed::default(),
+        newer: Some(newer),
+    });
     let process = Some(process());
     let of_unknown = Target { process: None, endpoint: None };
     vec![
@@ -618,9 +626,10 @@ fn phases() -> Vec<(&'static str, Phase)> {
         ("starting-process", Phase::Starting { attempt, tries: 3, process }),
         ("pausing", Phase::Pausing { tries: 2, reason: reason.clone() }),
         ("running", running(Change::None)),
-        ("applying-for-apply", applying(text("new"), Answers::Apply)),
-        ("applying-for-install", applying(Some(Config::Struct([10, 0].into())), Answers::Install)),
-        ("applying-nothing", applying(None, Answers::Apply)),
+        ("applying-for-apply", applying(text("new"), Owed::APPLY)),
+        ("applying-for-install", applying(Some(Config::Struct([10, 0].into())), Owed::INSTALL)),
+        ("applying-with-a-newer-order", in_turn),
+        ("applying-nothing", applying(None, Owed::APPLY)),
         ("limiting", running(Change::Limiting { attempt, config: text("new") })),
         ("backing-off", Phase::BackingOff { reason: reason.clone(), pause: Pause::AfterCrash }),
         ("stopping-start", stopping(Then::Start)),

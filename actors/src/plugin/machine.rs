@@ -351,7 +351,15 @@ impl TransitionBuilder<'_> {
                 self.effect(Effect::Watch { process: process.clone(), endpoint });
                 match live.change.clone() {
                     Change::None => {}
-                    Change::Applying { config, answers, .. } => self.apply(live, config, answers),
+                    Change::Applying { config, answers, newer, .. } => {
+                        self.apply(live, config, answers);
+                        if let Phase::Running {
+                            change: Change::Applying { newer: next, .. }, ..
+                        } = &mut self.state.phase
+                        {
+                            *next = newer;
+                        }
+                    }
                     Change::Limiting { config, .. } => self.limit(live, config),
                 }
             }

@@ -10,7 +10,7 @@ use crate::model::spec::{Config, Difference, PluginSpec};
 use crate::plugin::event::{Effect, Order};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
-use crate::plugin::state::{Answers, Change, Next, Phase, Resume, Standing, Target, Then};
+use crate::plugin::state::{Change, Newer, Next, Owed, Phase, Resume, Standing, Target, Then};
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 
@@ -196,13 +196,13 @@ impl TransitionBuilder<'_> {
     }
 
     fn reconcile_running(&mut self, live: &Live, spec: Arc<PluginSpec>, difference: Difference) {
-        if let Change::Applying { config, answers: Answers::Install, .. } = &live.change
-            && matches!(difference, Difference::Unnoticed | Difference::Config)
-            && *config == spec.config
-        {
-            // The call in flight does what this order wants, and answers for both.
-            self.take_all_but_config(&spec);
-            return;
+        let waits = match &live.change {
+            Change::None | Change::Applying { newer: None, .. } => None,
+            Change::Applying { newer: Some(Newer { config, .. }), .. }
+            | Change::Limiting { config, .. } => Some(config),
+        };
+        if waits.is_some_and(|config| *config != spec.config) {
+            self.supersede_owed_apply(&superseded_by(&spec));
         }
         match (difference, &live.change) {
             (Difference::Unnoticed, Change::None) => {
@@ -211,7 +211,7 @@ impl TransitionBuilder<'_> {
             }
             (Difference::Config, Change::None) => {
                 self.take_all_but_config(&spec);
-                self.apply(live, spec.config.clone(), Answers::Install);
+                self.apply(live, spec.config.clone(), Owed::INSTALL);
             }
             // The wanted limits are being set already; the configuration follows.
             (Difference::Unnoticed | Difference::Config, Change::Limiting { attempt, .. }) => {
@@ -224,12 +224,19 @@ impl TransitionBuilder<'_> {
                 self.take_all_but_config(&spec);
                 self.limit(live, spec.config.clone());
             }
-            // A call in flight cannot be cancelled, so its outcome is ignored.
             (
                 Difference::Unnoticed | Difference::Config | Difference::Limits,
                 Change::Applying { .. },
-            )
-            | (
+            ) => {
+                self.take_all_but_config(&spec);
+                let limits = match difference {
+                    Difference::Limits => Due::Yes,
+                    _as_they_are => Due::No,
+                };
+                let newer = Newer { config: spec.config.clone(), limits };
+                self.change_next(live, newer, Owed::INSTALL);
+            }
+            (
                 Difference::Launch | Difference::Archive,
                 Change::None | Change::Applying { .. } | Change::Limiting { .. },
             ) => {
@@ -401,13 +408,17 @@ impl TransitionBuilder<'_> {
         match self.state.phase.clone() {
             Phase::Running { process, endpoint, change } => {
                 let live = Live { process, endpoint, change };
-                if live.change == Change::None {
-                    self.apply(&live, config, Answers::Apply);
-                } else {
-                    // A call in flight cannot be cancelled, so its outcome is ignored.
-                    self.keep_config_of(&live.change);
-                    self.start_with(config);
-                    self.stop_running(&live, Then::Start);
+                match live.change {
+                    Change::None => self.apply(&live, config, Owed::APPLY),
+                    Change::Applying { .. } => {
+                        let newer = Newer { config, limits: Due::No };
+                        self.change_next(&live, newer, Owed::APPLY);
+                    }
+                    // It follows the limits.
+                    Change::Limiting { attempt, .. } => {
+                        self.state.owed.apply = Due::Yes;
+                        self.change(&live, Change::Limiting { attempt, config });
+                    }
                 }
             }
             // A run is not cut short for a configuration, and does not take one.

@@ -20,8 +20,8 @@ use crate::plugin::event::{Event, Found, Transition};
 use crate::plugin::machine::transition;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
-    Answers, Change, EXECUTION_SLICES, FailedAt, Next, Owed, PROBATION_SLICES, Pause, Phase,
-    Resume, Shutdown, Standing, State, Target, Then, Trial,
+    Change, EXECUTION_SLICES, FailedAt, Newer, Next, Owed, PROBATION_SLICES, Pause, Phase, Resume,
+    Shutdown, Standing, State, Target, Then, Trial,
 };
 use crate::plugin::transition_log::TransitionLog;
 use crate::text::shortened;
@@ -245,9 +245,14 @@ fn phase_record(phase: &Phase, shutdown: Shutdown) -> rec::phase::Phase {
             endpoint: endpoint.to_string(),
             applying: match change {
                 Change::None | Change::Limiting { .. } => None,
-                Change::Applying { config, answers, .. } => Some(p::Applying {
+                Change::Applying { config, answers, newer, .. } => Some(p::Applying {
                     config: config.as_ref().map(config_record),
-                    answers_install: *answers == Answers::Install,
+                    answers_install: answers.install == Due::Yes,
+                    answers_apply: Some(answers.apply == Due::Yes),
+                    newer: newer.as_ref().map(|Newer { config, limits }| p::Newer {
+                        config: config.as_ref().map(config_record),
+                        limits: *limits == Due::Yes,
+                    }),
                 }),
             },
             limiting: match change {
@@ -308,11 +313,14 @@ fn phase_of(record: Option<rec::phase::Phase>, attempt: Attempt) -> Result<Phase
                 (Some(applying), _) => Change::Applying {
                     attempt,
                     config: applying.config.and_then(config_of),
-                    answers: if applying.answers_install {
-                        Answers::Install
-                    } else {
-                        Answers::Apply
+                    answers: Owed {
+                        install: due(applying.answers_install),
+                        apply: due(applying.answers_apply.unwrap_or(!applying.answers_install)),
                     },
+                    newer: applying.newer.map(|newer| Newer {
+                        config: newer.config.and_then(config_of),
+                        limits: due(newer.limits),
+                    }),
                 },
             },
         },

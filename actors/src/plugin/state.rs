@@ -253,8 +253,12 @@ pub enum Change {
         attempt: Attempt,
         /// What it hands over.
         config: Option<Config>,
-        /// Which order it answers.
-        answers: Answers,
+        /// The orders that it answers: none where newer ones took the place of all.
+        answers: Owed,
+        /// The change that follows the call, because a newer order came meanwhile: a call in flight
+        /// cannot be cancelled, and two at once could end in any order. Its outcome is in
+        /// [`State::owed`].
+        newer: Option<Newer>,
     },
     /// Its limits are being set, for an INSTALL of what runs.
     Limiting {
@@ -265,13 +269,13 @@ pub enum Change {
     },
 }
 
-/// Which kind of order an Apply call answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Answers {
-    /// An INSTALL of what runs, with another configuration.
-    Install,
-    /// An APPLY.
-    Apply,
+/// A change of a running plugin that waits for the end of an Apply call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Newer {
+    /// The configuration that the plugin is to have.
+    pub config: Option<Config>,
+    /// Whether its limits are to be set before.
+    pub limits: Due,
 }
 
 /// The process that a stop is to end.
@@ -421,6 +425,26 @@ const SHUTDOWN_WAIT: Duration = Duration::from_secs(600);
 impl Default for Policy {
     fn default() -> Self {
         Self { restart: RestartPolicy::default(), probation: Duration::from_secs(30) }
+    }
+}
+
+// === impl Owed ===
+
+impl Owed {
+    /// That of an INSTALL.
+    pub const INSTALL: Self = Self { install: Due::Yes, apply: Due::No };
+
+    /// That of an APPLY.
+    pub const APPLY: Self = Self { install: Due::No, apply: Due::Yes };
+
+    /// What is owed by this or by the other.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let either = |one, two| if one == Due::Yes { one } else { two };
+        Self {
+            install: either(self.install, other.install),
+            apply: either(self.apply, other.apply),
+        }
     }
 }
 

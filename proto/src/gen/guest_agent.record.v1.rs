@@ -551,6 +551,22 @@ pub mod phase {
         pub config: ::core::option::Option<super::Config>,
         #[prost(bool, tag = "2")]
         pub answers_install: bool,
+        /// Absent in older records, which answer an APPLY where they answer no INSTALL.
+        #[prost(bool, optional, tag = "3")]
+        pub answers_apply: ::core::option::Option<bool>,
+        /// The change that waits for the end of the call; absent without one.
+        #[prost(message, optional, tag = "4")]
+        pub newer: ::core::option::Option<Newer>,
+    }
+    /// A change that waits for the end of an Apply call.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Newer {
+        /// Absent clears the configuration.
+        #[prost(message, optional, tag = "1")]
+        pub config: ::core::option::Option<super::Config>,
+        /// The limits of the process are to be set before.
+        #[prost(bool, tag = "2")]
+        pub limits: bool,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Stopping {

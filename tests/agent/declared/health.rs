@@ -35,7 +35,8 @@ async fn a_plugin_that_crashes_after_its_order_is_in_a_crash_loop_until_it_is_re
     let (bed, archive, fleet) = begun().await;
     fleet.listed(&bed, &[], is_well).await;
     for restarts in 0..3 {
-        let up = |it: &PluginStatus| it.restarts == restarts && it.pid.is_some();
+        // The end of a process that still starts is a failed start, and no crash.
+        let up = |it: &PluginStatus| it.restarts == restarts && it.state == "RUNNING";
         let status = bed.status_where("echo", "it runs again", up).await;
         signal(status.pid.unwrap(), Signal::SIGKILL);
     }

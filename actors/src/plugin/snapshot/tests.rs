@@ -136,14 +136,18 @@ fn any_endpoint() -> impl Strategy<Value = Endpoint> {
 
 fn any_change(attempt: Attempt) -> impl Strategy<Value = Change> {
     let config = || proptest::option::of(".{0,9}".prop_map(|text| Config::Text(text.into())));
-    let answers = prop_oneof![Just(Answers::Install), Just(Answers::Apply)];
+    let due = || any::<bool>().prop_map(|is_due| if is_due { Due::Yes } else { Due::No });
+    let answers = (due(), due()).prop_map(|(install, apply)| Owed { install, apply });
+    let newer = (config(), due()).prop_map(|(config, limits)| Newer { config, limits });
+    let newer = proptest::option::of(newer);
     prop_oneof![
         Just(Change::None),
         config().prop_map(move |config| Change::Limiting { attempt, config }),
-        (config(), answers).prop_map(move |(config, answers)| Change::Applying {
+        (config(), answers, newer).prop_map(move |(config, answers, newer)| Change::Applying {
             attempt,
             config,
-            answers
+            answers,
+            newer
         }),
     ]
 }

@@ -9,7 +9,7 @@ use crate::model::runs::Due;
 use crate::model::spec::{Config, PluginSpec};
 use crate::plugin::event::{ApplyFailure, Effect};
 use crate::plugin::live::Live;
-use crate::plugin::state::{Answers, Change, Phase, Then};
+use crate::plugin::state::{Change, Newer, Owed, Phase, Then};
 
 // === impl TransitionBuilder: changes ===
 
@@ -21,19 +21,15 @@ impl TransitionBuilder<'_> {
         answered: Attempt,
         result: Result<(), ApplyFailure>,
     ) {
-        let Change::Applying { attempt, config, answers } = &live.change else { return };
+        let Change::Applying { attempt, config, answers, newer } = &live.change else { return };
         if *attempt != answered {
             return;
         }
         match result {
             Ok(()) => {
                 self.set_config(config.clone());
-                let details = "the plugin took the new configuration";
-                match answers {
-                    Answers::Apply => self.end_apply(PluginEventKind::Applied, details),
-                    Answers::Install => self.announce(PluginEventKind::Installed, details),
-                }
-                self.settle(live);
+                self.took(*answers);
+                self.follow(live, newer.clone());
             }
             Err(ApplyFailure::Unimplemented) => {
                 self.keep_config_of(&live.change);
@@ -41,13 +37,76 @@ impl TransitionBuilder<'_> {
             }
             Err(ApplyFailure::Failed(reason)) => {
                 let details = format!("the old configuration stays: {reason}");
-                match answers {
-                    Answers::Apply => self.end_apply(PluginEventKind::ApplyFailed, &details),
-                    Answers::Install => self.announce(PluginEventKind::InstallFailed, &details),
+                if answers.install == Due::Yes {
+                    self.announce(PluginEventKind::InstallFailed, &details);
                 }
-                self.settle(live);
+                if answers.apply == Due::Yes {
+                    self.end_apply(PluginEventKind::ApplyFailed, &details);
+                }
+                self.follow(live, newer.clone());
             }
         }
+    }
+
+    /// The plugin has the configuration of these orders.
+    fn took(&mut self, orders: Owed) {
+        let details = "the plugin took the new configuration";
+        if orders.install == Due::Yes {
+            self.announce(PluginEventKind::Installed, details);
+        }
+        if orders.apply == Due::Yes {
+            self.end_apply(PluginEventKind::Applied, details);
+        }
+    }
+
+    /// No call is in flight any more: the change that waits for that begins.
+    fn follow(&mut self, live: &Live, newer: Option<Newer>) {
+        let Some(Newer { config, limits }) = newer else { return self.settle(live) };
+        if limits == Due::Yes {
+            self.state.owed.install = Due::No;
+            self.limit(live, config);
+        } else if config == self.state.spec.config {
+            let orders = std::mem::take(&mut self.state.owed);
+            self.took(orders);
+            self.settle(live);
+        } else {
+            let orders = std::mem::take(&mut self.state.owed);
+            self.apply(live, config, orders);
+        }
+    }
+
+    /// A newer order changes a plugin that an Apply call is in flight for: the change waits for the
+    /// end of the call, in the place of one that waits already.
+    pub(in crate::plugin) fn change_next(&mut self, live: &Live, newer: Newer, order: Owed) {
+        let Change::Applying { attempt, config, answers, newer: before } = live.change.clone()
+        else {
+            return;
+        };
+        let limits = before.map_or(newer.limits, |before| {
+            if before.limits == Due::Yes { Due::Yes } else { newer.limits }
+        });
+        // The call answers for an order of the kind no more: that order shares its end with this one,
+        // or ended already.
+        let answers = Owed {
+            install: if order.install == Due::Yes { Due::No } else { answers.install },
+            apply: if order.apply == Due::Yes { Due::No } else { answers.apply },
+        };
+        let joins = newer.config == config && limits == Due::No;
+        let change = if joins {
+            // The call does what is wanted.
+            let waited = std::mem::take(&mut self.state.owed);
+            Change::Applying {
+                attempt,
+                config,
+                answers: answers.and(order).and(waited),
+                newer: None,
+            }
+        } else {
+            self.state.owed = self.state.owed.and(order);
+            let newer = Some(Newer { config: newer.config, limits });
+            Change::Applying { attempt, config, answers, newer }
+        };
+        self.change(live, change);
     }
 
     /// Limits are set while the plugin runs, for an INSTALL with this configuration.
@@ -72,9 +131,15 @@ impl TransitionBuilder<'_> {
         match result {
             Ok(()) if *config == self.state.spec.config => {
                 self.announce(PluginEventKind::Installed, "its limits were changed while it runs");
+                if std::mem::take(&mut self.state.owed.apply) == Due::Yes {
+                    self.end_apply(PluginEventKind::Applied, "the plugin has it already");
+                }
                 self.settle(live);
             }
-            Ok(()) => self.apply(live, config.clone(), Answers::Install),
+            Ok(()) => {
+                let waited = std::mem::take(&mut self.state.owed);
+                self.apply(live, config.clone(), Owed::INSTALL.and(waited));
+            }
             Err(_) => {
                 self.keep_config_of(&live.change);
                 self.stop_running(live, Then::Start);
@@ -93,16 +158,15 @@ impl TransitionBuilder<'_> {
 
     /// A stop or a crash cuts a change short: the next start makes it.
     pub(in crate::plugin) fn keep_config_of(&mut self, change: &Change) {
-        let (config, answers) = match change {
+        let (config, orders) = match change {
             Change::None => return,
-            Change::Applying { config, answers, .. } => (config, *answers),
-            Change::Limiting { config, .. } => (config, Answers::Install),
+            Change::Applying { config, answers, newer, .. } => {
+                (newer.as_ref().map_or(config, |newer| &newer.config), *answers)
+            }
+            Change::Limiting { config, .. } => (config, Owed::INSTALL),
         };
         self.set_config(config.clone());
-        match answers {
-            Answers::Install => self.state.owed.install = Due::Yes,
-            Answers::Apply => self.state.owed.apply = Due::Yes,
-        }
+        self.state.owed = self.state.owed.and(orders);
     }
 
     pub(in crate::plugin) fn set_config(&mut self, config: Option<Config>) {
@@ -112,15 +176,10 @@ impl TransitionBuilder<'_> {
     }
 
     /// A configuration is handed to the running plugin.
-    pub(in crate::plugin) fn apply(
-        &mut self,
-        live: &Live,
-        config: Option<Config>,
-        answers: Answers,
-    ) {
+    pub(in crate::plugin) fn apply(&mut self, live: &Live, config: Option<Config>, answers: Owed) {
         let attempt = self.next_attempt();
         let endpoint = live.endpoint.clone();
         self.effect(Effect::Apply { attempt, endpoint, config: config.clone() });
-        self.change(live, Change::Applying { attempt, config, answers });
+        self.change(live, Change::Applying { attempt, config, answers, newer: None });
     }
 }

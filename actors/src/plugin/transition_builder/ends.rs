@@ -10,7 +10,7 @@ use crate::model::id::RevisionId;
 use crate::model::runs::Due;
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::{Effect, PluginEvent, Whose};
-use crate::plugin::state::{Answers, Change, Next, Phase};
+use crate::plugin::state::{Change, Next, Owed, Phase};
 
 // === impl TransitionBuilder: the ends of orders ===
 
@@ -60,7 +60,7 @@ impl TransitionBuilder<'_> {
         let changes = matches!(
             &self.state.phase,
             Phase::Running {
-                change: Change::Applying { answers: Answers::Install, .. }
+                change: Change::Applying { answers: Owed { install: Due::Yes, .. }, .. }
                     | Change::Limiting { .. },
                 ..
             }
@@ -72,6 +72,9 @@ impl TransitionBuilder<'_> {
     pub(in crate::plugin) fn supersede_install(&mut self, details: &str) {
         if self.owes_install() {
             self.state.owed.install = Due::No;
+            if let Some(answers) = self.answers() {
+                answers.install = Due::No;
+            }
             let revision = self.state.spec.revision.clone();
             self.tell(revision, PluginEventKind::InstallFailed, details, Whose::Superseded);
         }
@@ -164,10 +167,17 @@ impl TransitionBuilder<'_> {
     /// place.
     pub(in crate::plugin) fn supersede_apply(&mut self, details: &str) {
         self.supersede_owed_apply(details);
-        if let Phase::Running { change: Change::Applying { answers, .. }, .. } = &self.state.phase
-            && *answers == Answers::Apply
-        {
+        let in_flight = self.answers().map(|answers| std::mem::take(&mut answers.apply));
+        if in_flight == Some(Due::Yes) {
             self.end_apply_of(PluginEventKind::ApplyFailed, details, Whose::Superseded);
+        }
+    }
+
+    /// The orders that the call in flight answers, if there is one.
+    fn answers(&mut self) -> Option<&mut Owed> {
+        match &mut self.state.phase {
+            Phase::Running { change: Change::Applying { answers, .. }, .. } => Some(answers),
+            _no_call => None,
         }
     }
 

@@ -387,6 +387,6 @@ fn moment(text: &str) -> Result<Moment, String> {
         return Ok(Moment::At(at));
     }
     duration::parse(text).map(Moment::Ago).map_err(|_| {
-        "write how long ago (`10m`, `1h30m`) or a time (`2030-01-31T12:00:00Z`)".to_owned()
+        "write how long ago (`10m`, `2h`) or a time (`2030-01-31T12:00:00Z`)".to_owned()
     })
 }
