@@ -68,6 +68,7 @@ mod top;
 mod upload;
 mod vm_event;
 mod wait;
+mod waiting;
 
 pub use console::Console;
 pub use failure::{Exit, Failure};

@@ -299,6 +299,12 @@ pub struct RefusedManifests;
 #[rtype(result = "Option<Hold>")]
 pub struct HoldOfAll;
 
+/// From the local API: how long these orders take at most that it is about to submit, by the deadlines
+/// of the agent. Answered in their sequence.
+#[derive(Message, Debug)]
+#[rtype(result = "Vec<Duration>")]
+pub struct HowLong(pub Vec<(PluginName, Order)>);
+
 /// From the web console: what plugins used lately, oldest sample first.
 #[derive(Message, Debug)]
 #[rtype(result = "BTreeMap<PluginName, Vec<Point>>")]

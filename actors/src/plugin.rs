@@ -32,9 +32,11 @@ use crate::trace::{self, Outcome, Trace};
 use crate::wire;
 
 mod adoption;
+pub mod at_most;
 mod crash_count;
 mod deadlines;
 pub mod describe;
+mod durations;
 pub mod event;
 mod event_log;
 pub mod explain;
@@ -435,8 +437,10 @@ impl PluginActor {
     /// The current view of this plugin.
     #[must_use]
     pub fn view(&self) -> PluginView {
-        let pause = self.armed.get(&Wait::Retry).map(|(_, _, until)| *until);
-        self.shown.view(&self.state, self.is_found, pause)
+        let ends = |wait| self.armed.get(&wait).map(|(_, _, until)| *until);
+        let outlook = at_most::outlook(&self.state, &self.policy, ends(Wait::Probation));
+        let view = self.shown.view(&self.state, self.is_found, ends(Wait::Retry));
+        PluginView { outlook, ..view }
     }
 
     /// The process a snapshot says is this plugin's.

@@ -1,10 +1,8 @@
 //! `stop`, `start`, `rollback`, `hold`, `release` and `run`: what a person asks of one plugin, or of
 //! all.
 
-use std::time::Duration;
-
 use guest_agent_actors::model::id::{PluginName, RevisionId};
-use guest_agent_proto::local::{Act, ActRequest};
+use guest_agent_proto::local::{Act, ActRequest, ActResponse};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -16,15 +14,18 @@ use super::follow::{Awaited, FollowedOrder, Goal, follow, held, late};
 use super::format::one_line;
 use super::moment::{Moment, moment};
 use super::progress::Progress;
-use crate::config::parse_duration;
+use super::waiting::{ByDefault, OnRequest, Timeout};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  guest-agent start metrics --wait")]
+  guest-agent start metrics
+  guest-agent start metrics --no-wait")]
 pub(super) struct Start {
+    /// Name of the plugin
+    name: PluginName,
     #[command(flatten)]
-    plugin: Quiet,
+    waiting: ByDefault,
 }
 
 #[derive(Debug, clap::Args)]
@@ -36,7 +37,7 @@ pub(super) struct Release {
     #[command(flatten)]
     whom: Whom,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: OnRequest,
 }
 
 #[derive(Debug, clap::Args)]
@@ -67,19 +68,10 @@ struct Whom {
     all: bool,
 }
 
-/// The flags of a verb that does not interrupt anything.
-#[derive(Debug, clap::Args)]
-struct Quiet {
-    /// Name of the plugin
-    name: PluginName,
-    #[command(flatten)]
-    waiting: Waiting,
-}
-
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  guest-agent stop metrics --reason maintenance --wait
+  guest-agent stop metrics --reason maintenance
   guest-agent start metrics")]
 pub(super) struct Stop {
     /// Name of the plugin
@@ -91,7 +83,7 @@ pub(super) struct Stop {
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: ByDefault,
 }
 
 #[derive(Debug, clap::Args)]
@@ -112,36 +104,20 @@ pub(super) struct Rollback {
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
-    waiting: Waiting,
-}
-
-impl Waiting {
-    /// For a verb that has nothing to wait for.
-    const NO: Self = Self { wait: false, timeout: Duration::ZERO };
-}
-
-/// Whether a verb waits, and how long.
-#[derive(Debug, clap::Args)]
-pub(super) struct Waiting {
-    /// Wait until it is done
-    #[arg(long)]
-    wait: bool,
-    /// How long to wait
-    #[arg(long, requires = "wait", default_value = "1m", value_parser = parse_duration)]
-    timeout: Duration,
+    waiting: OnRequest,
 }
 
 pub(super) async fn stop(flags: Stop, context: Context<'_, '_>) -> Result<(), Failure> {
     let Stop { name, reason, yes, waiting } = flags;
     let request = request(&name, Act::Stop, reason);
     let asked = (!yes).then_some("It stays stopped, over reboots, until `guest-agent start`.");
-    perform(request, asked, &waiting, Goal::Stopped, context).await
+    perform(request, asked, waiting.timeout(), Goal::Stopped, context).await
 }
 
 pub(super) async fn start(flags: Start, context: Context<'_, '_>) -> Result<(), Failure> {
-    let Start { plugin: flags } = flags;
-    let request = request(&flags.name, Act::Start, String::new());
-    perform(request, None, &flags.waiting, Goal::Working, context).await
+    let Start { name, waiting } = flags;
+    let request = request(&name, Act::Start, String::new());
+    perform(request, None, waiting.timeout(), Goal::Started, context).await
 }
 
 pub(super) async fn rollback(flags: Rollback, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -150,32 +126,33 @@ pub(super) async fn rollback(flags: Rollback, context: Context<'_, '_>) -> Resul
     let request = ActRequest { revision, ..request(&name, Act::Rollback, reason) };
     let asked = "The revision before runs again; the current one stays away until another is \
                  ordered or `guest-agent release`.";
-    perform(request, (!yes).then_some(asked), &waiting, Goal::RolledBack, context).await
+    perform(request, (!yes).then_some(asked), waiting.timeout(), Goal::RolledBack, context).await
 }
 
 pub(super) async fn hold(flags: Hold, context: Context<'_, '_>) -> Result<(), Failure> {
     let Hold { whom, reason, until } = flags;
     let until = until.map(|until| until.after((context.console.now)()));
     let request = ActRequest { until, reason, ..whom.request(Act::Hold) };
-    perform(request, None, &Waiting::NO, Goal::Settled, context).await
+    perform(request, None, None, Goal::Settled, context).await
 }
 
 pub(super) async fn release(flags: Release, context: Context<'_, '_>) -> Result<(), Failure> {
     let Release { whom, waiting } = flags;
-    if whom.all && waiting.wait {
+    let timeout = waiting.timeout();
+    if whom.all && timeout.is_some() {
         return Err(Failure::usage("--wait is for one plugin, not for --all")
             .hint("see `guest-agent status` for what becomes of the orders that waited"));
     }
-    perform(whom.request(Act::Release), None, &waiting, Goal::Settled, context).await
+    perform(whom.request(Act::Release), None, timeout, Goal::Settled, context).await
 }
 
 pub(super) async fn run(
     name: PluginName,
-    waiting: Waiting,
+    waiting: OnRequest,
     context: Context<'_, '_>,
 ) -> Result<(), Failure> {
     let request = request(&name, Act::Run, String::new());
-    perform(request, None, &waiting, Goal::Working, context).await
+    perform(request, None, waiting.timeout(), Goal::Working, context).await
 }
 
 fn request(name: &PluginName, act: Act, reason: String) -> ActRequest {
@@ -187,7 +164,7 @@ fn request(name: &PluginName, act: Act, reason: String) -> ActRequest {
 async fn perform(
     request: ActRequest,
     question: Option<&str>,
-    waiting: &Waiting,
+    timeout: Option<Timeout>,
     goal: Goal,
     context: Context<'_, '_>,
 ) -> Result<(), Failure> {
@@ -197,12 +174,12 @@ async fn perform(
         confirm(&mut client, &name, consequence, context.console).await?;
     }
     let answer = client.act(client::traced(request, context.environment)).await;
-    let generation = match answer {
-        Ok(answer) => answer.into_inner().generation,
+    let ActResponse { generation, at_most } = match answer {
+        Ok(answer) => answer.into_inner(),
         Err(error) => return Err(client::about(&mut client, &name, error).await),
     };
-    let order = Accepted { name, generation, goal, said: "accepted" };
-    order.report(&mut client, waiting.wait.then_some(waiting.timeout), context).await
+    let order = Accepted { name, generation, at_most, goal, said: "accepted" };
+    order.report(&mut client, timeout, context).await
 }
 
 // === impl Whom ===
@@ -223,7 +200,7 @@ pub(super) struct AcceptedJson<'a> {
     name: &'a str,
     /// With `rollback --wait`: the revision that runs again.
     revision: Option<&'a str>,
-    /// With `--wait`: the state that the order led to.
+    /// The state that the order led to, where it was waited for.
     state: Option<&'a str>,
 }
 
@@ -231,37 +208,39 @@ pub(super) struct AcceptedJson<'a> {
 pub(super) struct Accepted<'a> {
     pub(super) name: String,
     pub(super) generation: u64,
+    /// How long it takes at most; `None` from an agent of an older version.
+    pub(super) at_most: Option<prost_types::Duration>,
     pub(super) goal: Goal,
     /// What was accepted, for who does not wait.
     pub(super) said: &'a str,
 }
 
 impl Accepted<'_> {
-    /// Prints what became of the order: the state that it led to where `wait` gives it time, and
+    /// Prints what became of the order: the state that it led to where `timeout` gives it time, and
     /// otherwise its number.
     ///
     /// # Errors
     ///
-    /// The order failed, `wait` has passed, or the agent cannot be asked.
+    /// The order failed, `timeout` has passed, or the agent cannot be asked.
     pub(super) async fn report(
         self,
         client: &mut Client,
-        wait: Option<Duration>,
+        timeout: Option<Timeout>,
         context: Context<'_, '_>,
     ) -> Result<(), Failure> {
-        let Self { name, generation, goal, said } = self;
+        let Self { name, generation, at_most, goal, said } = self;
         let (mut state, mut revision) = (None, None);
-        if let Some(timeout) = wait {
+        if let Some(patience) = timeout.map(|timeout| timeout.of([at_most])) {
             let awaited = [Awaited { name: name.clone(), goal, generation }];
             let mut progress = Progress::new(context.console);
-            let verdicts = follow(client, &awaited, timeout, &mut progress).await?;
+            let verdicts = follow(client, &awaited, patience, &mut progress).await?;
             match verdicts.into_iter().next() {
                 Some(FollowedOrder::Failed(why)) => {
                     return Err(Failure::failed(format!("{name}: {why}")));
                 }
                 Some(FollowedOrder::Held(by)) => return Err(held(&name, &by)),
                 Some(FollowedOrder::Late(last)) => {
-                    return Err(late(timeout).cause(format_args!("{name}: {last}")));
+                    return Err(late(patience.whole).cause(format_args!("{name}: {last}")));
                 }
                 Some(FollowedOrder::Done(reached)) => state = Some(reached),
                 Some(FollowedOrder::Returned { state: reached, revision: before }) => {

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::ConfigurePlugin;
-use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
-use guest_agent_proto::local::StreamEventsRequest;
 use serde_json::{Value, json};
 
-use super::client::{self, Client, Patience};
+use super::client;
 use super::context::Context;
-use super::failure::{Exit, Failure};
+use super::failure::Failure;
 use super::order;
 use super::submit::order_and_report;
+use super::waiting::{Timeout, Until};
 use crate::config::parse_duration;
-use crate::display::values;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -31,9 +29,9 @@ pub(super) struct Flags {
     /// Wait until the plugin took it, or was started with it
     #[arg(long)]
     wait: bool,
-    /// How long to wait
-    #[arg(long, requires = "wait", default_value = "1m", value_parser = parse_duration)]
-    timeout: Duration,
+    /// How long to wait [default: as long as the order may take]
+    #[arg(long, requires = "wait", value_parser = parse_duration)]
+    timeout: Option<Duration>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -65,31 +63,10 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let names = known.iter().map(|plugin| plugin.name.as_str());
         return Err(client::unknown_plugin(name, names));
     }
-    let timeout = flags.wait.then_some(flags.timeout);
+    let timeout = flags.wait.then_some(Timeout::new(flags.timeout));
+    let waiting = (timeout, Until::default());
     let (json, spoken) = (context.global.json(), (context.console, context.environment));
-    match order_and_report(&mut client, vec![order], timeout, json, spoken).await {
-        Err(failure) if failure.exit == Exit::Failed => match refusal(&mut client, name).await {
-            Some(words) => Err(failure.cause(words)),
-            None => Err(failure),
-        },
-        other => other,
-    }
-}
-
-/// Why the plugin refused its last refused configuration. The status does not have this reason,
-/// because the refusal does not affect the running process.
-async fn refusal(client: &mut Client, name: &str) -> Option<String> {
-    let request = StreamEventsRequest { name: name.to_owned(), ..StreamEventsRequest::default() };
-    let mut events = client.stream_events(request).await.ok()?.into_inner();
-    let mut last = None;
-    while let Ok(Some(event)) = client::next(&mut events, Patience::Soon).await {
-        match values::event_type(&event) {
-            PluginEventType::PluginConfigApply => last = None,
-            PluginEventType::PluginConfigApplyFailed => last = Some(event.details),
-            _ => {}
-        }
-    }
-    last
+    order_and_report(&mut client, vec![order], waiting, json, spoken).await
 }
 
 // === impl Flags ===

@@ -1,15 +1,21 @@
 //! An order that is waited for: its goal, and how far it is.
 
+use super::waiting::Until;
+
 /// The word in place of a state for a removed plugin.
 pub(super) const REMOVED: &str = "REMOVED";
 
 /// The goal of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// This revision is installed and runs, or waits for its trigger.
-    Installed { revision: String },
-    /// The plugin runs, with any revision.
+    /// This revision is installed and runs with the configuration of this digest, or waits for its
+    /// trigger.
+    Installed { revision: String, config_hash: String, until: Until },
+    /// The plugin runs, with any revision; a one-shot plugin has run without a failure.
     Working,
+    /// The plugin runs, with any revision; a one-shot plugin runs by its triggers again, whatever its
+    /// last run came to.
+    Started,
     /// The plugin runs with the configuration of this digest; empty for none.
     Configured { config_hash: String },
     /// The plugin is removed.
@@ -29,7 +35,19 @@ impl Goal {
     pub(super) const fn waits_under_a_hold(&self) -> bool {
         match self {
             Self::Installed { .. } | Self::Configured { .. } | Self::Removed => true,
-            Self::Working | Self::Stopped | Self::RolledBack | Self::Settled => false,
+            Self::Working | Self::Started | Self::Stopped | Self::RolledBack | Self::Settled => {
+                false
+            }
+        }
+    }
+
+    /// Whether the recorded events say how an order with this goal ended.
+    pub(super) const fn ends_in_events(&self) -> bool {
+        match self {
+            Self::Installed { .. } | Self::Configured { .. } | Self::Removed => true,
+            Self::Working | Self::Started | Self::Stopped | Self::RolledBack | Self::Settled => {
+                false
+            }
         }
     }
 }

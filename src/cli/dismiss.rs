@@ -1,7 +1,7 @@
 //! `dismiss`: the failure of a revision is known, and counts no more.
 
 use guest_agent_actors::model::id::PluginName;
-use guest_agent_proto::local::{Act, ActRequest};
+use guest_agent_proto::local::{Act, ActRequest, ActResponse};
 
 use super::act::Accepted;
 use super::client;
@@ -37,10 +37,11 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         ..ActRequest::default()
     };
     let answer = client.act(client::traced(request, context.environment)).await;
-    let generation = match answer {
-        Ok(answer) => answer.into_inner().generation,
+    let ActResponse { generation, at_most } = match answer {
+        Ok(answer) => answer.into_inner(),
         Err(error) => return Err(client::about(&mut client, &name, error).await),
     };
-    let order = Accepted { name, generation, goal: Goal::Settled, said: "dismissal accepted" };
+    let (goal, said) = (Goal::Settled, "dismissal accepted");
+    let order = Accepted { name, generation, at_most, goal, said };
     order.report(&mut client, None, context).await
 }

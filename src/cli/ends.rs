@@ -1,6 +1,6 @@
-//! The end of an order by the recorded events, for one who was not connected when it came. Each
-//! order that is announced has exactly one end, and it names the revision that the announcement
-//! named (decision 42).
+//! The end of an order by the recorded events: it came while nobody was connected, or the status does
+//! not say why the order failed. Each order that is announced has exactly one end, and it names the
+//! revision that the announcement named (decision 42).
 
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::local::{Event, PluginStatus, StreamEventsRequest};
@@ -37,7 +37,7 @@ pub(super) fn end_of(
     use PluginEventType as Type;
 
     let (begin, done, failed, word, revision) = match goal {
-        Goal::Installed { revision } => (
+        Goal::Installed { revision, .. } => (
             Type::PluginConfigInstall,
             Type::PluginInstalled,
             Type::PluginInstallFailed,
@@ -58,7 +58,9 @@ pub(super) fn end_of(
             "removed",
             None,
         ),
-        Goal::Working | Goal::Stopped | Goal::RolledBack | Goal::Settled => return None,
+        Goal::Working | Goal::Started | Goal::Stopped | Goal::RolledBack | Goal::Settled => {
+            return None;
+        }
     };
     let fits = |event: &&Event| revision.is_none_or(|revision| event.revision == *revision);
     let announced =
@@ -84,6 +86,7 @@ pub(super) fn end_of(
 
 #[cfg(test)]
 mod tests {
+    use super::super::waiting::Until;
     use super::*;
 
     fn event(kind: PluginEventType, revision: &str, details: &str) -> Event {
@@ -98,7 +101,8 @@ mod tests {
     }
 
     fn installed() -> Goal {
-        Goal::Installed { revision: "2".to_owned() }
+        let (revision, config_hash) = ("2".to_owned(), String::new());
+        Goal::Installed { revision, config_hash, until: Until::Proven }
     }
 
     use PluginEventType::{

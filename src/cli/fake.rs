@@ -221,7 +221,7 @@ impl LocalAgent for Server {
     ) -> Result<Response<RestartResponse>, Status> {
         self.known(&request.into_inner().name)?;
         let generation = self.script().restart.unwrap_or_default();
-        Ok(Response::new(RestartResponse { generation }))
+        Ok(Response::new(RestartResponse { generation, at_most: None }))
     }
 
     async fn act(&self, request: Request<ActRequest>) -> Result<Response<ActResponse>, Status> {
@@ -229,7 +229,7 @@ impl LocalAgent for Server {
         self.known(&request.name)?;
         self.record(|asked| asked.acts.push(request));
         let generation = self.script().restart.unwrap_or_default();
-        Ok(Response::new(ActResponse { generation }))
+        Ok(Response::new(ActResponse { generation, at_most: None }))
     }
 
     async fn explain(

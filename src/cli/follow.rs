@@ -20,7 +20,11 @@ use super::ends;
 use super::failure::{Exit, Failure};
 use super::format::one_line;
 use super::progress::Progress;
+use super::waiting::{Patience, Until};
 use crate::display::values;
+
+/// Why an order failed that brought another configuration than the plugin has.
+const OTHER_CONFIGURATION: &str = "it does not have the new configuration";
 
 const KEPT: &str = "the order is kept; `guest-agent status` shows its result";
 
@@ -30,6 +34,13 @@ pub(super) fn held(name: &str, by: &str) -> Failure {
         .hint(format!("it is carried out after `guest-agent release {name}`"))
 }
 
+/// Whether the agent was connected all the time since the status before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connected {
+    Yes,
+    No,
+}
+
 /// Whether a status is newer than the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
@@ -37,8 +48,14 @@ pub(super) enum Seen {
     Before,
 }
 
-/// Judges an order by the current status of its plugin.
-pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen) -> FollowedOrder {
+/// Judges an order by the current status of its plugin. `failure` is why the order failed, by the
+/// recorded events; `None` where they do not say that it did, or were not asked.
+pub(super) fn judge(
+    awaited: &Awaited,
+    status: Option<&PluginStatus>,
+    seen: Seen,
+    failure: Option<&str>,
+) -> FollowedOrder {
     let Some(status) = status else {
         return match (&awaited.goal, seen) {
             (Goal::Removed, _) => FollowedOrder::Done(REMOVED.to_owned()),
@@ -46,62 +63,92 @@ pub(super) fn judge(awaited: &Awaited, status: Option<&PluginStatus>, seen: Seen
             (_, Seen::Before) => FollowedOrder::Failed("it was removed meanwhile".to_owned()),
         };
     };
-    if status.generation < awaited.generation || status.busy {
+    if status.generation < awaited.generation {
         return FollowedOrder::Waiting;
     }
+    let is_newest = status.generation == awaited.generation;
     if let Some(hold) = &status.hold
-        && status.generation == awaited.generation
+        && is_newest
+        && failure.is_none()
         && !hold.waits.is_empty()
         && awaited.goal.waits_under_a_hold()
     {
         return FollowedOrder::Held(one_line(&hold.by));
     }
+    let state = values::state(status);
+    // A plugin that rests between two starts is busy: the agent starts it again by itself. The start
+    // that was ordered has failed all the same, unless other files are on their way.
+    let is_fetched = status.pending.as_ref().is_some_and(|pending| pending.error.is_empty());
+    let is_start = matches!(awaited.goal, Goal::Working | Goal::Started);
+    let has_given_up = is_start && state == StatusValue::Crashed && !is_fetched;
+    if status.busy && !has_given_up {
+        return FollowedOrder::Waiting;
+    }
+    let done = || FollowedOrder::Done(status.state.clone());
+    let failed = |what: &str| {
+        let why = failure.unwrap_or_else(|| reason(&awaited.goal, status));
+        FollowedOrder::Failed(because(what, why))
+    };
+    let is = format!("it is {}", status.state);
+    let replaced = || FollowedOrder::Failed("a newer order replaced it".to_owned());
     match &awaited.goal {
-        Goal::Removed if values::installation(status) == Installation::Local => {
-            FollowedOrder::Done(status.state.clone())
-        }
-        Goal::Removed => FollowedOrder::Failed(explain(status, "it is still there")),
-        Goal::Stopped if status.pid.is_none() => FollowedOrder::Done(status.state.clone()),
-        Goal::Stopped => FollowedOrder::Failed(explain(status, &format!("it is {}", status.state))),
+        Goal::Removed if values::installation(status) == Installation::Local => done(),
+        Goal::Removed => failed("it is still there"),
+        Goal::Stopped if status.pid.is_none() => done(),
+        Goal::Stopped => failed(&is),
         // The revision that was left shows as failed.
-        Goal::RolledBack if !status.rolled_back.is_empty() => match values::state(status) {
+        Goal::RolledBack if !status.rolled_back.is_empty() => match state {
             StatusValue::Running | StatusValue::Stopped => {
                 let (state, revision) = (status.state.clone(), status.revision.clone());
                 FollowedOrder::Returned { state, revision }
             }
-            _ => FollowedOrder::Failed(explain(status, &format!("it is {}", status.state))),
+            _ => failed(&is),
         },
-        Goal::RolledBack => FollowedOrder::Failed("a newer order replaced it".to_owned()),
-        Goal::Settled => FollowedOrder::Done(status.state.clone()),
-        Goal::Installed { revision } if status.revision != *revision => {
-            if status.generation > awaited.generation {
-                FollowedOrder::Failed("a newer order replaced it".to_owned())
+        Goal::RolledBack => replaced(),
+        Goal::Settled => done(),
+        Goal::Installed { revision, .. } if status.revision != *revision => {
+            if !is_newest {
+                return replaced();
+            }
+            match status.revision.as_str() {
+                "" => failed("nothing is installed"),
+                other => failed(&format!("revision {other} is {} instead", status.state)),
+            }
+        }
+        Goal::Installed { revision, config_hash, until } => {
+            let has_failed = has_failed(status, revision) || failure.is_some();
+            if !works(state) || has_failed {
+                failed(&is)
+            } else if state != StatusValue::Running {
+                // It has no trial before it runs.
+                done()
+            } else if is_newest && status.config_hash != *config_hash {
+                failed(OTHER_CONFIGURATION)
+            } else if status.on_trial && *until == Until::Proven {
+                FollowedOrder::Waiting
             } else {
-                let runs = match status.revision.as_str() {
-                    "" => "nothing is installed".to_owned(),
-                    other => format!("revision {other} is {} instead", status.state),
-                };
-                FollowedOrder::Failed(explain(status, &runs))
+                done()
             }
         }
         Goal::Configured { config_hash } if status.config_hash != *config_hash => {
-            if status.generation > awaited.generation {
-                FollowedOrder::Failed("a newer order replaced it".to_owned())
+            if is_newest {
+                failed(OTHER_CONFIGURATION)
             } else {
-                FollowedOrder::Failed("it does not have the new configuration".to_owned())
+                replaced()
             }
         }
-        // An upgrade that failed earlier does not belong to this order.
-        Goal::Configured { .. } if values::state(status) == StatusValue::Running => {
-            FollowedOrder::Done(status.state.clone())
-        }
-        Goal::Installed { .. } | Goal::Working | Goal::Configured { .. } => works(status),
+        Goal::Configured { .. } if failure.is_some() => failed(&is),
+        // A start is no run.
+        Goal::Started if state == StatusValue::ExecutionFailed => done(),
+        // The failure of a revision that is not there is not one of this order.
+        Goal::Configured { .. } | Goal::Working | Goal::Started if works(state) => done(),
+        Goal::Configured { .. } | Goal::Working | Goal::Started => failed(&is),
     }
 }
 
-fn works(status: &PluginStatus) -> FollowedOrder {
-    let pending_failed = status.pending.as_ref().is_some_and(|pending| !pending.error.is_empty());
-    let works = match values::state(status) {
+/// Whether a plugin in this state does what it was ordered to do.
+const fn works(state: StatusValue) -> bool {
+    match state {
         StatusValue::Running | StatusValue::ExecutionCompleted => true,
         // Installed as ordered, and waiting for its trigger, or until its rules allow it to run. No
         // other plugin stays in this state.
@@ -113,18 +160,50 @@ fn works(status: &PluginStatus) -> FollowedOrder {
         | StatusValue::Crashed
         | StatusValue::ExecutionFailed
         | StatusValue::StateValueUnspecified => false,
-    };
-    if works && !pending_failed {
-        FollowedOrder::Done(status.state.clone())
-    } else {
-        FollowedOrder::Failed(explain(status, &format!("it is {}", status.state)))
     }
 }
 
-fn explain(status: &PluginStatus, fallback: &str) -> String {
-    let pending = status.pending.as_ref().map_or("", |pending| &pending.error);
-    let why = if pending.is_empty() { &status.reason } else { pending };
-    if why.is_empty() { fallback.to_owned() } else { format!("{fallback}: {}", one_line(why)) }
+/// Whether this very revision failed last.
+fn has_failed(status: &PluginStatus, revision: &str) -> bool {
+    let pending = status.pending.as_ref();
+    pending.is_some_and(|pending| pending.revision == revision && !pending.error.is_empty())
+}
+
+/// What a status says about the failure of an order with this goal; nothing about that of another
+/// revision.
+fn reason<'a>(goal: &Goal, status: &'a PluginStatus) -> &'a str {
+    let Goal::Installed { revision, .. } = goal else { return &status.reason };
+    match &status.pending {
+        Some(pending) if pending.revision == *revision && !pending.error.is_empty() => {
+            &pending.error
+        }
+        _other if status.revision == *revision || status.revision.is_empty() => &status.reason,
+        _other => "",
+    }
+}
+
+fn because(what: &str, why: &str) -> String {
+    if why.is_empty() { what.to_owned() } else { format!("{what}: {}", one_line(why)) }
+}
+
+/// What became of an order that was judged like this, with its end by the recorded events.
+fn confirmed(
+    awaited: &Awaited,
+    status: Option<&PluginStatus>,
+    judged: FollowedOrder,
+    end: FollowedOrder,
+    was: Connected,
+) -> FollowedOrder {
+    let is_newest = status.is_some_and(|status| status.generation == awaited.generation);
+    match (end, was) {
+        (FollowedOrder::Failed(why), _) if is_newest => {
+            judge(awaited, status, Seen::Before, Some(&why))
+        }
+        // The status is that of a newer order.
+        (end @ FollowedOrder::Failed(_), _) | (end, Connected::No) if !is_newest => end,
+        // A status that was seen later says more than the first end of the order.
+        (_done, _) => judged,
+    }
 }
 
 /// Follows the status until every order has settled or the time is up, over restarts of the agent.
@@ -136,7 +215,7 @@ fn explain(status: &PluginStatus, fallback: &str) -> String {
 pub(super) async fn follow(
     client: &mut Client,
     awaited: &[Awaited],
-    timeout: Duration,
+    patience: Patience,
     progress: &mut Progress,
 ) -> Result<Vec<FollowedOrder>, Failure> {
     let mut watch = Watch {
@@ -144,13 +223,14 @@ pub(super) async fn follow(
         verdicts: vec![FollowedOrder::Waiting; awaited.len()],
         last: vec![String::new(); awaited.len()],
         seen: BTreeSet::new(),
-        comeback: Comeback::new(),
+        confirmed: BTreeSet::new(),
+        comeback: Comeback::new(patience.away),
     };
-    let waited = tokio::time::timeout(timeout, watch.until_settled(client, progress)).await;
+    let waited = tokio::time::timeout(patience.whole, watch.until_settled(client, progress)).await;
     match waited {
         Ok(result) => result?,
         Err(_elapsed) => {
-            if let Some(away) = watch.comeback.away_after(timeout) {
+            if let Some(away) = watch.comeback.away_after(patience.whole) {
                 return Err(away.hint(KEPT));
             }
             for (verdict, last) in watch.verdicts.iter_mut().zip(&watch.last) {
@@ -180,6 +260,8 @@ struct Watch<'a> {
     last: Vec<String>,
     /// The orders whose plugins the agent has listed.
     seen: BTreeSet<usize>,
+    /// The orders whose verdicts were compared with the recorded events.
+    confirmed: BTreeSet<usize>,
     comeback: Comeback,
 }
 
@@ -195,7 +277,13 @@ impl Watch<'_> {
         loop {
             match self.connected(client, progress, is_first).await {
                 Ok(()) => return Ok(()),
-                Err(failure) => self.comeback.pause(failure, progress).await?,
+                Err(failure) => {
+                    let waited = self.comeback.pause(failure, progress).await;
+                    waited.map_err(|failure| match failure.exit {
+                        Exit::Unreachable => failure.hint(KEPT),
+                        _ => failure,
+                    })?;
+                }
             }
             is_first = false;
         }
@@ -209,13 +297,12 @@ impl Watch<'_> {
         is_first: bool,
     ) -> Result<(), Failure> {
         let mut changes = client.watch_status(GetStatusRequest::default()).await?.into_inner();
-        let mut is_back = !is_first;
+        let mut was = if is_first { Connected::Yes } else { Connected::No };
         while let Some(status) = changes.message().await? {
             self.comeback.is_here();
             self.judge(&status.plugins, progress);
-            if std::mem::take(&mut is_back) {
-                self.ask_for_ends(client, &status.plugins).await?;
-            }
+            self.ask_for_ends(client, &status.plugins, was).await?;
+            was = Connected::Yes;
             if !self.verdicts.contains(&FollowedOrder::Waiting) {
                 return Ok(());
             }
@@ -228,11 +315,12 @@ impl Watch<'_> {
             let plugin = of(plugins, order);
             if let Some(plugin) = plugin {
                 progress.show(plugin);
-                self.last[index] = explain(plugin, &format!("it is {}", plugin.state));
+                let why = reason(&order.goal, plugin);
+                self.last[index] = because(&format!("it is {}", plugin.state), why);
             }
             let before = if self.seen.contains(&index) { Seen::Before } else { Seen::Never };
             if self.verdicts[index] == FollowedOrder::Waiting {
-                self.verdicts[index] = judge(order, plugin, before);
+                self.verdicts[index] = judge(order, plugin, before, None);
             }
             if plugin.is_some() {
                 self.seen.insert(index);
@@ -240,21 +328,37 @@ impl Watch<'_> {
         }
     }
 
-    /// After nobody was connected: looks for the end of each order whose plugin says nothing of it
+    /// Asks the recorded events for the end of each order of which the status does not say all: one
+    /// that seems done or failed, and, after nobody was connected, one whose plugin says nothing of it
     /// any more.
     async fn ask_for_ends(
         &mut self,
         client: &mut Client,
         plugins: &[PluginStatus],
+        was: Connected,
     ) -> Result<(), Failure> {
         for (index, order) in self.awaited.iter().enumerate() {
             let plugin = of(plugins, order);
-            if plugin.is_some_and(|plugin| plugin.generation <= order.generation) {
+            let says_nothing = || plugin.is_none_or(|it| it.generation > order.generation);
+            let asks = match &self.verdicts[index] {
+                FollowedOrder::Waiting => was == Connected::No && says_nothing(),
+                // An order can be refused and leave everything as it is ordered; not a REMOVE.
+                FollowedOrder::Done(_) => {
+                    matches!(order.goal, Goal::Installed { .. } | Goal::Configured { .. })
+                }
+                FollowedOrder::Failed(_) | FollowedOrder::Held(_) => order.goal.ends_in_events(),
+                FollowedOrder::Returned { .. } | FollowedOrder::Late(_) => false,
+            };
+            if !asks || self.confirmed.contains(&index) {
                 continue;
             }
             let events = ends::events_of(client, &order.name).await?;
-            if let Some(ended) = ends::end_of(&order.goal, &events, plugin) {
-                self.verdicts[index] = ended;
+            if let Some(end) = ends::end_of(&order.goal, &events, plugin) {
+                let judged = self.verdicts[index].clone();
+                self.verdicts[index] = confirmed(order, plugin, judged, end, was);
+            }
+            if self.verdicts[index] != FollowedOrder::Waiting {
+                self.confirmed.insert(index);
             }
         }
         Ok(())
@@ -277,7 +381,22 @@ mod tests {
     }
 
     fn installed() -> Awaited {
-        awaited(Goal::Installed { revision: "2".to_owned() })
+        until(Until::Proven)
+    }
+
+    fn until(until: Until) -> Awaited {
+        let (revision, config_hash) = ("2".to_owned(), String::new());
+        awaited(Goal::Installed { revision, config_hash, until })
+    }
+
+    fn with_failure(mut status: PluginStatus, revision: &str, error: &str) -> PluginStatus {
+        status.pending = Some(Pending {
+            revision: revision.to_owned(),
+            state: "INSTALL_FAILED".to_owned(),
+            error: error.to_owned(),
+            ..Pending::default()
+        });
+        status
     }
 
     fn status(revision: &str, state: &str, generation: u64) -> PluginStatus {
@@ -296,7 +415,7 @@ mod tests {
 
     #[track_caller]
     fn check(order: &Awaited, status: &PluginStatus, expected: &FollowedOrder) {
-        assert_eq!(judge(order, Some(status), Seen::Before), *expected);
+        assert_eq!(judge(order, Some(status), Seen::Before, None), *expected);
     }
 
     fn done(state: &str) -> FollowedOrder {
@@ -349,21 +468,110 @@ mod tests {
 
     #[test]
     fn an_upgrade_that_was_taken_back_is_a_failure() {
-        let mut old = status("1", "RUNNING", 5);
-        old.pending = Some(Pending {
-            revision: "2".to_owned(),
-            state: "CRASHED".to_owned(),
-            error: "it crashed".to_owned(),
-            ..Pending::default()
-        });
+        let old = with_failure(status("1", "RUNNING", 5), "2", "it crashed");
         check(&installed(), &old, &failed("revision 1 is RUNNING instead: it crashed"));
     }
 
     #[test]
-    fn a_pending_error_spoils_a_running_plugin() {
-        let mut plugin = status("2", "RUNNING", 5);
-        plugin.pending = Some(Pending { error: "refused".to_owned(), ..Pending::default() });
-        check(&installed(), &plugin, &failed("it is RUNNING: refused"));
+    fn only_a_failure_of_the_ordered_revision_spoils_an_installation() {
+        let plugin = status("2", "RUNNING", 5);
+        let own = with_failure(plugin.clone(), "2", "refused");
+        check(&installed(), &own, &failed("it is RUNNING: refused"));
+        let other = with_failure(plugin, "3", "an older order failed");
+        check(&installed(), &other, &done("RUNNING"));
+        let taken_back = with_failure(status("1", "RUNNING", 5), "3", "an older order failed");
+        check(&installed(), &taken_back, &failed("revision 1 is RUNNING instead"));
+    }
+
+    #[test]
+    fn a_plugin_that_runs_works_whatever_failed_before() {
+        let plugin = with_failure(status("2", "RUNNING", 5), "3", "not found");
+        check(&awaited(Goal::Working), &plugin, &done("RUNNING"));
+        check(&awaited(Goal::Started), &plugin, &done("RUNNING"));
+        let order = awaited(Goal::Configured { config_hash: String::new() });
+        check(&order, &plugin, &done("RUNNING"));
+        let mut down = with_failure(status("2", "CRASHED", 5), "3", "not found");
+        down.reason = "exited with code 3".to_owned();
+        check(&awaited(Goal::Working), &down, &failed("it is CRASHED: exited with code 3"));
+        check(&order, &down, &failed("it is CRASHED: exited with code 3"));
+    }
+
+    #[test]
+    fn the_last_run_of_a_one_shot_plugin_says_nothing_of_its_start() {
+        let mut one_shot = status("2", "EXECUTION_FAILED", 5);
+        one_shot.reason = "exited with code 3".to_owned();
+        check(&awaited(Goal::Started), &one_shot, &done("EXECUTION_FAILED"));
+        let failed = failed("it is EXECUTION_FAILED: exited with code 3");
+        check(&awaited(Goal::Working), &one_shot, &failed);
+    }
+
+    #[test]
+    fn a_start_has_failed_when_the_plugin_rests_between_two_starts() {
+        let mut resting = PluginStatus { busy: true, ..status("2", "CRASHED", 5) };
+        resting.reason = "exited with code 3".to_owned();
+        check(&awaited(Goal::Working), &resting, &failed("it is CRASHED: exited with code 3"));
+        let fetched = with_failure(resting.clone(), "3", "");
+        check(&awaited(Goal::Working), &fetched, &FollowedOrder::Waiting);
+        // The next start takes it.
+        let order = awaited(Goal::Configured { config_hash: String::new() });
+        check(&order, &resting, &FollowedOrder::Waiting);
+    }
+
+    #[test]
+    fn an_installation_is_done_when_its_trial_is_over() {
+        let on_trial = PluginStatus { on_trial: true, ..status("2", "RUNNING", 5) };
+        check(&until(Until::Proven), &on_trial, &FollowedOrder::Waiting);
+        check(&until(Until::Running), &on_trial, &done("RUNNING"));
+        check(&until(Until::Proven), &status("2", "RUNNING", 5), &done("RUNNING"));
+        let disabled = PluginStatus { on_trial: true, ..status("2", "STOPPED", 5) };
+        check(&until(Until::Proven), &disabled, &done("STOPPED"));
+    }
+
+    #[test]
+    fn a_configuration_that_the_plugin_refused_fails_its_installation() {
+        let other = |generation| PluginStatus {
+            config_hash: "ab".to_owned(),
+            ..status("2", "RUNNING", generation)
+        };
+        check(&installed(), &other(5), &failed(OTHER_CONFIGURATION));
+        // A newer order brought it.
+        check(&installed(), &other(6), &done("RUNNING"));
+    }
+
+    #[test]
+    fn the_events_say_why_an_order_failed_of_which_the_status_says_nothing() {
+        let end = |order: &Awaited, status: &PluginStatus, end: FollowedOrder, was| {
+            let judged = judge(order, Some(status), Seen::Before, None);
+            confirmed(order, Some(status), judged, end, was)
+        };
+        let rolled_back = with_failure(status("1", "RUNNING", 5), "3", "not found");
+        let why = "revision 2 was rolled back by root";
+        let expected = failed("revision 1 is RUNNING instead: revision 2 was rolled back by root");
+        assert_eq!(end(&installed(), &rolled_back, failed(why), Connected::Yes), expected);
+        // Nothing but the events says that an archive was refused.
+        let runs = status("2", "RUNNING", 5);
+        let expected = failed("it is RUNNING: another checksum");
+        assert_eq!(end(&installed(), &runs, failed("another checksum"), Connected::Yes), expected);
+        assert_eq!(end(&installed(), &runs, done("INSTALLED"), Connected::Yes), done("RUNNING"));
+        // The plugin may refuse the configuration that it has.
+        let order = awaited(Goal::Configured { config_hash: String::new() });
+        let expected = failed("it is RUNNING: told to refuse");
+        assert_eq!(end(&order, &runs, failed("told to refuse"), Connected::Yes), expected);
+        // Another order waits for the end of the hold.
+        let hold = guest_agent_proto::local::Hold {
+            by: "root".to_owned(),
+            waits: "an APPLY".to_owned(),
+            ..Default::default()
+        };
+        let held = PluginStatus { hold: Some(hold), ..rolled_back };
+        let expected = failed("revision 1 is RUNNING instead: revision 2 was rolled back by root");
+        assert_eq!(end(&installed(), &held, failed(why), Connected::Yes), expected);
+        // A newer order came.
+        let newer = status("3", "RUNNING", 6);
+        assert_eq!(end(&installed(), &newer, failed(why), Connected::Yes), failed(why));
+        let replaced = failed("a newer order replaced it");
+        assert_eq!(end(&installed(), &newer, done("before"), Connected::Yes), replaced);
+        assert_eq!(end(&installed(), &newer, done("before"), Connected::No), done("before"));
     }
 
     #[test]
@@ -380,6 +588,11 @@ mod tests {
         };
         let held = PluginStatus { hold: Some(hold.clone()), ..status("1", "RUNNING", 5) };
         check(&installed(), &held, &FollowedOrder::Held("root: freeze".to_owned()));
+        let busy = PluginStatus { busy: true, ..held.clone() };
+        for goal in [Goal::Removed, Goal::Configured { config_hash: "ab".to_owned() }] {
+            let order = awaited(goal);
+            check(&order, &busy, &FollowedOrder::Held("root: freeze".to_owned()));
+        }
         // What a person asks does not wait.
         check(&awaited(Goal::Working), &held, &done("RUNNING"));
         // It is not this order that waits.
@@ -406,14 +619,17 @@ mod tests {
 
     #[test]
     fn a_plugin_that_vanishes_was_removed_but_one_not_yet_listed_is_waited_for() {
-        assert_eq!(judge(&installed(), None, Seen::Never), FollowedOrder::Waiting);
-        assert_eq!(judge(&installed(), None, Seen::Before), failed("it was removed meanwhile"));
+        assert_eq!(judge(&installed(), None, Seen::Never, None), FollowedOrder::Waiting);
+        assert_eq!(
+            judge(&installed(), None, Seen::Before, None),
+            failed("it was removed meanwhile")
+        );
     }
 
     #[test]
     fn a_removal_is_done_when_the_plugin_is_gone_or_local_again() {
         let order = awaited(Goal::Removed);
-        assert_eq!(judge(&order, None, Seen::Never), done("REMOVED"));
+        assert_eq!(judge(&order, None, Seen::Never, None), done("REMOVED"));
         check(&order, &status("2", "STOPPING", 4), &FollowedOrder::Waiting);
         let mut local = status("0", "RUNNING", 5);
         local.installation = "local".to_owned();

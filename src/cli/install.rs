@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::failure::Failure;
 use super::submit::{order_and_report, orders_in};
+use super::waiting::{Timeout, Until};
 use super::{order, upload};
 use crate::config::parse_duration;
 
@@ -52,13 +53,19 @@ pub(super) struct Flags {
     /// Configuration of the plugin, as a JSON object
     #[arg(long, requires = "name", value_name = "JSON")]
     config_json: Option<String>,
-    /// Wait until it runs, or has failed
+    /// Wait until it has passed its trial, or has failed
     #[arg(long)]
     wait: bool,
-    /// How long to wait
-    #[arg(long, requires = "wait", default_value = "5m", value_parser = parse_duration)]
-    timeout: Duration,
+    /// What to wait for: running or proven [default: proven]
+    #[arg(long, requires = "wait", value_name = "WHAT", value_enum, hide_possible_values = true)]
+    until: Option<Until>,
+    /// How long to wait [default: as long as the order may take]
+    #[arg(long, requires = "wait", value_parser = parse_duration)]
+    timeout: Option<Duration>,
 }
+
+/// How long an installation is waited for where the agent does not say how long it takes.
+const USUAL: Duration = Duration::from_secs(300);
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let given = flags.given()?;
@@ -70,9 +77,10 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
             Given::Bundle(bundle) => orders.push(upload::hand_over(&mut client, *bundle).await?),
         }
     }
-    let timeout = flags.wait.then_some(flags.timeout);
+    let timeout = flags.wait.then_some(Timeout::new(flags.timeout).usually(USUAL));
+    let until = flags.until.unwrap_or_default();
     let spoken = (context.console, context.environment);
-    order_and_report(&mut client, orders, timeout, context.global.json(), spoken).await
+    order_and_report(&mut client, orders, (timeout, until), context.global.json(), spoken).await
 }
 
 /// What one file gives.

@@ -1,12 +1,15 @@
 //! The progress of a wait, on a terminal; nothing where standard error is no terminal.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use guest_agent_proto::local::PluginStatus;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use jiff::Timestamp;
 
 use super::console::Console;
-use super::format::one_line;
+use super::format::{age, one_line, timestamp};
+use crate::display::trial_left;
 
 /// How often the spinner moves.
 const BEAT: Duration = Duration::from_millis(120);
@@ -14,11 +17,15 @@ const BEAT: Duration = Duration::from_millis(120);
 const DOWNLOAD: &str = "{msg} [{bar:30}] {bytes}/{total_bytes}, {bytes_per_sec}";
 const DOWNLOAD_OF_UNKNOWN_SIZE: &str = "{msg} {bytes}, {bytes_per_sec}";
 const WAIT: &str = "{spinner} {msg} ({elapsed})";
+const TRIAL: &str = "{spinner} {msg} on trial for {left}";
 
 /// One line that changes, until this is dropped.
 pub(super) struct Progress {
     bar: ProgressBar,
     template: &'static str,
+    /// When the trial ends that is shown.
+    trial_ends: Option<Timestamp>,
+    now: fn() -> Timestamp,
 }
 
 // === impl Progress ===
@@ -34,7 +41,7 @@ impl Progress {
         if console.err_is_terminal {
             bar.enable_steady_tick(BEAT);
         }
-        Self { bar, template: "" }
+        Self { bar, template: "", trial_ends: None, now: console.now }
     }
 
     /// Shows a sentence.
@@ -51,11 +58,19 @@ impl Progress {
             Some(progress) if !progress.held_up.is_empty() => (WAIT, progress.held_up.as_str()),
             Some(progress) if progress.total_bytes.is_some() => (DOWNLOAD, ""),
             Some(_) => (DOWNLOAD_OF_UNKNOWN_SIZE, ""),
+            None if trial_left(status, (self.now)()).is_some() => (TRIAL, ""),
             None => (WAIT, ""),
         };
-        if template != self.template {
+        let trial_ends = timestamp(status.trial_ends.as_ref());
+        if template != self.template || trial_ends != self.trial_ends {
             self.template = template;
-            self.bar.set_style(style(template));
+            self.trial_ends = trial_ends;
+            let (ends, now) = (trial_ends.unwrap_or_default(), self.now);
+            // It is shown anew with each beat.
+            let left = move |_: &ProgressState, out: &mut dyn Write| {
+                out.write_str(&age(now(), ends)).unwrap_or_default();
+            };
+            self.bar.set_style(style(template).with_key("left", left));
         }
         if let Some(progress) = &status.progress {
             if let Some(total) = progress.total_bytes {

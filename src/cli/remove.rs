@@ -8,6 +8,7 @@ use super::act::confirm;
 use super::context::Context;
 use super::failure::Failure;
 use super::submit::order_and_report;
+use super::waiting::{Timeout, Until};
 use crate::api::local::remove_order;
 use crate::config::parse_duration;
 use crate::display::is_only_refused;
@@ -25,9 +26,9 @@ pub(super) struct Flags {
     /// Wait until it is removed
     #[arg(long)]
     wait: bool,
-    /// How long to wait
-    #[arg(long, requires = "wait", default_value = "1m", value_parser = parse_duration)]
-    timeout: Duration,
+    /// How long to wait [default: as long as the order may take]
+    #[arg(long, requires = "wait", value_parser = parse_duration)]
+    timeout: Option<Duration>,
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -51,8 +52,9 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let consequence = "It is stopped, and its files and its data are deleted.";
         confirm(&mut client, name, consequence, context.console).await?;
     }
-    let timeout = flags.wait.then_some(flags.timeout);
+    let timeout = flags.wait.then_some(Timeout::new(flags.timeout));
+    let waiting = (timeout, Until::default());
     let spoken = (context.console, context.environment);
-    order_and_report(&mut client, vec![remove_order(name)], timeout, context.global.json(), spoken)
+    order_and_report(&mut client, vec![remove_order(name)], waiting, context.global.json(), spoken)
         .await
 }

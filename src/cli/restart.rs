@@ -1,33 +1,28 @@
 //! `restart`: stops a plugin and starts it again.
 
-use std::time::Duration;
-
 use guest_agent_actors::model::id::PluginName;
-use guest_agent_proto::local::RestartRequest;
+use guest_agent_proto::local::{RestartRequest, RestartResponse};
 
 use super::act::{Accepted, confirm};
 use super::client;
 use super::context::Context;
 use super::failure::Failure;
 use super::follow::Goal;
-use crate::config::parse_duration;
+use super::waiting::ByDefault;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  guest-agent restart metrics --wait")]
+  guest-agent restart metrics
+  guest-agent restart metrics --no-wait")]
 pub(super) struct Flags {
     /// Name of the plugin
     name: PluginName,
     /// Do not ask before the plugin is stopped
     #[arg(long, short)]
     yes: bool,
-    /// Wait until it runs again
-    #[arg(long)]
-    wait: bool,
-    /// How long to wait
-    #[arg(long, requires = "wait", default_value = "1m", value_parser = parse_duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    waiting: ByDefault,
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
@@ -38,10 +33,11 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     }
     let request = RestartRequest { name: name.clone() };
     let answer = client.restart(client::traced(request, context.environment)).await;
-    let generation = match answer {
-        Ok(answer) => answer.into_inner().generation,
+    let RestartResponse { generation, at_most } = match answer {
+        Ok(answer) => answer.into_inner(),
         Err(error) => return Err(client::about(&mut client, &name, error).await),
     };
-    let order = Accepted { name, generation, goal: Goal::Working, said: "restart accepted" };
-    order.report(&mut client, flags.wait.then_some(flags.timeout), context).await
+    let goal = Goal::Working;
+    let order = Accepted { name, generation, at_most, goal, said: "restart accepted" };
+    order.report(&mut client, flags.waiting.timeout(), context).await
 }

@@ -2,9 +2,9 @@
 
 use guest_agent_actors::model::id::PluginName;
 
-use super::act::Waiting;
 use super::context::Context;
 use super::failure::Failure;
+use super::waiting::OnRequest;
 use crate::agent::{RunArgs, configured};
 
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(super) struct Flags {
     #[arg(id = "name", value_name = "NAME", conflicts_with = "stop_plugins")]
     pub(super) plugin: Option<PluginName>,
     #[command(flatten)]
-    pub(super) waiting: Waiting,
+    pub(super) waiting: OnRequest,
     /// Stop all plugins when the agent stops; without it they keep running
     #[arg(long)]
     stop_plugins: bool,

@@ -12,11 +12,12 @@ use serde::Serialize;
 
 use super::client::{self, Client};
 use super::console::Console;
-use super::failure::Failure;
+use super::failure::{Exit, Failure};
 use super::follow::{Awaited, FollowedOrder, Goal, REMOVED, follow, held, late};
 use super::format::one_line;
 use super::order::{self, OrderError};
 use super::progress::Progress;
+use super::waiting::{Timeout, Until};
 use crate::config::Environment;
 
 /// The words for a removed plugin of which another version came with the machine.
@@ -48,17 +49,19 @@ struct Ended<'a> {
 pub(super) async fn order_and_report(
     client: &mut Client,
     orders: Vec<ConfigurePlugin>,
-    timeout: Option<Duration>,
+    (timeout, until): (Option<Timeout>, Until),
     json: bool,
     (console, environment): (&mut Console<'_>, &dyn Environment),
 ) -> Result<(), Failure> {
     let results = hand_over(client, &orders, environment).await?;
-    let verdicts = match timeout {
+    let taken = results.iter().filter(|result| result.error.is_empty());
+    let patience = timeout.map(|timeout| timeout.of(taken.map(|result| result.at_most)));
+    let verdicts = match patience {
         None => Vec::new(),
-        Some(timeout) => {
+        Some(patience) => {
             let mut progress = Progress::new(console);
-            let awaited = accepted(&orders, &results);
-            follow(client, &awaited, timeout, &mut progress).await?
+            let awaited = accepted(&orders, &results, until);
+            follow(client, &awaited, patience, &mut progress).await?
         }
     };
     let ended = ended(&orders, results, verdicts);
@@ -70,7 +73,7 @@ pub(super) async fn order_and_report(
             console.line(&text)?;
         }
     }
-    failure(&ended, timeout.unwrap_or_default())
+    failure(&ended, patience.map(|patience| patience.whole).unwrap_or_default())
 }
 
 /// Sends orders to the agent. Its results are in the order of `orders`, one for each.
@@ -91,12 +94,12 @@ async fn hand_over(
 }
 
 /// The orders that the agent accepted.
-fn accepted(orders: &[ConfigurePlugin], results: &[ConfigureResult]) -> Vec<Awaited> {
+fn accepted(orders: &[ConfigurePlugin], results: &[ConfigureResult], until: Until) -> Vec<Awaited> {
     let pairs = orders.iter().zip(results).filter(|(_, result)| result.error.is_empty());
     pairs
         .map(|(order, result)| Awaited {
             name: name_of(order).to_owned(),
-            goal: goal_of(order),
+            goal: goal_of(order, until),
             generation: result.generation,
         })
         .collect()
@@ -127,10 +130,11 @@ fn ended(
 /// The failure of the verb, when an order failed or took too long. Of several, one that failed
 /// decides the exit code: a later look may show the others done, and never that one.
 fn failure(ended: &[Ended<'_>], timeout: Duration) -> Result<(), Failure> {
-    if let [Ended { order, verdict: FollowedOrder::Held(by), .. }] = ended {
-        return Err(held(name_of(order), by));
-    }
     let failed: Vec<_> = ended.iter().filter_map(Ended::failure).collect();
+    let held: Vec<_> = ended.iter().filter_map(Ended::held).collect();
+    if failed.len() == held.len() {
+        return all_held(&held, ended.len());
+    }
     let is_any_failed = ended.iter().any(|ended| matches!(ended.verdict, FollowedOrder::Failed(_)));
     match failed.as_slice() {
         [] => Ok(()),
@@ -139,6 +143,20 @@ fn failure(ended: &[Ended<'_>], timeout: Duration) -> Result<(), Failure> {
         many => {
             let count = format!("{} of {} orders failed", many.len(), ended.len());
             Err(many.iter().fold(Failure::failed(count), Failure::cause))
+        }
+    }
+}
+
+/// The failure of a verb all of whose orders are done, or wait for the end of a hold.
+fn all_held(held: &[Failure], orders: usize) -> Result<(), Failure> {
+    match held {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => {
+            let count = format!("{} of {orders} orders wait for the end of a hold", many.len());
+            let failure = Failure::new(Exit::TimedOut, count);
+            let failure = many.iter().map(|held| &held.reason).fold(failure, Failure::cause);
+            Err(failure.hint("they are carried out after `guest-agent release NAME`"))
         }
     }
 }
@@ -165,12 +183,15 @@ fn name_of(order: &ConfigurePlugin) -> &str {
     order.plugin.as_ref().map_or("", |plugin| &plugin.name)
 }
 
-fn goal_of(order: &ConfigurePlugin) -> Goal {
+fn goal_of(order: &ConfigurePlugin, until: Until) -> Goal {
     let revision = order.plugin.as_ref().map_or("", |plugin| &plugin.revision_id).to_owned();
+    let config_hash = || order::config_hash(order);
     match order.action() {
         Action::Remove => Goal::Removed,
-        Action::Apply => Goal::Configured { config_hash: order::config_hash(order) },
-        Action::Install | Action::Unspecified => Goal::Installed { revision },
+        Action::Apply => Goal::Configured { config_hash: config_hash() },
+        Action::Install | Action::Unspecified => {
+            Goal::Installed { revision, config_hash: config_hash(), until }
+        }
     }
 }
 
@@ -186,10 +207,21 @@ impl Ended<'_> {
                 Some(format!("{name}: accepted as order {}", self.result.generation))
             }
             FollowedOrder::Done(state) | FollowedOrder::Returned { state, .. } => {
-                let is_local = goal_of(self.order) == Goal::Removed && state != REMOVED;
+                let is_local = self.order.action() == Action::Remove && state != REMOVED;
                 let stays = if is_local { STAYS } else { "" };
                 Some(format!("{name}: {state}{stays}"))
             }
+        }
+    }
+
+    fn held(&self) -> Option<Failure> {
+        match &self.verdict {
+            FollowedOrder::Held(by) => Some(held(name_of(self.order), by)),
+            FollowedOrder::Failed(_)
+            | FollowedOrder::Late(_)
+            | FollowedOrder::Waiting
+            | FollowedOrder::Done(_)
+            | FollowedOrder::Returned { .. } => None,
         }
     }
 
@@ -198,7 +230,7 @@ impl Ended<'_> {
             FollowedOrder::Failed(why) | FollowedOrder::Late(why) => {
                 Some(format!("{}: {why}", name_of(self.order)))
             }
-            FollowedOrder::Held(by) => Some(held(name_of(self.order), by).reason),
+            FollowedOrder::Held(_) => self.held().map(|held| held.reason),
             FollowedOrder::Waiting | FollowedOrder::Done(_) | FollowedOrder::Returned { .. } => {
                 None
             }

@@ -239,5 +239,5 @@ fn everything() -> Script {
 
 /// The agent's answer to one order for the plugin `a`.
 fn accepted(generation: u64) -> Vec<ConfigureResult> {
-    vec![ConfigureResult { name: "a".to_owned(), error: String::new(), generation }]
+    vec![ConfigureResult { name: "a".to_owned(), generation, ..ConfigureResult::default() }]
 }

@@ -13,6 +13,7 @@ use super::client::{Client, unknown_plugin};
 use super::comeback::Comeback;
 use super::context::Context;
 use super::failure::{Exit, Failure};
+use super::format::one_line;
 use super::json::NameOf;
 use super::progress::Progress;
 use crate::config::{format_duration, parse_duration};
@@ -54,6 +55,8 @@ pub(super) struct Reached<'a> {
     state: Option<&'a str>,
     /// The code that it answered with; null where only a state was waited for.
     status_code: Option<i32>,
+    /// The lines of that answer; null where only a state was waited for.
+    results: Option<&'a [String]>,
 }
 
 /// Reads the wire name of a state, in any case.
@@ -74,7 +77,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     let name = flags.name.as_str();
     let wanted =
         flags.state.or_else(|| flags.status_code.is_none().then_some(StatusValue::Running));
-    let mut last = Last { words: None, known: Vec::new(), comeback: Comeback::new() };
+    let mut last = Last { words: None, known: Vec::new(), comeback: Comeback::new(flags.timeout) };
     let mut progress = Progress::new(console);
     let waiting = async {
         loop {
@@ -82,14 +85,12 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
                 if let Some(wanted) = wanted {
                     for_state(&mut client, name, wanted, &mut progress, &mut last).await?;
                 }
-                if let Some(code) = flags.status_code {
-                    let question = flags.request.as_deref();
-                    for_code(&mut client, name, question, code, &mut last).await?;
-                }
-                Ok::<(), Failure>(())
+                let Some(code) = flags.status_code else { return Ok(None) };
+                let question = flags.request.as_deref();
+                for_code(&mut client, name, question, code, &mut last).await.map(Some)
             };
             match seen.await {
-                Ok(()) => return Ok::<(), Failure>(()),
+                Ok(answer) => return Ok::<_, Failure>(answer),
                 Err(failure) => last.comeback.pause(failure, &mut progress).await?,
             }
         }
@@ -98,15 +99,21 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     drop(progress);
     match waited {
         Ok(Err(failure)) => Err(failure),
-        Ok(Ok(())) => {
+        Ok(Ok(answer)) => {
             let state = wanted.map(|wanted| wanted.as_str_name());
             let code = flags.status_code;
             if context.global.json() {
-                console.document(&Reached { name, state, status_code: code })?;
+                let results = answer.as_deref();
+                console.document(&Reached { name, state, status_code: code, results })?;
             } else {
                 let state = state.unwrap_or_default();
                 let code = code.map_or_else(String::new, |code| format!(" answers {code}"));
                 console.line(&format!("{name}: {}", [state, &code].concat().trim_start()))?;
+                // The answer is to a question of the caller; one about health was not asked for.
+                let asked = answer.filter(|_| flags.request.is_some());
+                for result in asked.into_iter().flatten() {
+                    console.line(&one_line(&result))?;
+                }
             }
             Ok(())
         }
@@ -162,13 +169,14 @@ async fn for_state(
     Err(Failure::new(Exit::Unreachable, "the agent ended while it was watched"))
 }
 
+/// Asks until the answer has the wanted code; returns the lines of that answer.
 async fn for_code(
     client: &mut Client,
     name: &str,
     question: Option<&str>,
     wanted: i32,
     last: &mut Last,
-) -> Result<(), Failure> {
+) -> Result<Vec<String>, Failure> {
     loop {
         let request = AskRequest { name: name.to_owned(), data: question.map(str::to_owned) };
         match client.ask(request).await {
@@ -176,7 +184,7 @@ async fn for_code(
                 last.comeback.is_here();
                 let answer = answer.into_inner();
                 if answer.code == wanted {
-                    return Ok(());
+                    return Ok(answer.results);
                 }
                 let results = answer.results.join("; ");
                 last.words = Some(format!("it answered with code {}: {results}", answer.code));

@@ -137,6 +137,13 @@ pub(crate) fn exit(exit: &LastExit) -> String {
     }
 }
 
+/// How long the trial of its revision still lasts as things stand; `None` while no revision on trial
+/// runs.
+pub(crate) fn trial_left(plugin: &PluginStatus, now: Timestamp) -> Option<String> {
+    let ends = timestamp(plugin.trial_ends.as_ref()).filter(|_| plugin.on_trial)?;
+    Some(age(now, ends))
+}
+
 /// The version of the agent, and whether the control plane is connected.
 pub(crate) fn agent_line(agent: &AgentStatus, now: Timestamp) -> String {
     let since = timestamp(agent.started_at.as_ref())

@@ -12,7 +12,7 @@ use crate::harness::{Bed, contract, orders, plugins};
 mod outputs;
 
 /// The fields of a plugin's status that scripts rely on.
-const STATUS_FIELDS: [&str; 27] = [
+const STATUS_FIELDS: [&str; 28] = [
     "name",
     "revision",
     "state",
@@ -38,6 +38,7 @@ const STATUS_FIELDS: [&str; 27] = [
     "since",
     "until",
     "help",
+    "trial_ends",
     "trigger",
     "hold",
 ];

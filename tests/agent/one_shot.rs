@@ -46,7 +46,9 @@ async fn a_run_of_the_sdk_gets_its_configuration_and_is_reported_with_its_output
     // An APPLY makes it run once more, in the same folder, with a configuration that makes it fail.
     bed.configure(vec![orders::apply("once", Some(r#"{"fail": "no luck"}"#))]).await;
     bed.expect_events("once", &[1, 4, 3, 14, 11, 12]).await;
-    bed.cli(&["restart", "once"]).await.ok();
+    let failed = bed.cli(&["restart", "once"]).await;
+    assert_eq!(failed.code, 1, "{failed:?}");
+    assert!(failed.stderr.contains("it is EXECUTION_FAILED: exited with code 1"), "{failed:?}");
     bed.expect_events("once", &[1, 4, 3, 14, 11, 12, 4, 15]).await;
     let state = bed.listed_one_shot("once").await.unwrap().current_plugin_status.unwrap();
     assert_eq!((state.status().as_str_name(), state.response_code), ("EXECUTION_FAILED", 1));
@@ -57,6 +59,9 @@ async fn a_run_of_the_sdk_gets_its_configuration_and_is_reported_with_its_output
     assert_eq!(explained["state"], "EXECUTION_FAILED");
     assert_eq!(explained["trouble"]["type"], "PLUGIN_EXECUTION_FAILED");
     assert!(!explained.to_string().contains("good morning\\\""), "no configuration is shown");
+    // A start is no run, and the failure is one of the run before.
+    assert_eq!(bed.cli(&["stop", "once"]).await.ok(), "once: STOPPED\n");
+    assert_eq!(bed.cli(&["start", "once"]).await.ok(), "once: EXECUTION_FAILED\n");
     bed.finish().await;
 }
 

@@ -192,7 +192,7 @@ async fn an_agent_killed_during_a_stop_finishes_it() {
     let order = order.manifest(|it| it.stop_timeout = orders::seconds(1.0)).order();
     bed.configure(vec![order]).await;
     let before = bed.running("deaf", "1").await;
-    bed.cli(&["restart", "deaf"]).await.ok();
+    bed.cli(&["restart", "deaf", "--no-wait"]).await.ok();
     bed.in_state("deaf", "STOPPING").await;
     bed.kill_agent().await;
     bed.start_agent().await;

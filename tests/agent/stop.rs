@@ -120,7 +120,7 @@ async fn a_policy_gives_a_plugin_more_time_after_its_answer_to_stop() {
     }
     let began = Instant::now();
     for name in ["flusher", "other"] {
-        bed.cli(&["restart", name]).await.ok();
+        bed.cli(&["restart", name, "--no-wait"]).await.ok();
     }
     let other = bed.event(6, "other", "1").await;
     let flusher = bed.event(6, "flusher", "1").await;

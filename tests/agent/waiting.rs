@@ -1,9 +1,10 @@
-//! A command that waits for its order while the agent is killed: the order is the agent's, and the
-//! command goes on with the agent that comes back.
+//! Commands that wait for their order: they report the end of this very order, also when the agent is
+//! killed meanwhile.
 
 use std::process::Stdio;
 
 use guest_agent_lab::ArtifactFaults;
+use guest_agent_proto::local::RestartRequest;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -19,8 +20,14 @@ struct Waiting {
 impl Waiting {
     /// `install -f - --wait`, with the order on its standard input.
     async fn install(bed: &Bed, order: &Value) -> Self {
+        Self::install_with(bed, order, &["--timeout", "25s"]).await
+    }
+
+    /// The same with more flags.
+    async fn install_with(bed: &Bed, order: &Value, flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_guest-agent"))
-            .args(["install", "-f", "-", "--wait", "--timeout", "25s"])
+            .args(["install", "-f", "-", "--wait"])
+            .args(flags)
             .env("GUEST_AGENT_SOCKET", bed.socket())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -49,9 +56,13 @@ impl Waiting {
 }
 
 fn order(archive: &Archive, sha256: &str) -> Value {
+    order_of("1", archive, sha256)
+}
+
+fn order_of(revision: &str, archive: &Archive, sha256: &str) -> Value {
     json!({ "plugin": {
         "name": "p",
-        "revisionId": "1",
+        "revisionId": revision,
         "gcsSignedUrl": archive.url,
         "checksum": sha256,
         "entryPoint": archive.entry_point,
@@ -149,5 +160,187 @@ async fn a_wait_for_an_agent_that_stays_away_is_exit_code_3() {
     bed.kill_agent().await;
     bed.start_agent().await;
     bed.running("p", "1").await;
+    bed.finish().await;
+}
+
+/// What `install --wait` says of an order.
+async fn installed(bed: &Bed, order: &Value, flags: &[&str]) -> Said {
+    Waiting::install_with(bed, order, flags).await.said(bed).await
+}
+
+#[tokio::test]
+async fn an_older_failure_says_nothing_of_a_restart_nor_of_an_installation() {
+    let bed = Bed::builder().by_hand().set("plugins.probation=200ms").start().await;
+    let echo = bed.echo().await;
+    for revision in ["1", "2"] {
+        let said = installed(&bed, &order_of(revision, &echo, &echo.sha256), &[]).await;
+        assert_eq!((said.code, said.stdout.as_str()), (0, "p: RUNNING\n"), "{said:?}");
+        let status = bed.running("p", revision).await;
+        assert!(!status.on_trial, "its trial is over: {status:?}");
+    }
+    let wrong = installed(&bed, &order_of("3", &echo, &"0".repeat(64)), &[]).await;
+    assert_eq!(wrong.code, 1, "{wrong:?}");
+    assert!(wrong.stderr.contains("revision 2 is RUNNING instead"), "{wrong:?}");
+    assert!(wrong.stderr.contains("the checksum of"), "{wrong:?}");
+    let before = bed.running("p", "2").await;
+    assert_eq!(bed.cli(&["restart", "p"]).await.ok(), "p: RUNNING\n");
+    assert_ne!(bed.running("p", "2").await.pid, before.pid);
+    assert_eq!(bed.cli(&["start", "p"]).await.ok(), "p: RUNNING\n");
+
+    // Another archive of the revision that runs, and a revision that a person does not want.
+    let other = installed(&bed, &order_of("2", &echo, &"0".repeat(64)), &[]).await;
+    assert_eq!(other.code, 1, "{other:?}");
+    let why = "revision 2 is installed with the checksum";
+    assert!(other.stderr.contains(why), "{other:?}");
+    bed.cli(&["rollback", "p", "--reason", "it leaks", "--wait"]).await.ok();
+    let refused = installed(&bed, &order_of("2", &echo, &echo.sha256), &[]).await;
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("revision 2 was rolled back by root: it leaks"), "{refused:?}");
+    assert!(refused.stderr.contains("`guest-agent release p`"), "{refused:?}");
+    assert!(!refused.stderr.contains("the checksum of"), "an older order: {refused:?}");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn an_installation_is_waited_for_until_its_trial_is_over() {
+    let bed = Bed::builder().by_hand().set("plugins.probation=25s").start().await;
+    let (echo, trouble) = (bed.echo().await, bed.trouble().await);
+    let first = installed(&bed, &order_of("1", &echo, &echo.sha256), &[]).await;
+    assert_eq!(first.code, 0, "a first installation has no trial: {first:?}");
+    let second = order_of("2", &trouble, &trouble.sha256);
+    let runs = installed(&bed, &second, &["--until", "running"]).await;
+    assert_eq!((runs.code, runs.stdout.as_str()), (0, "p: RUNNING\n"), "{runs:?}");
+    let status = bed.running("p", "2").await;
+    assert!(status.on_trial && status.trial_ends.is_some(), "{status:?}");
+    let shown = bed.cli(&["status", "p"]).await.ok();
+    let for_so_long = shown.lines().any(|line| {
+        line.contains("on trial") && line.contains("for ") && line.contains("s; the agent returns")
+    });
+    assert!(for_so_long, "{shown}");
+
+    // The same order again waits for the end of the trial, which fails.
+    let waiting = Waiting::install_with(&bed, &second, &[]).await;
+    let ordered = status.generation;
+    bed.status_where("p", "the order is taken", |status| status.generation > ordered).await;
+    bed.tell("p", "exit 9").await;
+    let said = waiting.said(&bed).await;
+    assert_eq!((said.code, said.stdout.as_str()), (1, ""), "{said:?}");
+    let why = "p: revision 1 is RUNNING instead: exited with code 9";
+    assert!(said.stderr.contains(why), "{said:?}");
+    assert!(said.stderr.contains("while on probation"), "{said:?}");
+    assert_eq!(bed.running("p", "1").await.trial_ends, None);
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_stop_a_start_and_a_restart_wait_unless_they_are_not_to() {
+    let bed = Bed::builder().by_hand().start().await;
+    let trouble = bed.trouble().await;
+    let order = orders::install("p", "1", &trouble).arg("--ignore-stop");
+    let order = order.manifest(|it| it.stop_timeout = orders::seconds(1.0)).order();
+    bed.configure(vec![order]).await;
+    bed.running("p", "1").await;
+    let stopping = bed.cli(&["stop", "p", "--no-wait"]).await.ok();
+    assert!(stopping.starts_with("p: accepted as order "), "{stopping}");
+    bed.in_state("p", "STOPPING").await;
+    assert_eq!(bed.cli(&["stop", "p"]).await.ok(), "p: STOPPED\n");
+    assert!(bed.processes("p").is_empty());
+    assert_eq!(bed.cli(&["start", "p", "--wait"]).await.ok(), "p: RUNNING\n");
+    let before = bed.running("p", "1").await;
+    assert_eq!(bed.cli(&["restart", "p"]).await.ok(), "p: RUNNING\n");
+    let after = bed.running("p", "1").await;
+    assert_ne!(after.pid, before.pid);
+    let late = bed.cli(&["restart", "p", "--timeout", "100ms"]).await;
+    assert_eq!(late.code, 4, "{late:?}");
+    assert!(late.stderr.contains("not done after 100ms"), "{late:?}");
+    assert!(late.stderr.contains("the order is kept"), "{late:?}");
+    bed.running_again("p", &after).await;
+
+    // The agent knows how long an order may take.
+    let mut client = bed.client().await.unwrap();
+    let request = RestartRequest { name: "p".to_owned() };
+    let at_most = client.restart(request).await.unwrap().into_inner().at_most.unwrap();
+    assert!(at_most.seconds > 30, "its stop and its start: {at_most:?}");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_restart_after_which_the_plugin_does_not_start_fails_with_the_reason() {
+    let bed = Bed::builder().by_hand().start().await;
+    let trouble = bed.trouble().await;
+    bed.configure(vec![orders::install("p", "1", &trouble).arg("--start-fails=0").order()]).await;
+    bed.running("p", "1").await;
+    let count = bed.plugin_state("p").join("start-count");
+    let good = std::fs::read(&count).unwrap();
+    std::fs::write(&count, "x").unwrap();
+    let failed = bed.cli(&["restart", "p"]).await;
+    assert_eq!((failed.code, failed.stdout.as_str()), (1, ""), "{failed:?}");
+    assert!(failed.stderr.contains("p: it is CRASHED: "), "{failed:?}");
+    assert!(failed.stderr.contains("start-count is not a number"), "{failed:?}");
+    std::fs::write(&count, good).unwrap();
+    assert_eq!(bed.cli(&["start", "p"]).await.ok(), "p: RUNNING\n");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn an_order_that_is_held_is_waited_for_by_nobody() {
+    let bed = Bed::builder().by_hand().start().await;
+    let echo = bed.echo().await;
+    let first = order_of("1", &echo, &echo.sha256);
+    assert_eq!(installed(&bed, &first, &[]).await.code, 0);
+    bed.cli(&["hold", "p", "--reason", "freeze"]).await.ok();
+    let second = order_of("2", &echo, &echo.sha256);
+    let held = [
+        installed(&bed, &second, &[]).await,
+        bed.cli(&["apply", "p", "--string", "x", "--wait"]).await,
+        bed.cli(&["remove", "p", "--wait"]).await,
+    ];
+    for said in held {
+        assert_eq!(said.code, 4, "{said:?}");
+        assert!(said.stderr.contains("p is held by root: freeze"), "{said:?}");
+        assert!(said.stderr.contains("guest-agent release p"), "{said:?}");
+    }
+    // What a person asks of a plugin does not wait for the end of a hold.
+    for (verb, state) in [("restart", "RUNNING"), ("stop", "STOPPED"), ("start", "RUNNING")] {
+        assert_eq!(bed.cli(&[verb, "p"]).await.ok(), format!("p: {state}\n"), "{verb}");
+    }
+    let waits = bed.status("p").await.unwrap().hold.unwrap().waits;
+    assert_eq!(waits, "a REMOVE");
+    bed.cli(&["release", "p"]).await.ok();
+    bed.gone("p").await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_refused_fails_its_order() {
+    let bed = Bed::builder().by_hand().start().await;
+    let trouble = bed.trouble().await;
+    let mut order = order_of("1", &trouble, &trouble.sha256);
+    order["plugin"]["arguments"] = json!(["--apply=refuse"]);
+    let first = installed(&bed, &order, &[]).await;
+    assert_eq!(first.code, 0, "{first:?}");
+    order["manifest"] = json!({ "stringConfig": "x" });
+    let refused = installed(&bed, &order, &[]).await;
+    assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
+    assert!(refused.stderr.contains("told to refuse"), "{refused:?}");
+    assert!(refused.stderr.contains("the old configuration stays"), "{refused:?}");
+    let applied = bed.cli(&["apply", "p", "--string", "x", "--wait"]).await;
+    assert_eq!(applied.code, 1, "{applied:?}");
+    assert!(applied.stderr.contains("told to refuse"), "{applied:?}");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn the_answer_that_was_waited_for_is_printed() {
+    let bed = Bed::builder().by_hand().start().await;
+    let trouble = bed.trouble().await;
+    bed.configure(vec![orders::install("p", "1", &trouble).order()]).await;
+    let ask = ["wait", "p", "--status-code", "0", "--request", "echo \u{1b}[31mred"];
+    let said = bed.cli(&ask).await.ok();
+    assert!(said.starts_with("p: answers 0\n"), "{said}");
+    assert!(said.ends_with("red\n") && !said.contains('\u{1b}'), "{said:?}");
+    let document = bed.cli(&[&ask[..], &["--json"]].concat()).await.ok();
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["results"], json!(["\u{1b}[31mred"]));
     bed.finish().await;
 }

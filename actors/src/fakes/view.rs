@@ -10,7 +10,7 @@ use crate::model::runs::Runs;
 use crate::model::spec::{
     Artifact, ArtifactUrl, EntryPoint, Execution, Limits, MetricsPolicy, PluginSpec, Source, Tries,
 };
-use crate::model::view::{Activity, PluginView, Reported};
+use crate::model::view::{Activity, Outlook, PluginView, Reported};
 use crate::ports::Unenforced;
 
 /// What a running plugin of this name and revision looks like.
@@ -68,5 +68,6 @@ pub fn sample_view(name: &str, revision: &str) -> PluginView {
         on_trial: false,
         way_back: None,
         needed: BTreeSet::new(),
+        outlook: Outlook::default(),
     }
 }

@@ -13,10 +13,11 @@ use tokio::sync::{oneshot, watch};
 
 use super::{Entry, Lists, ManagerActor};
 use crate::messages::{
-    CountInbox, Explain, ExplainYourself, Explained, ListPlugins, ListReferences, ListUsage,
-    ListViews, Listed,
+    CountInbox, Explain, ExplainYourself, Explained, HowLong, ListPlugins, ListReferences,
+    ListUsage, ListViews, Listed,
 };
 use crate::model::id::PluginName;
+use crate::plugin::at_most::at_most;
 use crate::ports::References;
 
 /// Longest that a list waits for plugins of an earlier life to find their processes. All look at
@@ -106,6 +107,18 @@ impl Handler<Explain> for ManagerActor {
             let (asked, newest) = asked?;
             Some(Explained { explanation: asked.await.ok()?, newest, refusal })
         })
+    }
+}
+
+impl Handler<HowLong> for ManagerActor {
+    type Result = MessageResult<HowLong>;
+
+    fn handle(&mut self, HowLong(orders): HowLong, _: &mut Self::Context) -> Self::Result {
+        let of = |(name, order): &(PluginName, _)| {
+            let entry = self.roster.get(name).filter(|entry| entry.retired.is_none());
+            at_most(order, entry.map(|entry| &*entry.view), &self.policy)
+        };
+        MessageResult(orders.iter().map(of).collect())
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::model::act::{Hold, Left};
 use crate::model::exit::ExitCause;
@@ -98,6 +98,20 @@ pub struct PluginView {
     pub way_back: Option<RevisionId>,
     /// Revisions whose files it needs; others of it may be deleted.
     pub needed: BTreeSet<RevisionId>,
+    /// What its deadlines say about its future.
+    pub outlook: Outlook,
+}
+
+/// What the deadlines of a plugin say about its future.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// When its trial ends as things stand; `None` while no revision on trial runs.
+    pub trial_ends: Option<SystemTime>,
+    /// How long the work that is under way takes at most. An order that waits for the end of a hold
+    /// counts, and so does the return of a revision on trial.
+    pub under_way: Duration,
+    /// How long a return to the revision before takes at most; zero where none is on disk.
+    pub way_back: Duration,
 }
 
 /// A revision beside the current one, as shown.

@@ -15,7 +15,7 @@ use crate::model::history::{Condition, History, StartTry};
 use crate::model::id::RevisionId;
 use crate::model::runs::Outcome;
 use crate::model::spec::Difference;
-use crate::model::view::{Activity, Held, Pending, PluginView, Reported};
+use crate::model::view::{Activity, Held, Outlook, Pending, PluginView, Reported};
 use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State, Then};
 use crate::ports::{Health, Progress};
 
@@ -143,6 +143,8 @@ impl Shown {
             on_trial: state.trial.is_some(),
             way_back: state.way_back().map(|spec| spec.revision.clone()),
             needed: needed(state),
+            // The actor adds it: it depends on the policy and on timers.
+            outlook: Outlook::default(),
         }
     }
 

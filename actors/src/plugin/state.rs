@@ -11,6 +11,7 @@ use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, Endpoint, Generation, PluginName, Process, RevisionId};
 use crate::model::runs::{Due, Runs};
 use crate::model::spec::{Config, PluginSpec};
+use crate::plugin::durations::{self, APPLY_WAIT, LIMITS_WAIT, REMOVE_WAIT};
 use crate::plugin::restart::{RestartPolicy, Restarts};
 
 /// Everything that decides the next steps of a plugin. Durable before any effect of it starts.
@@ -400,25 +401,6 @@ pub const PROBATION_SLICES: u32 = 6;
 /// Parts the time of a run is counted in.
 pub const EXECUTION_SLICES: u32 = 6;
 
-/// What unpacking, waiting for a turn, retries and syncing may take beyond the download itself.
-const INSTALL_SLACK: Duration = Duration::from_secs(15 * 60);
-
-/// Adapters keep their own deadlines; the machine's are this much later, for an adapter that does
-/// not.
-const SLACK: Duration = Duration::from_secs(20);
-
-/// What waiting for a turn, preparing and giving up may take beyond the start itself.
-const START_SLACK: Duration = Duration::from_secs(90);
-
-/// Longest a deletion may take, and the pause before another.
-const REMOVE_WAIT: Duration = Duration::from_secs(60);
-
-/// Longest an Apply call may take, slack included.
-const APPLY_WAIT: Duration = Duration::from_secs(10);
-
-/// Longest that setting limits may take, slack and waiting for a turn included.
-const LIMITS_WAIT: Duration = Duration::from_secs(30);
-
 /// A machine that still runs this long after its `shutdown` event did not shut down.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(600);
 
@@ -532,16 +514,15 @@ impl State {
     pub fn deadlines(&self, policy: &Policy) -> Vec<Deadline> {
         let mut all = Vec::with_capacity(3);
         let mut wait = |wait, after, of| all.push(Deadline { wait, ends: Ends::After(after), of });
-        let install = |spec: &PluginSpec| {
-            spec.download.timeout.saturating_mul(spec.download.attempts) + INSTALL_SLACK
-        };
         if let Next::Preparing { spec, attempt } = &self.next {
-            wait(Wait::Install, install(spec), *attempt);
+            wait(Wait::Install, durations::install(spec), *attempt);
         }
         match &self.phase {
-            Phase::Installing { attempt } => wait(Wait::Install, install(&self.spec), *attempt),
+            Phase::Installing { attempt } => {
+                wait(Wait::Install, durations::install(&self.spec), *attempt);
+            }
             Phase::Starting { attempt, .. } => {
-                wait(Wait::Start, self.spec.start.timeout + START_SLACK, *attempt);
+                wait(Wait::Start, durations::launch(&self.spec), *attempt);
             }
             Phase::Pausing { tries, .. } => {
                 wait(Wait::Retry, self.pause(*tries, policy), Attempt(u64::from(*tries)));
@@ -574,7 +555,7 @@ impl State {
                 wait(Wait::Retry, pause, crash);
             }
             Phase::Stopping { attempt, .. } => {
-                wait(Wait::Stop, self.spec.stop_timeout + SLACK, *attempt);
+                wait(Wait::Stop, durations::stop(&self.spec), *attempt);
             }
             Phase::Stopped { .. } => wait(Wait::Resume, Duration::ZERO, Attempt(0)),
             Phase::Removing { attempt, .. } => wait(Wait::Remove, REMOVE_WAIT, *attempt),
@@ -622,6 +603,6 @@ impl State {
     }
 
     fn pause(&self, tries: u32, policy: &Policy) -> Duration {
-        policy.restart.pause(tries, self.spec.backoff_factor, self.name.as_str())
+        durations::pause(&self.spec, tries, &policy.restart)
     }
 }

@@ -501,6 +501,7 @@ fn view() -> PluginView {
         on_trial: false,
         way_back: None,
         needed: std::collections::BTreeSet::new(),
+        outlook: crate::model::view::Outlook::default(),
     }
 }
 

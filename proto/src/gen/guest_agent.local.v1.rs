@@ -174,6 +174,10 @@ pub struct PluginStatus {
     /// (a person asked for it). Empty for a daemon, and before the first run.
     #[prost(string, tag = "33")]
     pub trigger: ::prost::alloc::string::String,
+    /// When the trial ends as things stand: restarts of the agent and faults move it. Absent while no
+    /// revision on trial runs.
+    #[prost(message, optional, tag = "34")]
+    pub trial_ends: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// Orders of a plugin wait because a person wants that.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -324,6 +328,10 @@ pub struct ConfigureResult {
     /// Number of the accepted order; later orders have higher numbers.
     #[prost(uint64, tag = "3")]
     pub generation: u64,
+    /// How long the order takes at most, by the agent's own deadlines. Absent in an answer of an older
+    /// version, and of an order that was refused.
+    #[prost(message, optional, tag = "4")]
+    pub at_most: ::core::option::Option<::prost_types::Duration>,
 }
 /// Only the first message has fields other than data.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -355,6 +363,10 @@ pub struct RestartRequest {
 pub struct RestartResponse {
     #[prost(uint64, tag = "1")]
     pub generation: u64,
+    /// How long the order takes at most, by the agent's own deadlines. Absent in an answer of an older
+    /// version.
+    #[prost(message, optional, tag = "2")]
+    pub at_most: ::core::option::Option<::prost_types::Duration>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ActRequest {
@@ -380,6 +392,10 @@ pub struct ActRequest {
 pub struct ActResponse {
     #[prost(uint64, tag = "1")]
     pub generation: u64,
+    /// How long the order takes at most, by the agent's own deadlines. Absent in an answer of an older
+    /// version, and of what was asked of all plugins.
+    #[prost(message, optional, tag = "2")]
+    pub at_most: ::core::option::Option<::prost_types::Duration>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AskRequest {

@@ -36,8 +36,8 @@ pub(super) async fn act(
     let what = what(request.act());
     let submission = api.audit.or_refused(&asker, what, target, judged).await?;
     let results = submit(api, submission, asker, &metadata).await?;
-    let generation = results.first().map(|result| result.generation).unwrap_or_default();
-    Ok(local::ActResponse { generation })
+    let (generation, at_most) = accepted(&results);
+    Ok(local::ActResponse { generation, at_most })
 }
 
 pub(super) async fn restart(
@@ -54,8 +54,13 @@ pub(super) async fn restart(
     let (judged, target) = (judged.await, Target::Plugin(request.name.as_str().into()));
     let submission = api.audit.or_refused(&asker, AuditAct::Restart, target, judged).await?;
     let results = submit(api, submission, asker, &metadata).await?;
-    let generation = results.first().map(|result| result.generation).unwrap_or_default();
-    Ok(local::RestartResponse { generation })
+    let (generation, at_most) = accepted(&results);
+    Ok(local::RestartResponse { generation, at_most })
+}
+
+/// The number of the order, and how long it takes at most.
+fn accepted(results: &[local::ConfigureResult]) -> (u64, Option<prost_types::Duration>) {
+    results.first().map(|result| (result.generation, result.at_most)).unwrap_or_default()
 }
 
 /// The order, or why there can be none.

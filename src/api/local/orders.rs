@@ -2,8 +2,12 @@
 
 use guest_agent_actors::control_plane::TRACEPARENT;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::messages::{Submission, Submit, SubmitError};
+use guest_agent_actors::messages::{HowLong, Submission, Submit, SubmitError};
 use guest_agent_actors::model::audit::Asker;
+use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::model::origin::Origin;
+use guest_agent_actors::plugin::event::Order;
+use guest_agent_actors::wire;
 use guest_agent_proto::agent_controlplane::configure_plugin_states::{
     Action, ConfigurePlugin, Plugin,
 };
@@ -77,6 +81,7 @@ pub(super) async fn submit(
     asker: Asker,
     metadata: &MetadataMap,
 ) -> Result<Vec<local::ConfigureResult>, Status> {
+    let at_most = at_most(api, &submission).await;
     let traceparent = metadata.get(TRACEPARENT).and_then(|text| Some(text.to_str().ok()?.into()));
     let verdicts = api
         .control_plane
@@ -84,14 +89,45 @@ pub(super) async fn submit(
         .await
         .map_err(|_| Status::unavailable("the agent is stopping"))?
         .map_err(|error| not_taken(&error))?;
-    let result = |verdict: guest_agent_actors::messages::OrderOutcome| {
-        let (error, generation) = match verdict.result {
-            Ok(generation) => (String::new(), generation.0),
-            Err(reason) => (reason, 0),
+    let at_most = at_most.into_iter().chain(std::iter::repeat(None));
+    let result = |(verdict, at_most): (guest_agent_actors::messages::OrderOutcome, _)| {
+        let (error, generation, at_most) = match verdict.result {
+            Ok(generation) => (String::new(), generation.0, at_most),
+            Err(reason) => (reason, 0, None),
         };
-        local::ConfigureResult { name: verdict.name, error, generation }
+        local::ConfigureResult { name: verdict.name, error, generation, at_most }
     };
-    Ok(verdicts.into_iter().map(result).collect())
+    Ok(verdicts.into_iter().zip(at_most).map(result).collect())
+}
+
+/// How long each order takes at most; `None` for one that cannot be understood.
+async fn at_most(api: &LocalApi, submission: &Submission) -> Vec<Option<prost_types::Duration>> {
+    let orders = orders_in(submission);
+    let understood = orders.iter().flatten().cloned().collect();
+    let answer = api.manager.send(HowLong(understood)).await.unwrap_or_default();
+    let mut answer = answer.into_iter();
+    let of = |order: &Option<_>| {
+        let longest = order.as_ref().and_then(|_| answer.next())?;
+        prost_types::Duration::try_from(longest).ok()
+    };
+    orders.iter().map(of).collect()
+}
+
+/// Each order of a submission that is for one plugin; `None` in the place of one that cannot be
+/// understood.
+fn orders_in(submission: &Submission) -> Vec<Option<(PluginName, Order)>> {
+    match submission {
+        Submission::Configure(bytes) => {
+            let decoded = wire::decode_orders(bytes, Origin::Local).unwrap_or_default();
+            let named = decoded.into_iter().map(Result::ok);
+            named.map(|order| order.map(|order| (order.name, order.order))).collect()
+        }
+        Submission::Restart(name) | Submission::Run(name) => {
+            vec![Some((name.clone(), Order::Restart))]
+        }
+        Submission::Asked(name, act) => vec![Some((name.clone(), Order::Asked(act.clone())))],
+        Submission::AskedOfAll(_) => Vec::new(),
+    }
 }
 
 fn not_taken(error: &SubmitError) -> Status {

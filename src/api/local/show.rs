@@ -87,6 +87,7 @@ pub(super) fn plugin(
             held_up: progress.held_up.unwrap_or_default().to_owned(),
         }),
         on_trial: view.on_trial,
+        trial_ends: view.outlook.trial_ends.map(Into::into),
         hold: view.held.as_ref().map(|Held { hold: held, waits }| hold(held, waits.as_deref())),
         rollback_to: view.way_back.as_ref().map(ToString::to_string).unwrap_or_default(),
         rolled_back: view.left.as_ref().map(|left| left.revision.to_string()).unwrap_or_default(),

@@ -125,6 +125,9 @@ pub(crate) struct Plugin<'a> {
     hold: Option<Hold<'a>>,
     /// Why the last run of a one-shot plugin began.
     trigger: Option<&'a str>,
+    /// When the trial of its revision ends as things stand; null while no revision on trial runs.
+    #[schemars(with = "Option<Time>")]
+    trial_ends: Option<String>,
 }
 
 /// How a process ended.
@@ -221,6 +224,7 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
             not_enforced: plugin.not_enforced.iter().map(NotEnforced::from).collect(),
             hold: plugin.hold.as_ref().map(Hold::from),
             trigger: present(&plugin.trigger),
+            trial_ends: rfc3339(plugin.trial_ends.as_ref()),
         }
     }
 }

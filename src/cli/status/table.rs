@@ -1,6 +1,7 @@
 //! The status as people see it: a table that fits the terminal, or one plugin in detail.
 
 use guest_agent_proto::local::{AgentStatus, ExplainResponse, PluginStatus, VerdictLevel};
+use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
 use super::super::format::{
@@ -141,7 +142,7 @@ pub(crate) fn effective(answer: &ExplainResponse, console: &Console<'_>) -> Stri
         ("entry point", some(&order.entry_point)),
         ("arguments", some(&arguments.join(" "))),
         ("limits", Some(limits)),
-        ("on trial", status.on_trial.then(|| "the agent returns if it fails".to_owned())),
+        ("on trial", on_trial(&status, now)),
         ("rollback to", some(&status.rollback_to)),
         ("rolled back", some(&status.rolled_back)),
     ];
@@ -156,6 +157,13 @@ pub(crate) fn effective(answer: &ExplainResponse, console: &Console<'_>) -> Stri
         }
     }
     text
+}
+
+/// The trial of a revision, how long it lasts, and how it may end.
+fn on_trial(plugin: &PluginStatus, now: Timestamp) -> Option<String> {
+    let left = display::trial_left(plugin, now).map(|left| format!("for {left}; "));
+    let left = left.unwrap_or_default();
+    plugin.on_trial.then(|| format!("{left}the agent returns if it fails"))
 }
 
 /// One plugin in the table.

@@ -21,8 +21,13 @@ fn stopped() -> PluginStatus {
 #[test]
 fn each_verb_asks_for_what_it_is_called() {
     for (arguments, act, reason, revision) in [
-        (&["stop", "a", "--reason", "disk is full"][..], Act::Stop, "disk is full", ""),
-        (&["start", "a"], Act::Start, "", ""),
+        (
+            &["stop", "a", "--reason", "disk is full", "--no-wait"][..],
+            Act::Stop,
+            "disk is full",
+            "",
+        ),
+        (&["start", "a", "--no-wait"], Act::Start, "", ""),
         (&["rollback", "a", "--to", "1", "--reason", "leaks"], Act::Rollback, "leaks", "1"),
         (&["rollback", "a"], Act::Rollback, "", ""),
         (&["release", "a"], Act::Release, "", ""),
@@ -39,15 +44,32 @@ fn each_verb_asks_for_what_it_is_called() {
 
 #[test]
 fn a_stop_is_done_when_no_process_is_left() {
-    let ran = ran_on(&agent(stopped()), &["stop", "a", "--wait"]);
-    assert_eq!((ran.exit, &*ran.out), (Exit::Done, "a: STOPPED\n"), "{}", ran.err);
-    let ran = ran_on(&agent(running("a")), &["stop", "a", "--wait"]);
+    // The verb waits anyway, and takes the flag all the same.
+    for wait in [&["stop", "a"][..], &["stop", "a", "--wait"]] {
+        let ran = ran_on(&agent(stopped()), wait);
+        assert_eq!((ran.exit, &*ran.out), (Exit::Done, "a: STOPPED\n"), "{}", ran.err);
+    }
+    let ran = ran_on(&agent(running("a")), &["stop", "a"]);
     assert_eq!(ran.exit, Exit::Failed);
     assert!(ran.err.contains("it is RUNNING"), "{}", ran.err);
-    let document = json(&ran_on(&agent(stopped()), &["stop", "a", "--wait", "--json"]));
+    let document = json(&ran_on(&agent(stopped()), &["stop", "a", "--json"]));
     let expected =
         serde_json::json!({ "name": "a", "generation": 7, "revision": null, "state": "STOPPED" });
     assert_eq!(document, expected);
+}
+
+#[test]
+fn a_verb_that_waits_by_itself_waits_or_does_not() {
+    for verb in ["stop", "start", "restart"] {
+        let both = ran(&[verb, "a", "--wait", "--no-wait"]);
+        assert_eq!(both.exit, Exit::Usage, "{verb}: {}", both.err);
+        let timeout = ran(&[verb, "a", "--no-wait", "--timeout", "1s"]);
+        assert_eq!(timeout.exit, Exit::Usage, "{verb}: {}", timeout.err);
+    }
+    for verb in ["start", "restart"] {
+        let waited = ran_on(&agent(running("a")), &[verb, "a"]);
+        assert_eq!((waited.exit, &*waited.out), (Exit::Done, "a: RUNNING\n"), "{}", waited.err);
+    }
 }
 
 #[test]

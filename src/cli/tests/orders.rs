@@ -250,7 +250,7 @@ fn a_refused_order_says_why_and_the_others_go_on() {
     let refused = ConfigureResult {
         name: "b".to_owned(),
         error: "it has no archive".to_owned(),
-        generation: 0,
+        ..ConfigureResult::default()
     };
     let agent = FakeAgent::start(Script {
         status: vec![plugins([settled("2", "RUNNING")])],
@@ -288,9 +288,9 @@ fn restarting_waits_until_the_plugin_runs_again() {
         restart: Some(7),
         ..Script::default()
     });
-    let ran = ran_on(&agent, &["restart", "a"]);
+    let ran = ran_on(&agent, &["restart", "a", "--no-wait"]);
     assert_eq!(ran.out, "a: restart accepted as order 7\n");
-    assert_eq!(ran_on(&agent, &["restart", "a", "--wait"]).out, "a: RUNNING\n");
+    assert_eq!(ran_on(&agent, &["restart", "a"]).out, "a: RUNNING\n");
 }
 
 // === wait ===
@@ -318,11 +318,78 @@ fn waiting_for_a_code_asks_until_it_comes() {
         ..Script::default()
     });
     let ran = ran_on(&agent, &["wait", "a", "--status-code", "5", "--request", "-ready?"]);
-    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: answers 5\n"), "{}", ran.err);
+    let answered = (Exit::Done, "a: answers 5\nwarming up\n");
+    assert_eq!((ran.exit, ran.out.as_str()), answered, "{}", ran.err);
     let asked = agent.asked().ask;
     assert_eq!(asked.len(), 3);
     assert_eq!(asked[0].data.as_deref(), Some("-ready?"));
     let timed = ran_on(&agent, &["wait", "a", "--status-code", "0", "--timeout", "2s"]);
     assert_eq!(timed.exit, Exit::TimedOut);
     assert!(timed.err.contains("it answered with code 5: warming up"), "{}", timed.err);
+}
+
+#[test]
+fn the_answer_that_was_waited_for_is_printed_without_control_characters() {
+    let results = vec!["\u{1b}[31mred".to_owned(), "two\nlines".to_owned()];
+    let agent = FakeAgent::start(Script {
+        ask: [Ok(AskResponse { code: 0, results: results.clone() })].into(),
+        ..Script::default()
+    });
+    let ask = ["wait", "a", "--status-code", "0", "--request", "state"];
+    let ran = ran_on(&agent, &ask);
+    assert!(!ran.out.contains('\u{1b}'), "{}", ran.out);
+    assert_eq!(ran.out.lines().count(), 3, "{}", ran.out);
+    assert!(ran.out.ends_with("two lines\n"), "{}", ran.out);
+    let document = json(&ran_on(&agent, &[&ask[..], &["--json"]].concat()));
+    assert_eq!(document["results"], serde_json::json!(results));
+    // Its health was not asked for by its words.
+    let health = ran_on(&agent, &["wait", "a", "--status-code", "0"]);
+    assert_eq!(health.out, "a: answers 0\n");
+}
+
+#[test]
+fn a_wait_lasts_as_long_as_the_order_takes_at_most() {
+    let at_most = Some(prost_types::Duration { seconds: 0, nanos: 300_000_000 });
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([busy("")])],
+        then: Then::Stay,
+        configure: vec![ConfigureResult { at_most, ..accepted(7)[0].clone() }],
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &install(&["--wait"]));
+    assert_eq!(ran.exit, Exit::TimedOut, "{}", ran.err);
+    assert!(ran.err.contains("not done after 300ms"), "{}", ran.err);
+    assert!(ran.err.contains("the order is kept"), "{}", ran.err);
+}
+
+#[test]
+fn several_orders_that_a_hold_makes_wait_are_held_and_not_late() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("orders.json");
+    let text = r#"{"configurePlugins":[{"plugin":{"name":"a","revisionId":"2"}},
+        {"plugin":{"name":"b","revisionId":"2"}}]}"#;
+    std::fs::write(&file, text).expect("a file");
+    let hold = || guest_agent_proto::local::Hold {
+        by: "root: freeze".to_owned(),
+        waits: "an INSTALL of revision 2".to_owned(),
+        ..Default::default()
+    };
+    let held = |name: &str| PluginStatus {
+        hold: Some(hold()),
+        name: name.to_owned(),
+        ..settled("1", "RUNNING")
+    };
+    let result = |name: &str| ConfigureResult { name: name.to_owned(), ..accepted(7)[0].clone() };
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([held("a"), held("b")])],
+        then: Then::Stay,
+        configure: ["a", "b"].map(result).into(),
+        ..Script::default()
+    });
+    let file = file.display().to_string();
+    let ran = ran_on(&agent, &["install", "-f", &file, "--wait"]);
+    assert_eq!(ran.exit, Exit::TimedOut, "{}", ran.err);
+    let first = "guest-agent: 2 of 2 orders wait for the end of a hold\n";
+    assert!(ran.err.starts_with(first), "{}", ran.err);
+    assert!(!ran.err.contains("not done after"), "{}", ran.err);
 }

@@ -108,6 +108,7 @@ fn the_field_names_of_the_status_never_change() {
         "memory_basis",
         "resident_bytes",
         "trigger",
+        "trial_ends",
     ];
     expected.sort_unstable();
     for plugin in status.as_array().expect("an array") {
