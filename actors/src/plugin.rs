@@ -181,6 +181,7 @@ impl PluginActor {
             last_exit_at,
             health: None,
             condition: started_at.map(Condition::Well),
+            down_because: Arc::default(),
             progress: None,
             story,
         };
@@ -315,7 +316,7 @@ impl PluginActor {
         let unchanged = next == self.state;
         let (before, after) = (self.state.phase.clone(), next.phase.clone());
         let in_words = describe::state(&self.state);
-        self.shown.note_causes(&self.state, &next, now);
+        self.shown.note_causes(&self.state, &next, (now, &self.output));
         self.state = next;
         self.shown.note_times(&before, &self.state, now);
         let (was, is) = (in_words, describe::state(&self.state));

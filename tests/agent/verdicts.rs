@@ -1,6 +1,6 @@
 //! Verdicts about plugins: their causes, and how they end.
 
-use crate::harness::{Bed, orders};
+use crate::harness::{ArchiveSpec, Bed, orders};
 
 #[tokio::test]
 async fn a_failed_upgrade_that_a_person_dismissed_counts_no_more_until_the_next_one_fails() {
@@ -59,4 +59,43 @@ async fn until_cause(bed: &Bed, cause: &str) -> guest_agent_proto::local::Plugin
         status.verdict.as_ref().is_some_and(|verdict| verdict.cause == cause)
     };
     bed.status_where("web", &format!("its verdict is {cause}"), has).await
+}
+
+#[tokio::test]
+async fn a_plugin_that_does_not_come_up_needs_attention_and_says_what_it_printed_last() {
+    let bed = Bed::builder().set("plugins.probation=1h").start().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("web", "1", &echo).order()]).await;
+    bed.running("web", "1").await;
+    // It prints a line, and never listens.
+    let mute = ArchiveSpec::script("echo the database is locked >&2\nexec sleep 1000");
+    let mute = bed.archive("mute", mute).await;
+    let never = orders::install("web", "2", &mute).manifest(|it| {
+        it.start_attempt_count = 2;
+        it.start_timeout = orders::seconds(1.0);
+    });
+    bed.configure(vec![never.order()]).await;
+    let fails = until_cause(&bed, "start_fails").await.verdict.unwrap();
+    assert_eq!(fails.level, "failing");
+    for part in ["revision 2", " of 2 ", "did not listen on ", "web", "the database is locked"] {
+        assert!(fails.reason.contains(part), "{part}: {}", fails.reason);
+    }
+    let back = until_cause(&bed, "revision_failed").await.verdict.unwrap();
+    assert!(back.reason.contains("the database is locked"), "{}", back.reason);
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_crash_carries_the_last_line_to_wherever_it_is_shown() {
+    let bed = Bed::new().await;
+    let trouble = bed.trouble().await;
+    let order = orders::install("web", "1", &trouble).arg("--crash-after-ms=100").order();
+    bed.configure(vec![order]).await;
+    until_cause(&bed, "crash_loop").await;
+    let line = "its last output: told to crash after 100 ms";
+    for verb in [&["status"][..], &["status", "web"], &["doctor"]] {
+        let shown = bed.cli(verb).await.stdout;
+        assert!(shown.contains(line), "{verb:?}: {shown}");
+    }
+    bed.finish().await;
 }

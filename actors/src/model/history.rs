@@ -10,6 +10,10 @@ pub struct History {
     pub crashes: Vec<Crash>,
     /// Why it crashed last, in the words of then.
     pub crash_reason: Arc<str>,
+    /// The last line that the process wrote that crashed last; empty where it wrote none.
+    pub last_line: Arc<str>,
+    /// Why the plugin is down, while it is started again; empty where it is not down.
+    pub down_because: Arc<str>,
     /// When an order last changed its revision, its limits or how it is launched: crashes of before
     /// are those of another plugin.
     pub changed_at: Option<SystemTime>,

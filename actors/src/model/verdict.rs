@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use crate::model::exit::ExitCause;
 use crate::model::history::{Condition, Crash, StartTry};
 use crate::model::view::{Activity, Held, Pending, PluginView, Reported};
+use crate::ports::LAST_OUTPUT;
 use crate::text::mebibytes;
 
 /// Crashes count this long.
@@ -149,7 +150,8 @@ impl Verdict {
     #[must_use]
     pub fn of(view: &PluginView, memory_bytes: Option<u64>, now: SystemTime) -> Self {
         let case = Case { view, memory_bytes, now };
-        let verdict = case.failing().or_else(|| case.degraded());
+        let trouble = case.failing().or_else(|| case.degraded());
+        let verdict = trouble.map(|verdict| case.in_full(verdict));
         let verdict = verdict.or_else(|| case.held()).or_else(|| case.busy());
         verdict.unwrap_or_else(|| case.ok())
     }
@@ -184,6 +186,26 @@ impl Case<'_> {
         };
         let until = self.view.history.next_start;
         Verdict { level, cause, reason: reason.into(), since, until, help }
+    }
+
+    /// A trouble with what belongs beside it: the hold that keeps orders from mending it, and the last
+    /// line of the process that crashed. The line is at the end, where it can be left out of what not
+    /// everybody may see.
+    fn in_full(&self, verdict: Verdict) -> Verdict {
+        let Verdict { mut reason, .. } = verdict;
+        if let Some(held) = &self.view.held {
+            let held = in_words(held);
+            reason = match reason.split_once(LAST_OUTPUT) {
+                Some((why, output)) => format!("{why}{held}; {LAST_OUTPUT}{output}"),
+                None => format!("{reason}; {held}"),
+            };
+        }
+        let crashed = matches!(verdict.cause, Cause::CrashLoop | Cause::Crashed | Cause::Down);
+        let line = &self.view.history.last_line;
+        if crashed && !line.is_empty() && !reason.contains(LAST_OUTPUT) {
+            reason = format!("{reason}; {LAST_OUTPUT}\n{line}");
+        }
+        Verdict { reason, ..verdict }
     }
 
     /// It does not do its work.
@@ -234,22 +256,34 @@ impl Case<'_> {
                 here,
                 "explain",
             )),
-            Reported::Starting => self.start_fails(),
+            Reported::Starting => self.start_fails(""),
             Reported::Running => self.is_unwell(),
-            Reported::Installing
-            | Reported::Stopping
-            | Reported::Stopped
-            | Reported::ExecutionCompleted => None,
+            // A revision that takes over is started in the place of this one.
+            Reported::Stopped => {
+                self.view.pending.as_ref().and_then(|pending| {
+                    self.start_fails(&format!("revision {} ", pending.revision))
+                })
+            }
+            Reported::Installing | Reported::Stopping | Reported::ExecutionCompleted => None,
         }
     }
 
-    fn start_fails(&self) -> Option<Verdict> {
+    /// A start is under way that is not the first after all was well. `whose` is the revision, where it
+    /// is another one than the current.
+    fn start_fails(&self, whose: &str) -> Option<Verdict> {
         let PluginView { reason, history, .. } = self.view;
-        let StartTry { attempt, of } = history.start?;
-        let why = match (reason.is_empty(), attempt) {
-            (true, ..=1) => return None,
-            (true, _) => format!("does not start: attempt {attempt} of {of} is under way"),
-            (false, _) => format!("does not start: attempt {attempt} of {of} failed: {reason}"),
+        let (StartTry { attempt, of }, before) = (history.start?, &history.down_because);
+        let why = match (reason.is_empty(), before.is_empty(), attempt) {
+            (false, ..) => {
+                format!("{whose}does not start: attempt {attempt} of {of} failed: {reason}")
+            }
+            (true, true, ..=1) => return None,
+            (true, true, _) => {
+                format!("{whose}does not start: attempt {attempt} of {of} is under way")
+            }
+            (true, false, _) => format!(
+                "{whose}is down: attempt {attempt} of {of} to start it is under way; before that: {before}"
+            ),
         };
         Some(self.verdict((Level::Failing, Cause::StartFails), why, history.since, "logs"))
     }
@@ -324,10 +358,8 @@ impl Case<'_> {
         if self.view.stopped.is_some() && self.view.state == Reported::Stopped {
             return Some(held(Cause::Stopped, reason.to_string(), history.since, "start"));
         }
-        if let Some(Held { hold, waits }) = &self.view.held {
-            let waits = waits.as_ref().map(|order| format!(", and {order} waits"));
-            let why = format!("held by {}{}", hold.by, waits.unwrap_or_default());
-            let verdict = held(Cause::Held, why, Some(hold.since), "release");
+        if let Some(waiting @ Held { hold, .. }) = &self.view.held {
+            let verdict = held(Cause::Held, in_words(waiting), Some(hold.since), "release");
             return Some(Verdict { until: hold.until, ..verdict });
         }
         let left = left.as_ref()?;
@@ -433,6 +465,12 @@ impl Case<'_> {
         (percent >= u128::from(NEAR_LIMIT_PERCENT))
             .then(|| format!("uses {percent} % of its memory limit of {}", mebibytes(limit)))
     }
+}
+
+/// Who holds a plugin, and the order that waits.
+fn in_words(Held { hold, waits }: &Held) -> String {
+    let waits = waits.as_ref().map(|order| format!(", and {order} waits"));
+    format!("held by {}{}", hold.by, waits.unwrap_or_default())
 }
 
 /// The revision that failed beside the one that runs, unless a person rolled one back since.

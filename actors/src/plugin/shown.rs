@@ -26,6 +26,8 @@ pub(super) struct Shown {
     pub(super) health: Option<(Health, SystemTime)>,
     /// How the process is; `None` where none runs.
     pub(super) condition: Option<Condition>,
+    /// Why the plugin is down, while it is started again; empty where it is not down.
+    pub(super) down_because: Arc<str>,
     pub(super) progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
     pub(super) story: TransitionLog,
 }
@@ -59,8 +61,15 @@ impl Shown {
     }
 
     /// Notes what ends or begins a verdict: crashes, changes of what is run, a revision that failed.
-    /// `before` is the state before this one, whose process is the one in `started_at`.
-    pub(super) fn note_causes(&mut self, before: &State, state: &State, now: SystemTime) {
+    /// `before` is the state before this one, whose process is the one in `started_at`; `output` is what
+    /// that wrote last, where it ended unasked.
+    pub(super) fn note_causes(
+        &mut self,
+        before: &State,
+        state: &State,
+        (now, output): (SystemTime, &str),
+    ) {
+        self.note_fall(before, state);
         match before.spec.difference(&state.spec) {
             _ if before.spec.revision != state.spec.revision => self.story.changed_at = Some(now),
             Difference::Limits | Difference::Launch | Difference::Archive => {
@@ -80,6 +89,20 @@ impl Shown {
                 _ => "",
             };
             self.story.crashed(now, ran.unwrap_or_default(), reason);
+            self.story.wrote_last(output);
+        }
+    }
+
+    /// Notes why the plugin is down, until it runs, rests or is another revision.
+    fn note_fall(&mut self, before: &State, state: &State) {
+        let is_replaced = before.spec.revision != state.spec.revision;
+        match &state.phase {
+            Phase::Pausing { reason, .. }
+            | Phase::BackingOff { reason, pause: Pause::AfterCrash } => {
+                self.down_because = reason.clone();
+            }
+            Phase::Starting { .. } if !is_replaced => {}
+            _ => self.down_because = Arc::default(),
         }
     }
 
@@ -158,6 +181,8 @@ impl Shown {
         History {
             crashes: self.story.crashes.iter().copied().collect(),
             crash_reason: self.story.crash_reason.clone(),
+            last_line: self.story.last_line.clone(),
+            down_because: self.down_because.clone(),
             changed_at: self.story.changed_at,
             since: self.story.moves.back().map(|step| step.at),
             failed_at: self.story.failed_at,

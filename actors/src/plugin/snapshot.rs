@@ -115,6 +115,7 @@ impl Snapshot {
             changed_at: self.story.changed_at.map(Into::into),
             failed_at: self.story.failed_at.map(Into::into),
             crash_reason: self.story.crash_reason.to_string(),
+            crash_line: self.story.last_line.to_string(),
             former: state.former.as_deref().map(spec_record),
             stopped_by: state.person.stopped.as_deref().map(str::to_owned),
             left: state.person.left.as_ref().map(|left| rec::Left {
@@ -180,6 +181,7 @@ impl Snapshot {
                 story.crashed(at, ran, &record.crash_reason);
             }
         }
+        story.wrote_last(&record.crash_line);
         let time = |at: Option<prost_types::Timestamp>| at.and_then(|at| at.try_into().ok());
         Ok(Self {
             state,

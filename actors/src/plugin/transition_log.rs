@@ -39,6 +39,8 @@ pub struct TransitionLog {
     pub crashes: VecDeque<Crash>,
     /// Why it crashed last.
     pub crash_reason: Arc<str>,
+    /// The last line that the process wrote then.
+    pub last_line: Arc<str>,
     /// When an order last changed its revision, its limits or how it is launched.
     pub changed_at: Option<SystemTime>,
     /// When the next revision failed.
@@ -95,6 +97,12 @@ impl TransitionLog {
     pub fn failed(&mut self, at: SystemTime, kind: &str, why: &str) {
         let why = shortened(why, OUTPUT_MAX).into();
         self.trouble = Some(Trouble { at, kind: shortened(kind, WHY_MAX).into(), why });
+    }
+
+    /// Remembers the last line of the output of a process that crashed.
+    pub fn wrote_last(&mut self, output: &str) {
+        let last = output.lines().rev().map(str::trim).find(|line| !line.is_empty());
+        self.last_line = shortened(last.unwrap_or_default(), WHY_MAX).into();
     }
 
     /// Remembers the last output of a run.

@@ -164,12 +164,14 @@ pub enum LaunchError {
         output: String,
     },
     /// The process runs, but does not accept connections on its endpoint.
-    #[error("the plugin did not listen on {endpoint} within {}s", waited.as_secs_f32())]
+    #[error("the plugin did not listen on {endpoint} within {}s{}", waited.as_secs_f32(), Quoted(output))]
     NotListening {
         /// Where it should have listened.
         endpoint: String,
         /// How long the launcher waited for it.
         waited: Duration,
+        /// The last lines it wrote.
+        output: String,
     },
     /// The plugin answered the Start call with an error.
     #[error("the plugin refused to start: {code}: {message}{}", Quoted(output))]
@@ -182,10 +184,12 @@ pub enum LaunchError {
         output: String,
     },
     /// The Start call was not answered in time.
-    #[error("the plugin did not answer Start within {}s", waited.as_secs_f32())]
+    #[error("the plugin did not answer Start within {}s{}", waited.as_secs_f32(), Quoted(output))]
     NoAnswer {
         /// How long the launcher waited for it.
         waited: Duration,
+        /// The last lines it wrote.
+        output: String,
     },
 }
 

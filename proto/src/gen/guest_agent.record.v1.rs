@@ -92,6 +92,9 @@ pub struct PluginRecord {
     /// When `next` failed; absent where it did not, and in older records.
     #[prost(message, optional, tag = "35")]
     pub failed_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// The last line that the process wrote that crashed last; empty when it wrote none.
+    #[prost(string, tag = "36")]
+    pub crash_line: ::prost::alloc::string::String,
 }
 /// A person makes orders wait.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

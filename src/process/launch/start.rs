@@ -400,13 +400,15 @@ impl ProcessLauncher {
     ) -> Result<(), LaunchError> {
         let waited = spec.start.timeout.min(LONGEST_START);
         let deadline = Instant::now() + waited;
-        let not_listening = LaunchError::NotListening { endpoint: endpoint.to_string(), waited };
         let connecting = error_span!("connect", otel.end = Empty);
         let connection = tokio::select! {
             biased;
             cause = watched.cause() => return Err(self.exited_early(&spec.name, cause).await),
             connection = trace::within(connecting, ready::listening(endpoint)) => connection,
-            () = tokio::time::sleep_until(deadline) => return Err(not_listening),
+            () = tokio::time::sleep_until(deadline) => {
+                let (endpoint, output) = (endpoint.to_string(), self.output_of(&spec.name).await);
+                return Err(LaunchError::NotListening { endpoint, waited, output });
+            }
         };
 
         crash_point::reach("before", "start", spec.name.as_str());
@@ -421,7 +423,10 @@ impl ProcessLauncher {
         };
         let (code, message) = match answer {
             Ok(()) => return Ok(()),
-            Err(RpcError::TimedOut(_)) => return Err(LaunchError::NoAnswer { waited }),
+            Err(RpcError::TimedOut(_)) => {
+                let output = self.output_of(&spec.name).await;
+                return Err(LaunchError::NoAnswer { waited, output });
+            }
             Err(RpcError::Unreachable(message)) => {
                 if let Ok(cause) = tokio::time::timeout(DEATH_GRACE, watched.cause()).await {
                     return Err(self.exited_early(&spec.name, cause).await);

@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::fakes::sample_view;
-use crate::model::act::Left;
+use crate::model::act::{Hold, Left};
 use crate::model::view::Pending;
 use crate::ports::{Health, Shortfall};
 
@@ -381,4 +381,64 @@ fn a_rollback_is_not_hidden_by_an_older_failure() {
     };
     let why = "revision 4 stays away and 2 runs: rolled back by root: it is slow";
     check(rolled_back, Level::Held, why);
+}
+
+#[test]
+fn a_crash_has_the_last_line_and_a_trouble_the_hold_that_keeps_it() {
+    let printed = |view: &mut PluginView| {
+        crashed(view, &[30, 20, 10]);
+        view.history.last_line = "panic: no configuration".into();
+    };
+    let why = "crashed 3 times within 30 minutes, last exited with code 3";
+    let line = "its last output:\npanic: no configuration";
+    check(printed, Level::Failing, &format!("{why}; {line}"));
+    let hold = Hold { by: "root: freeze".into(), since: ago(90), until: None };
+    let held = Held { hold, waits: Some("an INSTALL of revision 3".into()) };
+    let and_held = |view: &mut PluginView| {
+        printed(view);
+        view.held = Some(held.clone());
+    };
+    let by = "held by root: freeze, and an INSTALL of revision 3 waits";
+    check(and_held, Level::Failing, &format!("{why}; {by}; {line}"));
+    // A start that failed quotes its output itself.
+    let down = |view: &mut PluginView| {
+        view.held = Some(held.clone());
+        (view.state, view.reason) = (Reported::Crashed, "ended; its last output:\nbye".into());
+        view.history.last_line = "another".into();
+    };
+    let why = format!("could not be started: ended; {by}; its last output:\nbye");
+    check(down, Level::Failing, &why);
+}
+
+#[test]
+fn a_plugin_is_down_until_it_runs_and_not_only_between_two_starts() {
+    let starting = |attempt, because: &'static str| {
+        move |view: &mut PluginView| {
+            view.state = Reported::Starting;
+            view.history.start = Some(StartTry { attempt, of: 3 });
+            view.history.down_because = because.into();
+            view.activity = Activity::Busy;
+        }
+    };
+    check(starting(1, ""), Level::Busy, "is being started");
+    let why = "is down: attempt 1 of 3 to start it is under way; before that: exited with code 3";
+    check(starting(1, "exited with code 3"), Level::Failing, why);
+    let why = "is down: attempt 2 of 3 to start it is under way; before that: it did not listen";
+    check(starting(2, "it did not listen"), Level::Failing, why);
+}
+
+#[test]
+fn a_revision_that_takes_over_and_does_not_come_up_is_failing_while_the_old_one_is_stopped() {
+    let taking_over = |attempt, because: &'static str| {
+        move |view: &mut PluginView| {
+            (view.state, view.activity, view.pid) = (Reported::Stopped, Activity::Busy, None);
+            view.pending = failed(Reported::Starting, "");
+            view.history.start = Some(StartTry { attempt, of: 3 });
+            view.history.down_because = because.into();
+        }
+    };
+    check(taking_over(1, ""), Level::Busy, "revision 3 is on its way in");
+    let why = "revision 3 is down: attempt 2 of 3 to start it is under way; before that: it did \
+               not listen";
+    check(taking_over(2, "it did not listen"), Level::Failing, why);
 }

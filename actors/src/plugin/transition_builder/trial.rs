@@ -9,6 +9,7 @@ use crate::model::runs::Due;
 use crate::plugin::event::Effect;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{FailedAt, Next, Owed};
+use crate::ports::before_output;
 
 // === impl TransitionBuilder: the trial ===
 
@@ -94,6 +95,7 @@ impl TransitionBuilder<'_> {
 fn told(before: Next, taken_back: &RevisionId, why: Arc<str>) -> Next {
     match before {
         Next::Failed { revision, at, reason, dismissed: _ } if revision != *taken_back => {
+            let reason = before_output(&reason).trim_end_matches("; ");
             let both = format!("{reason}; then revision {taken_back} was taken back: {why}");
             Next::failed(revision, at, both.into())
         }
