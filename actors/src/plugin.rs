@@ -180,8 +180,9 @@ impl PluginActor {
             started_at,
             last_exit_at,
             health: None,
-            condition: started_at.map(Condition::Well),
-            down_because: Arc::default(),
+            // Nobody looked at it while there was no agent.
+            condition: started_at.map(|_| Condition::Well(ports.clock.now())),
+            down: None,
             progress: None,
             story,
         };

@@ -801,6 +801,53 @@ fn rests_on(state: &State, wanted: &RevisionId) -> bool {
     }
 }
 
+/// A running plugin at rest has the configuration that the state has, and a call that failed is followed
+/// by the change that waits.
+fn law_the_configuration_of_the_state_is_that_of_the_process(world: &World) -> Verdicts {
+    // `None`: unknown, since a call failed that may have changed it all the same.
+    let mut has = None;
+    for step in &world.log {
+        let after = &step.after.next;
+        let call = match &step.before.phase {
+            Phase::Running { change: Change::Applying { attempt, config, newer, .. }, .. } => {
+                Some((*attempt, config, newer))
+            }
+            _no_call => None,
+        };
+        match (&step.event, call) {
+            (Event::Launched { result: Ok(_), .. }, _) => has = Some(after.spec.config.clone()),
+            (Event::Applied { attempt, result: Ok(()) }, Some((awaited, config, _)))
+                if *attempt == awaited =>
+            {
+                has = Some(config.clone());
+            }
+            (Event::Applied { attempt, result: Err(_) }, Some((awaited, _, newer)))
+                if *attempt == awaited =>
+            {
+                has = None;
+                prop_assert!(
+                    newer.is_none() || !after.is_settled(),
+                    "nothing follows: {:#?}",
+                    step
+                );
+            }
+            (Event::DeadlinePassed(Wait::Apply), Some((_, _, newer))) => {
+                has = None;
+                prop_assert!(
+                    newer.is_none() || !after.is_settled(),
+                    "nothing follows: {:#?}",
+                    step
+                );
+            }
+            _neither_call_nor_start => {}
+        }
+        if let (Phase::Running { change: Change::None, .. }, Some(has)) = (&after.phase, &has) {
+            prop_assert_eq!(has, &after.spec.config, "{:#?}", step);
+        }
+    }
+    Ok(())
+}
+
 fn each(acts: &[Act], law: fn(&Step) -> Verdicts) -> Verdicts {
     live(acts).log.iter().try_for_each(law)
 }
@@ -826,6 +873,34 @@ proptest! {
     #[test]
     fn nothing_is_in_flight_that_nobody_waits_for(acts in acts()) {
         each(&acts, law_work_in_flight_is_awaited)?;
+    }
+
+    #[test]
+    fn a_running_plugin_has_the_configuration_that_its_state_says(acts in acts()) {
+        law_the_configuration_of_the_state_is_that_of_the_process(&live(&acts))?;
+    }
+
+    #[test]
+    fn configurations_that_come_close_together_end_with_the_newest(
+        acts in prop::collection::vec(prop_oneof![
+            4 => (0u8..3).prop_map(Act::Apply),
+            2 => (0u8..3, any::<bool>()).prop_map(|(config, is_tight)| {
+                let form = if is_tight { Form::OtherLimits } else { Form::Plain };
+                Act::Install(Wish { revision: 1, config, form })
+            }),
+            4 => Just(Act::Answer(0, Answer::Good)),
+            1 => Just(Act::Answer(0, Answer::Bad)),
+            1 => (0usize..3).prop_map(Act::Pass),
+            1 => Just(Act::AgentRestart(Boot::Same)),
+            1 => Just(Act::Die(ExitCause::Exited(1))),
+        ], 0..30)
+    ) {
+        let mut world = World::ordered(spec("r1"));
+        take(&mut world, &Act::Prosper);
+        for act in &acts {
+            take(&mut world, act);
+        }
+        law_the_configuration_of_the_state_is_that_of_the_process(&world)?;
     }
 
     #[test]

@@ -308,7 +308,7 @@ fn an_older_failure_does_not_hide_a_newer_one() {
         (Good, "Running r1, next: Failed r3", "4(r1)"),
     ];
     let world = check(on_trial(), rows);
-    // The newer cause is told as well, also where a person takes the revision back.
+    // The text has the newer cause as well, also where a person takes the revision back.
     assert!(failure(&world).ends_with("; then revision r2 was taken back: killed by SIGSEGV"));
     let rows = [
         (install(spec("r3")), "Running r2, on trial after r1, next: Preparing r3", "1(r3)"),
@@ -646,6 +646,7 @@ fn configurations_that_waited_for_an_agent_that_was_killed_restart_nothing() {
         (AgentRestarts, "Running (applying) r1", ""),
         (Apply("2"), "Running (applying) r1", "13(r1) 11(r1)"),
         (Apply("3"), "Running (applying) r1", "13(r1) 11(r1)"),
+        // The newest takes the place of the call that was cut short.
         (AgentRestarts, "Running (applying) r1", ""),
         (Apply("4"), "Running (applying) r1", "13(r1) 11(r1)"),
         (Good, "Running (applying) r1", ""),
@@ -686,13 +687,61 @@ fn an_install_and_an_apply_of_a_running_plugin_follow_each_other() {
         (Good, "Running r1", "3(r1)"),
     ];
     assert_eq!(check(running(), rows).state.spec.config, None);
-    // It has the configuration already where the call failed.
+    // A call that failed may have changed the plugin all the same, and so may one without an answer.
+    for failure in [Bad, Pass(Wait::Apply)] {
+        let rows = [
+            (Apply("old"), "Running (applying) r1", "11(r1)"),
+            (install(spec("r1")), "Running (applying) r1", "1(r1)"),
+            (failure, "Running (applying) r1", "13(r1)"),
+            (Good, "Running r1", "3(r1)"),
+        ];
+        assert_eq!(check(running(), rows).state.spec.config, None);
+    }
     let rows = [
         (Apply("old"), "Running (applying) r1", "11(r1)"),
-        (install(spec("r1")), "Running (applying) r1", "1(r1)"),
-        (Bad, "Running r1", "13(r1) 3(r1)"),
+        (install(tight("r1")), "Running (applying) r1", "1(r1)"),
+        (Bad, "Stopping (then start) r1", "13(r1)"),
+        (Good, "Stopped (then start) r1", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
     ];
     assert_eq!(check(running(), rows).state.spec.config, None);
+}
+
+#[test]
+fn an_apply_that_was_never_taken_is_not_applied_whatever_cuts_the_call_short() {
+    let both = || {
+        check(
+            running(),
+            [
+                (Apply("old"), "Running (applying) r1", "11(r1)"),
+                (install(spec_with("r1", "new")), "Running (applying) r1", "1(r1)"),
+            ],
+        )
+    };
+    let died = [
+        (Die, "BackingOff r1", "13(r1) 7(r1)"),
+        (Pass(Wait::Retry), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    assert_eq!(check(both(), died).state.spec.config, text("new"));
+    let unable = [
+        (Unimplemented, "Stopping (then start) r1", "13(r1)"),
+        (Good, "Stopped (then start) r1", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    assert_eq!(check(both(), unable).state.spec.config, text("new"));
+    let restarted =
+        [(AgentRestarts, "Running (applying) r1", "13(r1)"), (Good, "Running r1", "3(r1)")];
+    assert_eq!(check(both(), restarted).state.spec.config, text("new"));
+    let removed = [(Remove, "Stopping (then remove) r1", "8(r1) 13(r1) 2(r1)")];
+    check(both(), removed);
+    let held = [
+        (Hold, "Running (applying) r1, held", ""),
+        (Apply("newest"), "Running (applying) r1, held with an APPLY", "11(r1)"),
+    ];
+    check(both(), held);
 }
 
 #[test]

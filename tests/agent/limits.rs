@@ -117,7 +117,7 @@ async fn without_control_groups_a_memory_hog_is_found_out_and_started_again() {
     });
     bed.configure(vec![hog.order()]).await;
     let crash = bed.event(7, "hog", "1").await;
-    assert!(crash.details().contains("may use 67108864"), "{}", crash.details());
+    assert!(crash.details().contains("limit of 64 MiB: it used "), "{}", crash.details());
     let status = bed
         .status_where("hog", "it went for memory and is started again", |status| {
             let is_oom = status.last_exit.as_ref().is_some_and(|exit| exit.kind == "oom");

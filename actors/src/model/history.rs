@@ -12,8 +12,8 @@ pub struct History {
     pub crash_reason: Arc<str>,
     /// The last line that the process wrote that crashed last; empty where it wrote none.
     pub last_line: Arc<str>,
-    /// Why the plugin is down, while it is started again; empty where it is not down.
-    pub down_because: Arc<str>,
+    /// Set while the plugin is down, also while it is started again.
+    pub down: Option<Down>,
     /// When an order last changed its revision, its limits or how it is launched: crashes of before
     /// are those of another plugin.
     pub changed_at: Option<SystemTime>,
@@ -38,6 +38,15 @@ pub struct Crash {
     pub at: SystemTime,
     /// How long the process had run; zero where it never came up, or where that is not known.
     pub ran: Duration,
+}
+
+/// Why a plugin is down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Down {
+    /// Since when.
+    pub since: SystemTime,
+    /// Why its last process or start ended.
+    pub because: Arc<str>,
 }
 
 /// How the process of a plugin is, and since when.

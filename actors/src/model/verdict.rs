@@ -272,20 +272,30 @@ impl Case<'_> {
     /// is another one than the current.
     fn start_fails(&self, whose: &str) -> Option<Verdict> {
         let PluginView { reason, history, .. } = self.view;
-        let (StartTry { attempt, of }, before) = (history.start?, &history.down_because);
-        let why = match (reason.is_empty(), before.is_empty(), attempt) {
-            (false, ..) => {
-                format!("{whose}does not start: attempt {attempt} of {of} failed: {reason}")
-            }
-            (true, true, ..=1) => return None,
-            (true, true, _) => {
+        let StartTry { attempt, of } = history.start?;
+        let before = history.down.as_ref();
+        let failed =
+            |why: &str| format!("{whose}does not start: attempt {attempt} of {of} failed: {why}");
+        let why = match (reason.is_empty(), before, attempt) {
+            (false, ..) => failed(reason),
+            (true, Some(down), _) if history.next_start.is_some() => failed(&down.because),
+            (true, None, ..=1) => return None,
+            (true, None, _) => {
                 format!("{whose}does not start: attempt {attempt} of {of} is under way")
             }
-            (true, false, _) => format!(
-                "{whose}is down: attempt {attempt} of {of} to start it is under way; before that: {before}"
+            (true, Some(down), ..=1) => {
+                format!(
+                    "{whose}is down, and is being started (attempt 1 of {of}): {}",
+                    down.because
+                )
+            }
+            (true, Some(down), _) => format!(
+                "{whose}does not start: attempt {attempt} of {of} is under way; the one before: {}",
+                down.because
             ),
         };
-        Some(self.verdict((Level::Failing, Cause::StartFails), why, history.since, "logs"))
+        let since = before.map(|down| down.since).or(history.since);
+        Some(self.verdict((Level::Failing, Cause::StartFails), why, since, "logs"))
     }
 
     fn is_unwell(&self) -> Option<Verdict> {
@@ -408,7 +418,7 @@ impl Case<'_> {
             Some(changed_at) if self.now < well_since + CALM => {
                 (format!("had {crashes} until an order changed it, last {last}"), changed_at)
             }
-            Some(_) | None => (format!("healthy again after {crashes}, last {last}"), well_since),
+            Some(_) | None => (format!("up again after {crashes}, last {last}"), well_since),
         };
         Some(self.verdict((Level::Ok, Cause::Recovered), why, Some(since), ""))
     }
@@ -424,24 +434,40 @@ impl Case<'_> {
     /// The crashes that count, oldest first: those of the plugin as it is now ordered, until it has been
     /// well for long enough.
     fn counted_crashes(&self) -> Vec<Crash> {
-        let counted = self.crashes_since(self.view.history.changed_at);
-        // The run before the first crash was one without trouble, however long.
-        let longest = counted.iter().skip(1).map(|crash| crash.ran).max().unwrap_or_default();
-        let calm = CALM.max(longest * 2);
+        // A change in the future was before the clock was set back.
+        let changed_at = self.view.history.changed_at.filter(|changed_at| *changed_at <= self.now);
+        let counted = self.crashes_since(changed_at);
+        let calm = CALM.max(self.longest_run_between() * 2);
         let is_calm = self.well_since().is_some_and(|since| {
             self.now.duration_since(since).is_ok_and(|well_for| well_for >= calm)
         });
         if is_calm { Vec::new() } else { counted }
     }
 
-    /// The crashes within [`CRASH_WINDOW`] and since `changed_at`, oldest first. One in the future was
-    /// before the clock was set back.
+    /// The longest that it ran from one crash to another that followed within [`CRASH_WINDOW`]. A run
+    /// that was longer, or that no crash came before, was one without trouble.
+    fn longest_run_between(&self) -> Duration {
+        let pairs = self.view.history.crashes.windows(2);
+        let runs = pairs.filter_map(|pair| {
+            let [before, crash] = pair else { return None };
+            let gap = crash.at.duration_since(before.at).ok()?;
+            let is_recent = self.is_recent(crash);
+            (is_recent && gap < CRASH_WINDOW).then_some(crash.ran)
+        });
+        runs.max().unwrap_or_default()
+    }
+
+    /// The crashes within [`CRASH_WINDOW`] and since `changed_at`, oldest first.
     fn crashes_since(&self, changed_at: Option<SystemTime>) -> Vec<Crash> {
         let counts = |crash: &&Crash| {
-            self.now.duration_since(crash.at).is_ok_and(|ago| ago < CRASH_WINDOW)
-                && changed_at.is_none_or(|changed_at| crash.at >= changed_at)
+            self.is_recent(crash) && changed_at.is_none_or(|changed_at| crash.at >= changed_at)
         };
         self.view.history.crashes.iter().filter(counts).copied().collect()
+    }
+
+    /// Whether a crash is within [`CRASH_WINDOW`]. One in the future was before the clock was set back.
+    fn is_recent(&self, crash: &Crash) -> bool {
+        self.now.duration_since(crash.at).is_ok_and(|ago| ago < CRASH_WINDOW)
     }
 
     /// Since when its process runs and is not unwell.
@@ -465,6 +491,14 @@ impl Case<'_> {
         (percent >= u128::from(NEAR_LIMIT_PERCENT))
             .then(|| format!("uses {percent} % of its memory limit of {}", mebibytes(limit)))
     }
+}
+
+/// Whether a plugin crashed, and none of its crashes counts any more: it has been well since, an order
+/// changed it, or they are long ago.
+#[must_use]
+pub fn is_recovered(view: &PluginView, now: SystemTime) -> bool {
+    let case = Case { view, memory_bytes: None, now };
+    !view.history.crashes.is_empty() && case.counted_crashes().is_empty()
 }
 
 /// Who holds a plugin, and the order that waits.

@@ -98,11 +98,11 @@ pub struct PluginView {
     pub way_back: Option<RevisionId>,
     /// Revisions whose files it needs; others of it may be deleted.
     pub needed: BTreeSet<RevisionId>,
-    /// What its deadlines say about its future.
+    /// Its future by its deadlines.
     pub outlook: Outlook,
 }
 
-/// What the deadlines of a plugin say about its future.
+/// The future of a plugin by its deadlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
     /// When its trial ends as things stand; `None` while no revision on trial runs.

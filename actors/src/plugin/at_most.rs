@@ -11,7 +11,9 @@ use crate::model::view::{Outlook, PluginView, Reported};
 use crate::plugin::durations::{self as takes, APPLY_WAIT, LIMITS_WAIT, REMOVE_WAIT};
 use crate::plugin::event::Order;
 use crate::plugin::restart::RestartPolicy;
-use crate::plugin::state::{Change, Next, PROBATION_SLICES, Phase, Policy, State};
+use crate::plugin::state::{
+    Change, Next, PROBATION_SLICES, Pause, Phase, Policy, SHUTDOWN_WAIT, State,
+};
 
 /// How long this order takes at most for a plugin that looks like this, or that the agent does not
 /// know yet.
@@ -52,7 +54,7 @@ pub fn at_most(order: &Order, now: Option<&PluginView>, policy: &Policy) -> Dura
     sum([view.outlook.under_way, steps])
 }
 
-/// What the deadlines of a state say about its future. `slice_ends` is when the part of the
+/// The future of a state by its deadlines. `slice_ends` is when the part of the
 /// probation window ends that runs now.
 #[must_use]
 pub(super) fn outlook(state: &State, policy: &Policy, slice_ends: Option<SystemTime>) -> Outlook {
@@ -64,7 +66,11 @@ pub(super) fn outlook(state: &State, policy: &Policy, slice_ends: Option<SystemT
         .way_back()
         .map(|former| sum([takes::stop(&state.spec), takes::start(former, &policy.restart)]));
     let way_back = way_back.unwrap_or_default();
-    let returns = if state.trial.is_some() { way_back } else { Duration::ZERO };
+    let returns = state.trial.as_ref().map(|trial| {
+        let window = policy.probation / PROBATION_SLICES;
+        sum([window.saturating_mul(trial.slices_left), way_back])
+    });
+    let returns = returns.unwrap_or_default();
     let under_way = sum([
         of_phase(state, &policy.restart),
         of_next(state, policy),
@@ -91,10 +97,15 @@ fn of_phase(state: &State, restart: &RestartPolicy) -> Duration {
     let spec = &state.spec;
     match &state.phase {
         Phase::Installing { .. } => sum([takes::install(spec), takes::start(spec, restart)]),
-        Phase::Starting { .. }
-        | Phase::Pausing { .. }
-        | Phase::Stopped { .. }
-        | Phase::BackingOff { .. } => takes::start(spec, restart),
+        Phase::Starting { .. } | Phase::Pausing { .. } | Phase::Stopped { .. } => {
+            takes::start(spec, restart)
+        }
+        Phase::BackingOff { pause: Pause::AfterCrash, .. } => {
+            sum([restart.max, takes::start(spec, restart)])
+        }
+        Phase::BackingOff { pause: Pause::AfterShutdown, .. } => {
+            sum([SHUTDOWN_WAIT, takes::start(spec, restart)])
+        }
         Phase::Running { change, .. } => match change {
             Change::None => Duration::ZERO,
             Change::Applying { newer: None, .. } => APPLY_WAIT,
@@ -121,8 +132,16 @@ fn of_next(state: &State, policy: &Policy) -> Duration {
             takes::install(spec),
             takes::stop(&state.spec),
             takes::start(spec, &policy.restart),
+            policy.probation,
+            takes::stop(spec),
+            takes::start(&state.spec, &policy.restart),
         ]),
-        Next::Ready { spec } => takes::start(spec, &policy.restart),
+        Next::Ready { spec } => sum([
+            takes::start(spec, &policy.restart),
+            policy.probation,
+            takes::stop(spec),
+            takes::start(&state.spec, &policy.restart),
+        ]),
     }
 }
 

@@ -349,19 +349,7 @@ impl TransitionBuilder<'_> {
             (Some(process), _) if process == live.process => {
                 let endpoint = Some(live.endpoint.clone());
                 self.effect(Effect::Watch { process: process.clone(), endpoint });
-                match live.change.clone() {
-                    Change::None => {}
-                    Change::Applying { config, answers, newer, .. } => {
-                        self.apply(live, config, answers);
-                        if let Phase::Running {
-                            change: Change::Applying { newer: next, .. }, ..
-                        } = &mut self.state.phase
-                        {
-                            *next = newer;
-                        }
-                    }
-                    Change::Limiting { config, .. } => self.limit(live, config),
-                }
+                self.change_again(live);
             }
             // It is not the process that was started last: it may not be set up correctly.
             (Some(process), _) => {

@@ -1,5 +1,5 @@
 //! What an order does in each phase. The latest order wins: work in flight for an older one is
-//! cancelled, and an event reports that to the control plane.
+//! cancelled, and an event reports that to the control plane; only an Apply call is waited for.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use super::snapshot::Snapshot;
 use super::transition_log::TransitionLog;
 use crate::model::act::{HeldOrder, Hold};
 use crate::model::exit::ExitCause;
-use crate::model::history::{Condition, History, StartTry};
+use crate::model::history::{Condition, Down, History, StartTry};
 use crate::model::id::RevisionId;
 use crate::model::runs::Outcome;
 use crate::model::spec::Difference;
@@ -26,8 +26,8 @@ pub(super) struct Shown {
     pub(super) health: Option<(Health, SystemTime)>,
     /// How the process is; `None` where none runs.
     pub(super) condition: Option<Condition>,
-    /// Why the plugin is down, while it is started again; empty where it is not down.
-    pub(super) down_because: Arc<str>,
+    /// Set while the plugin is down.
+    pub(super) down: Option<Down>,
     pub(super) progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
     pub(super) story: TransitionLog,
 }
@@ -69,14 +69,9 @@ impl Shown {
         state: &State,
         (now, output): (SystemTime, &str),
     ) {
-        self.note_fall(before, state);
-        match before.spec.difference(&state.spec) {
-            _ if before.spec.revision != state.spec.revision => self.story.changed_at = Some(now),
-            Difference::Limits | Difference::Launch | Difference::Archive => {
-                self.story.changed_at = Some(now);
-            }
-            // A control plane may hand over another configuration every minute.
-            Difference::Unnoticed | Difference::Config => {}
+        self.note_fall(before, state, now);
+        if is_changed(before, state) {
+            self.story.changed_at = Some(now);
         }
         if failed_next(&before.next) != failed_next(&state.next) {
             self.story.failed_at = failed_next(&state.next).map(|_| now);
@@ -94,15 +89,16 @@ impl Shown {
     }
 
     /// Notes why the plugin is down, until it runs, rests or is another revision.
-    fn note_fall(&mut self, before: &State, state: &State) {
+    fn note_fall(&mut self, before: &State, state: &State, now: SystemTime) {
         let is_replaced = before.spec.revision != state.spec.revision;
         match &state.phase {
             Phase::Pausing { reason, .. }
             | Phase::BackingOff { reason, pause: Pause::AfterCrash } => {
-                self.down_because = reason.clone();
+                let since = self.down.take().map_or(now, |down| down.since);
+                self.down = Some(Down { since, because: reason.clone() });
             }
             Phase::Starting { .. } if !is_replaced => {}
-            _ => self.down_because = Arc::default(),
+            _ => self.down = None,
         }
     }
 
@@ -182,7 +178,7 @@ impl Shown {
             crashes: self.story.crashes.iter().copied().collect(),
             crash_reason: self.story.crash_reason.clone(),
             last_line: self.story.last_line.clone(),
-            down_because: self.down_because.clone(),
+            down: self.down.clone(),
             changed_at: self.story.changed_at,
             since: self.story.moves.back().map(|step| step.at),
             failed_at: self.story.failed_at,
@@ -285,6 +281,23 @@ fn held(state: &State) -> Option<Held> {
     let hold = state.person.hold.clone()?;
     let waits = state.person.held_order.as_ref().map(|order| order.in_words().into());
     Some(Held { hold, waits })
+}
+
+/// Whether an order changed what is run. A revision on trial has not changed it before it proves
+/// itself: one that is taken back leaves the plugin as it was.
+fn is_changed(before: &State, state: &State) -> bool {
+    if state.trial.is_some() {
+        return false;
+    }
+    if let Some(trial) = &before.trial {
+        return !trial.last_good.is_revision_of(&state.spec);
+    }
+    match before.spec.difference(&state.spec) {
+        _ if !before.spec.is_revision_of(&state.spec) => true,
+        Difference::Limits | Difference::Launch | Difference::Archive => true,
+        // A control plane may hand over another configuration every minute.
+        Difference::Unnoticed | Difference::Config => false,
+    }
 }
 
 /// The next revision, if it failed, and why.

@@ -402,7 +402,7 @@ pub const PROBATION_SLICES: u32 = 6;
 pub const EXECUTION_SLICES: u32 = 6;
 
 /// A machine that still runs this long after its `shutdown` event did not shut down.
-const SHUTDOWN_WAIT: Duration = Duration::from_secs(600);
+pub(super) const SHUTDOWN_WAIT: Duration = Duration::from_secs(600);
 
 impl Default for Policy {
     fn default() -> Self {
@@ -419,7 +419,7 @@ impl Owed {
     /// That of an APPLY.
     pub const APPLY: Self = Self { install: Due::No, apply: Due::Yes };
 
-    /// What is owed by this or by the other.
+    /// The outcomes that this or the other has.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let either = |one, two| if one == Due::Yes { one } else { two };

@@ -42,16 +42,17 @@ async fn a_crash_loop_is_over_after_three_calm_minutes_over_restarts_of_the_agen
         crashes(&agent, ExitCause::Exited(3)).await;
     }
     assert_eq!(verdict(&agent, "a").await.cause, Cause::CrashLoop);
-    agent.pass(Duration::from_secs(60)).await;
+    agent.pass(Duration::from_secs(100)).await;
+    // Nobody looked at it while there was no agent.
     agent.crash_and_wake().await;
     agent.connect().await;
     until_runs(&agent, "a", "1").await;
-    agent.pass(Duration::from_secs(100)).await;
+    agent.pass(Duration::from_secs(170)).await;
     assert_eq!(verdict(&agent, "a").await.cause, Cause::CrashLoop);
-    agent.pass(Duration::from_secs(30)).await;
+    agent.pass(Duration::from_secs(15)).await;
     let over = verdict(&agent, "a").await;
     assert_eq!((over.level, over.cause), (Level::Ok, Cause::Recovered));
-    assert_eq!(over.reason, "healthy again after 4 crashes, last exited with code 3");
+    assert_eq!(over.reason, "up again after 4 crashes, last exited with code 3");
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,4 +122,24 @@ async fn a_failure_that_a_person_dismissed_is_reported_and_the_next_one_counts()
     assert_eq!(verdict(&agent, "a").await.cause, Cause::RevisionFailed);
     agent.pass(SOON).await;
     assert_eq!(super::reports::plugin(&agent, "a").dismissed, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_is_taken_back_leaves_the_crashes_of_the_one_before() {
+    let agent = agent_with("a", "1").await;
+    for _ in 0..3 {
+        crashes(&agent, ExitCause::Exited(3)).await;
+    }
+    order(&agent, "second", &[install("a", "2")]).await;
+    until_runs(&agent, "a", "2").await;
+    assert_eq!(verdict(&agent, "a").await.cause, Cause::CrashLoop, "it has not proved itself");
+    assert!(agent.world.launcher.exit("a", ExitCause::Exited(4)), "it runs");
+    until_runs(&agent, "a", "1").await;
+    assert_eq!(verdict(&agent, "a").await.cause, Cause::CrashLoop);
+    order(&agent, "third", &[install("a", "3")]).await;
+    until_runs(&agent, "a", "3").await;
+    agent.pass(Duration::from_secs(60)).await;
+    let proven = verdict(&agent, "a").await;
+    assert_eq!((proven.level, proven.cause), (Level::Ok, Cause::Recovered));
+    assert!(proven.reason.contains("until an order changed it"), "{}", proven.reason);
 }

@@ -94,8 +94,12 @@ const fn what(act: local::Act) -> AuditAct {
 /// What the audit record says about it: the revision, the end of a hold, the reason.
 fn detail(request: &local::ActRequest) -> String {
     let revision = Some(&request.revision).filter(|revision| !revision.is_empty());
+    let of_revision = |revision| match request.act() {
+        local::Act::Dismiss => format!("the failure of {revision}"),
+        _returns => format!("to {revision}"),
+    };
     let parts = [
-        revision.map(|revision| format!("to {revision}")),
+        revision.map(of_revision),
         rfc3339(request.until.as_ref()).map(|until| format!("until {until}")),
         Some(request.reason.clone()).filter(|reason| !reason.is_empty()),
     ];
@@ -208,10 +212,14 @@ fn submission(
 fn dismissible(view: &PluginView, named: &str) -> Result<RevisionId, String> {
     let name = &view.name;
     let Some(failed) = failed_beside(view) else {
-        return Err(match view.state {
-            Reported::InstallFailed | Reported::Crashed => format!(
-                "nothing of {name} runs, so its failure counts until it does; order another revision, \
-                 or remove it with `guest-agent remove {name}`"
+        return Err(match (view.state, view.left.is_some()) {
+            (_, true) => format!(
+                "a person rolled a revision of {name} back, which counts as no failure; \
+                 `guest-agent release {name}` ends that"
+            ),
+            (Reported::InstallFailed | Reported::Crashed, false) => format!(
+                "{name} does not run, and that counts until it does: see `guest-agent explain {name}`; \
+                 start it with `guest-agent restart {name}`, order another revision, or remove it"
             ),
             _runs => format!("no failed revision of {name} shows, so there is nothing to dismiss"),
         });
@@ -296,6 +304,8 @@ mod tests {
         let revision = "3".to_owned();
         let rollback = local::ActRequest { revision, ..local::ActRequest::default() };
         assert_eq!(detail(&rollback), "to 3");
+        let dismiss = local::ActRequest { act: local::Act::Dismiss.into(), ..rollback };
+        assert_eq!(detail(&dismiss), "the failure of 3");
         assert_eq!(detail(&local::ActRequest::default()), "");
     }
 

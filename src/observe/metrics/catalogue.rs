@@ -120,8 +120,11 @@ guest_agent_observe_kit::catalogue! {
     PLUGIN_HELD = "guest_agent_plugin_held" Gauge Number ["plugin" "how"]
         "1 for each way in which a person keeps a plugin as it is: stopped, held (its orders wait) or rolled_back, whatever its verdict is; absent for all others."
         "`guest-agent status NAME` says who and why. `guest-agent start NAME` ends a stop, `guest-agent release NAME` the others.";
+    PLUGIN_RECOVERED = "guest_agent_plugin_recovered" Gauge Number ["plugin"]
+        "1 for a plugin that crashed, once none of its crashes counts any more."
+        "It has been well since, an order changed it, or half an hour has passed: the alert about the memory that it ran out of ends then.";
     PLUGIN_PENDING = "guest_agent_plugin_pending" Gauge Number ["plugin" "revision" "state"]
-        "1 for a revision that is being prepared, or that failed last while another one runs. One that a person rolled back is not among them, nor is one whose failure a person dismissed."
+        "1 for a revision that is being prepared, or that failed last while another one runs. One that failed is not among them where a person dismissed that or rolled a revision back."
         "INSTALL_FAILED: it could not be installed. CRASHED: it failed while on probation, and the one before it came back. `guest-agent status NAME` says why.";
     PLUGIN_RESTARTS = "guest_agent_plugin_restarts" Counter Number ["plugin"]
         "Crashes of a plugin since its revision was installed."

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::spec::Kind as PluginKind;
-use guest_agent_actors::model::verdict::{Cause, Level};
+use guest_agent_actors::model::verdict::{Cause, Level, is_recovered};
 use guest_agent_actors::model::view::{Pending, Reported};
 use guest_agent_actors::ports::{OrderKind, Outcome};
 use guest_agent_actors::wire;
@@ -194,6 +194,12 @@ fn each_plugin<S: Sink>(
             let ways = ways.into_iter().filter(|(is_so, _)| *is_so);
             ways.map(|(_, how)| (vec![view.name.as_str(), how], 1.0))
         }),
+    )?;
+    writer.gauges(
+        &of::PLUGIN_RECOVERED,
+        shown()
+            .filter(|(view, _)| is_recovered(view, all.now))
+            .map(|(view, _)| (vec![view.name.as_str()], 1.0)),
     )?;
     writer.gauges(
         &of::PLUGIN_PENDING,

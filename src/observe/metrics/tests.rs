@@ -9,6 +9,7 @@ use guest_agent_actors::fakes::sample_view;
 use guest_agent_actors::messages::{Listed, Reading};
 use guest_agent_actors::model::act::Left;
 use guest_agent_actors::model::exit::ExitCause;
+use guest_agent_actors::model::history::Crash;
 use guest_agent_actors::model::view::{Pending, Reported};
 use guest_agent_actors::outbox::Weight;
 use guest_agent_actors::ports::{
@@ -104,6 +105,7 @@ fn plugin(name: &str, revision: &str) -> Listed {
     (limits.memory_bytes, limits.cpu_percent) = (Some(64 << 20), Some(150));
     view.stopped = Some("root".into());
     view.restarts = 4;
+    view.history.crashes = vec![Crash { at: SystemTime::UNIX_EPOCH, ran: Duration::ZERO }];
     view.last_exit = Some((ExitCause::Signaled(9), Some(at)));
     view.started_at = Some(at + Duration::from_secs(1));
     view.health = Some((Health { code: -2, results: vec!["bad".to_owned()] }, at));

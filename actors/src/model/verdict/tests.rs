@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::fakes::sample_view;
 use crate::model::act::{Hold, Left};
+use crate::model::history::Down;
 use crate::model::view::Pending;
 use crate::ports::{Health, Shortfall};
 
@@ -96,13 +97,13 @@ fn crashes_are_over_once_the_plugin_has_been_well_for_a_while() {
     assert_eq!(judged(looped(179)).0, Level::Failing);
     let over = verdict_of(looped(180));
     assert_eq!((over.level, over.cause), (Level::Ok, Cause::Recovered));
-    assert_eq!(over.reason, "healthy again after 4 crashes, last exited with code 3");
+    assert_eq!(over.reason, "up again after 4 crashes, last exited with code 3");
     assert_eq!((over.since, &*over.help), (Some(ago(180)), ""));
     let once = |view: &mut PluginView| {
         crashed(view, &[200]);
         well(view, 190);
     };
-    check(once, Level::Ok, "healthy again after one crash, last exited with code 3");
+    check(once, Level::Ok, "up again after one crash, last exited with code 3");
     // One that says that it is unwell is not calm, and neither is one without a process.
     let unwell = |view: &mut PluginView| {
         looped(500)(view);
@@ -118,21 +119,24 @@ fn crashes_are_over_once_the_plugin_has_been_well_for_a_while() {
 
 #[test]
 fn a_plugin_that_crashes_every_five_minutes_is_not_well_in_between() {
-    let every_five_minutes = |first_ran, seconds_well| {
+    let every = |period: u64, first_ran, seconds_well| {
         move |view: &mut PluginView| {
-            crashed(view, &[1400, 1090, 780, 470]);
-            let minutes = Duration::from_secs(300);
+            crashed(view, &[4, 3, 2, 1].map(|it| it * period + 60));
             for crash in &mut view.history.crashes {
-                crash.ran = minutes;
+                crash.ran = Duration::from_secs(period - 10);
             }
             view.history.crashes[0].ran = first_ran;
             well(view, seconds_well);
         }
     };
     let week = Duration::from_secs(7 * 24 * 3600);
-    assert_eq!(judged(every_five_minutes(week, 460)).0, Level::Failing);
+    assert_eq!(judged(every(300, week, 350)).0, Level::Failing);
     // Twice as long as any run between two crashes; the run of a week came before them.
-    assert_eq!(judged(every_five_minutes(week, 600)).0, Level::Ok);
+    assert_eq!(judged(every(300, week, 580)).0, Level::Ok);
+    // The crash before is out of the window, and still one that it did not run long after.
+    let rare = every(1500, week, 1550);
+    let verdict = verdict_of(rare);
+    assert_eq!((verdict.level, verdict.cause), (Level::Degraded, Cause::Crashed));
 }
 
 #[test]
@@ -148,15 +152,21 @@ fn an_order_that_changes_the_plugin_ends_the_verdict_about_its_crashes() {
     let verdict = verdict_of(changed(60, 59));
     assert_eq!((verdict.level, &*verdict.reason), (Level::Ok, why));
     assert_eq!(verdict.since, Some(ago(60)));
-    // What crashed since counts.
+    // A crash since then counts.
     let again = "crashed twice within 30 minutes, exited with code 3";
     check(changed(85, 10), Level::Degraded, again);
+    // A change in the future was before the clock was set back, and hides nothing.
+    let clock_set_back = |view: &mut PluginView| {
+        changed(60, 5)(view);
+        view.history.changed_at = Some(now() + Duration::from_secs(1 << 26));
+    };
+    assert_eq!(judged(clock_set_back).0, Level::Failing);
     let later = |view: &mut PluginView| {
         crashed(view, &[700, 690, 680]);
         view.history.changed_at = Some(ago(660));
         well(view, 600);
     };
-    check(later, Level::Ok, "healthy again after 3 crashes, last exited with code 3");
+    check(later, Level::Ok, "up again after 3 crashes, last exited with code 3");
 }
 
 #[test]
@@ -410,21 +420,28 @@ fn a_crash_has_the_last_line_and_a_trouble_the_hold_that_keeps_it() {
     check(down, Level::Failing, &why);
 }
 
+fn down(because: &str) -> Option<Down> {
+    Some(because)
+        .filter(|it| !it.is_empty())
+        .map(|because| Down { since: ago(77), because: because.into() })
+}
+
 #[test]
 fn a_plugin_is_down_until_it_runs_and_not_only_between_two_starts() {
     let starting = |attempt, because: &'static str| {
         move |view: &mut PluginView| {
             view.state = Reported::Starting;
             view.history.start = Some(StartTry { attempt, of: 3 });
-            view.history.down_because = because.into();
+            view.history.down = down(because);
             view.activity = Activity::Busy;
         }
     };
     check(starting(1, ""), Level::Busy, "is being started");
-    let why = "is down: attempt 1 of 3 to start it is under way; before that: exited with code 3";
+    let why = "is down, and is being started (attempt 1 of 3): exited with code 3";
     check(starting(1, "exited with code 3"), Level::Failing, why);
-    let why = "is down: attempt 2 of 3 to start it is under way; before that: it did not listen";
+    let why = "does not start: attempt 2 of 3 is under way; the one before: it did not listen";
     check(starting(2, "it did not listen"), Level::Failing, why);
+    assert_eq!(verdict_of(starting(2, "it did not listen")).since, Some(ago(77)));
 }
 
 #[test]
@@ -434,11 +451,11 @@ fn a_revision_that_takes_over_and_does_not_come_up_is_failing_while_the_old_one_
             (view.state, view.activity, view.pid) = (Reported::Stopped, Activity::Busy, None);
             view.pending = failed(Reported::Starting, "");
             view.history.start = Some(StartTry { attempt, of: 3 });
-            view.history.down_because = because.into();
+            view.history.down = down(because);
         }
     };
     check(taking_over(1, ""), Level::Busy, "revision 3 is on its way in");
-    let why = "revision 3 is down: attempt 2 of 3 to start it is under way; before that: it did \
-               not listen";
+    let why = "revision 3 does not start: attempt 2 of 3 is under way; the one before: it did not \
+               listen";
     check(taking_over(2, "it did not listen"), Level::Failing, why);
 }

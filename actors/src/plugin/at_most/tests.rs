@@ -64,7 +64,8 @@ fn work_under_way_is_waited_for() {
     assert_eq!(idle, Outlook::default());
     state.next = Next::Preparing { spec: spec("2"), attempt: Attempt(3) };
     let busy = outlook(&state, &Policy::default(), None);
-    assert_eq!(busy.under_way, installs() + stops() + starts());
+    let trial = PROBATION + stops() + starts();
+    assert_eq!(busy.under_way, installs() + stops() + starts() + trial);
     let view = PluginView { outlook: busy, ..view() };
     check(&Order::Asked(Act::Stop("root".into())), Some(&view), &[busy.under_way, stops()]);
 }
@@ -94,5 +95,18 @@ fn a_trial_ends_after_the_parts_of_its_window_that_are_left() {
     assert_eq!(ends(&late, Some(now + slice)), Some(now + slice));
     assert_eq!(ends(&running("2"), Some(now + slice)), None, "it has no trial");
     let outlook = outlook(&state, &Policy::default(), None);
-    assert_eq!((outlook.way_back, outlook.under_way), (stops() + starts(), stops() + starts()));
+    let back = stops() + starts();
+    assert_eq!((outlook.way_back, outlook.under_way), (back, PROBATION + back));
+}
+
+#[test]
+fn a_pause_before_a_start_is_waited_for() {
+    let policy = Policy::default();
+    for (pause, longest) in
+        [(Pause::AfterCrash, policy.restart.max), (Pause::AfterShutdown, SHUTDOWN_WAIT)]
+    {
+        let phase = Phase::BackingOff { reason: "it ended".into(), pause };
+        let state = State { phase, ..running("1") };
+        assert_eq!(outlook(&state, &policy, None).under_way, longest + starts());
+    }
 }

@@ -29,7 +29,10 @@ impl TransitionBuilder<'_> {
             Ok(()) => {
                 self.set_config(config.clone());
                 self.took(*answers);
-                self.follow(live, newer.clone());
+                match newer.clone() {
+                    None => self.settle(live),
+                    Some(newer) => self.follow(live, newer),
+                }
             }
             Err(ApplyFailure::Unimplemented) => {
                 self.keep_config_of(&live.change);
@@ -43,7 +46,16 @@ impl TransitionBuilder<'_> {
                 if answers.apply == Due::Yes {
                     self.end_apply(PluginEventKind::ApplyFailed, &details);
                 }
-                self.follow(live, newer.clone());
+                match newer.clone() {
+                    None => self.settle(live),
+                    // Whether the plugin has the configuration of the call, in whole or in part, is
+                    // unknown: only a start is sure to set limits and configuration.
+                    Some(Newer { config, limits: Due::Yes }) => {
+                        self.set_config(config);
+                        self.stop_running(live, Then::Start);
+                    }
+                    Some(newer) => self.follow(live, newer),
+                }
             }
         }
     }
@@ -60,18 +72,30 @@ impl TransitionBuilder<'_> {
     }
 
     /// No call is in flight any more: the change that waits for that begins.
-    fn follow(&mut self, live: &Live, newer: Option<Newer>) {
-        let Some(Newer { config, limits }) = newer else { return self.settle(live) };
+    fn follow(&mut self, live: &Live, Newer { config, limits }: Newer) {
         if limits == Due::Yes {
+            // The change of limits answers for the INSTALL.
             self.state.owed.install = Due::No;
             self.limit(live, config);
-        } else if config == self.state.spec.config {
-            let orders = std::mem::take(&mut self.state.owed);
-            self.took(orders);
-            self.settle(live);
         } else {
             let orders = std::mem::take(&mut self.state.owed);
             self.apply(live, config, orders);
+        }
+    }
+
+    /// The agent restarted during a change. How far it came is unknown, so it is made once more; one
+    /// that waits takes its place.
+    pub(in crate::plugin) fn change_again(&mut self, live: &Live) {
+        match &live.change {
+            Change::None => {}
+            Change::Applying { config, answers, newer: None, .. } => {
+                self.apply(live, config.clone(), *answers);
+            }
+            Change::Applying { newer: Some(newer), .. } => {
+                self.owe(&live.change);
+                self.follow(live, newer.clone());
+            }
+            Change::Limiting { config, .. } => self.limit(live, config.clone()),
         }
     }
 
@@ -158,14 +182,31 @@ impl TransitionBuilder<'_> {
 
     /// A stop or a crash cuts a change short: the next start makes it.
     pub(in crate::plugin) fn keep_config_of(&mut self, change: &Change) {
-        let (config, orders) = match change {
+        let config = match change {
             Change::None => return,
-            Change::Applying { config, answers, newer, .. } => {
-                (newer.as_ref().map_or(config, |newer| &newer.config), *answers)
-            }
-            Change::Limiting { config, .. } => (config, Owed::INSTALL),
+            Change::Applying { newer: Some(Newer { config, .. }), .. }
+            | Change::Applying { config, newer: None, .. }
+            | Change::Limiting { config, .. } => config,
         };
         self.set_config(config.clone());
+        self.owe(change);
+    }
+
+    /// The orders of a change that was cut short are answered later. An APPLY whose configuration
+    /// nobody wants any more ends.
+    fn owe(&mut self, change: &Change) {
+        let orders = match change {
+            Change::None => return,
+            Change::Applying { config, answers, newer, .. } => {
+                let is_outdated = newer.as_ref().is_some_and(|newer| newer.config != *config);
+                if is_outdated && answers.apply == Due::Yes {
+                    self.supersede_call("superseded by a newer configuration");
+                }
+                let apply = if is_outdated { Due::No } else { answers.apply };
+                Owed { apply, ..*answers }
+            }
+            Change::Limiting { .. } => Owed::INSTALL,
+        };
         self.state.owed = self.state.owed.and(orders);
     }
 

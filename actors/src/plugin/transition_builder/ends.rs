@@ -163,13 +163,18 @@ impl TransitionBuilder<'_> {
         }
     }
 
+    /// The APPLY that the call in flight answers ends, because another order takes its place.
+    pub(in crate::plugin) fn supersede_call(&mut self, details: &str) {
+        self.end_apply_of(PluginEventKind::ApplyFailed, details, Whose::Superseded);
+    }
+
     /// The plugin gives no outcome any more for an APPLY that has none: another order takes its
     /// place.
     pub(in crate::plugin) fn supersede_apply(&mut self, details: &str) {
         self.supersede_owed_apply(details);
         let in_flight = self.answers().map(|answers| std::mem::take(&mut answers.apply));
         if in_flight == Some(Due::Yes) {
-            self.end_apply_of(PluginEventKind::ApplyFailed, details, Whose::Superseded);
+            self.supersede_call(details);
         }
     }
 

@@ -90,8 +90,8 @@ impl TransitionBuilder<'_> {
     }
 }
 
-/// What shows as failed once this revision was taken back. What failed `before` is of a newer order,
-/// whose sender still looks for it; people look for the cause of now, so its text says both.
+/// The failure that shows once this revision was taken back. A failure `before` is of a newer order,
+/// whose sender still looks for it; people look for the cause of now, so the text has both.
 fn told(before: Next, taken_back: &RevisionId, why: Arc<str>) -> Next {
     match before {
         Next::Failed { revision, at, reason, dismissed: _ } if revision != *taken_back => {
