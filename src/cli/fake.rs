@@ -43,11 +43,15 @@ pub(super) struct Script {
     pub(super) admission: Option<AskAdmissionResponse>,
     pub(super) configure: Vec<ConfigureResult>,
     pub(super) restart: Option<u64>,
+    /// How long an act or a restart takes at most; `None` from an agent of an older version.
+    pub(super) at_most: Option<prost_types::Duration>,
     pub(super) explain: Option<ExplainResponse>,
     /// Answers to questions, in turn; the last one is repeated.
     pub(super) ask: VecDeque<Result<AskResponse, Status>>,
     pub(super) notified: Vec<NotifiedPlugin>,
     pub(super) events: Vec<Event>,
+    /// The events that are recorded besides once an order came.
+    pub(super) events_of_orders: Vec<Event>,
     pub(super) logs: Vec<Vec<u8>>,
     /// Chunks of the logs that have more than bytes, by name; empty is the agent's.
     pub(super) chunks: HashMap<String, Vec<LogChunk>>,
@@ -221,7 +225,7 @@ impl LocalAgent for Server {
     ) -> Result<Response<RestartResponse>, Status> {
         self.known(&request.into_inner().name)?;
         let generation = self.script().restart.unwrap_or_default();
-        Ok(Response::new(RestartResponse { generation, at_most: None }))
+        Ok(Response::new(RestartResponse { generation, at_most: self.script().at_most }))
     }
 
     async fn act(&self, request: Request<ActRequest>) -> Result<Response<ActResponse>, Status> {
@@ -229,7 +233,7 @@ impl LocalAgent for Server {
         self.known(&request.name)?;
         self.record(|asked| asked.acts.push(request));
         let generation = self.script().restart.unwrap_or_default();
-        Ok(Response::new(ActResponse { generation, at_most: None }))
+        Ok(Response::new(ActResponse { generation, at_most: self.script().at_most }))
     }
 
     async fn explain(
@@ -265,8 +269,14 @@ impl LocalAgent for Server {
         self.known(&request.name)?;
         let script = self.script();
         let then = if request.follow { script.then } else { Then::End };
-        self.record(|asked| asked.events.push(request));
-        Ok(answers(script.events, then))
+        let mut events = script.events;
+        self.record(|asked| {
+            if !asked.configure.is_empty() {
+                events.extend(script.events_of_orders);
+            }
+            asked.events.push(request);
+        });
+        Ok(answers(events, then))
     }
 
     async fn stream_logs(

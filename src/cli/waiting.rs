@@ -9,6 +9,10 @@ use crate::config::parse_duration;
 /// How long most orders are waited for where the agent does not say how long they take.
 const USUAL: Duration = Duration::from_secs(60);
 
+/// How long the way to the agent and back may take. An order that takes no time is waited for so
+/// long all the same.
+const ROUND_TRIP: Duration = Duration::from_secs(10);
+
 /// The flags of a verb that waits on request.
 #[derive(Debug, clap::Args)]
 pub(super) struct OnRequest {
@@ -93,7 +97,8 @@ impl Timeout {
     }
 
     /// The patience for orders that take at most so long, each by the answer of the agent. An agent of an
-    /// older version does not say it. A person who gives a time also means an agent that is away.
+    /// older version does not say it. It is no less than [`ROUND_TRIP`], unless a person gives a time,
+    /// who also means an agent that is away.
     pub(super) fn of(
         self,
         at_most: impl IntoIterator<Item = Option<prost_types::Duration>>,
@@ -105,7 +110,7 @@ impl Timeout {
             let at_most = at_most.and_then(|at_most| Duration::try_from(at_most).ok());
             at_most.unwrap_or(self.usual)
         };
-        let whole = at_most.into_iter().map(of_one).max().unwrap_or(self.usual);
+        let whole = at_most.into_iter().map(of_one).max().unwrap_or(self.usual).max(ROUND_TRIP);
         Patience { whole, away: self.usual.min(whole) }
     }
 }
@@ -137,6 +142,7 @@ mod tests {
         assert_eq!(whole(&[None, seconds(20)]), USUAL, "an agent of an older version");
         assert_eq!(whole(&[]), USUAL);
         assert_eq!(whole(&[seconds(-1)]), USUAL);
+        assert_eq!(timeout.of([seconds(0)]), Patience::new(ROUND_TRIP), "a release");
         let long = Duration::from_secs(300);
         assert_eq!(timeout.usually(long).of([None]), Patience::new(long));
         // An agent that went away may never come back.

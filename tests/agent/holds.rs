@@ -133,3 +133,15 @@ async fn a_release_of_all_ends_every_hold() {
     assert!(!shown.contains("held"), "{shown}");
     bed.finish().await;
 }
+
+#[tokio::test]
+async fn a_release_is_waited_for_when_no_order_waits() {
+    let bed = Bed::builder().by_hand().start().await;
+    let echo = bed.echo().await;
+    bed.configure(vec![orders::install("web", "1", &echo).order()]).await;
+    bed.running("web", "1").await;
+    bed.cli(&["hold", "web", "--reason", "freeze"]).await.ok();
+    assert_eq!(bed.cli(&["release", "web", "--wait"]).await.ok(), "web: RUNNING\n");
+    assert_eq!(bed.status("web").await.unwrap().hold, None);
+    bed.finish().await;
+}

@@ -59,6 +59,19 @@ fn a_stop_is_done_when_no_process_is_left() {
 }
 
 #[test]
+fn an_order_that_takes_no_time_is_waited_for() {
+    let zero = prost_types::Duration { seconds: 0, nanos: 0 };
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([PluginStatus { generation: 7, ..running("a") }])],
+        restart: Some(7),
+        at_most: Some(zero),
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &["release", "a", "--wait"]);
+    assert_eq!((ran.exit, &*ran.out), (Exit::Done, "a: RUNNING\n"), "{}", ran.err);
+}
+
+#[test]
 fn a_verb_that_waits_by_itself_waits_or_does_not() {
     for verb in ["stop", "start", "restart"] {
         let both = ran(&[verb, "a", "--wait", "--no-wait"]);
