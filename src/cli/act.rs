@@ -231,7 +231,7 @@ impl Accepted<'_> {
         let Self { name, generation, at_most, goal, said } = self;
         let (mut state, mut revision) = (None, None);
         if let Some(patience) = timeout.map(|timeout| timeout.of([at_most])) {
-            let awaited = [Awaited { name: name.clone(), goal, generation }];
+            let awaited = [Awaited { name: name.clone(), goal, generation, after: None }];
             let mut progress = Progress::new(context.console);
             let verdicts = follow(client, &awaited, patience, &mut progress).await?;
             match verdicts.into_iter().next() {

@@ -31,16 +31,6 @@ pub(super) enum Goal {
 // === impl Goal ===
 
 impl Goal {
-    /// Whether it is that of an order which a hold makes wait.
-    pub(super) const fn waits_under_a_hold(&self) -> bool {
-        match self {
-            Self::Installed { .. } | Self::Configured { .. } | Self::Removed => true,
-            Self::Working | Self::Started | Self::Stopped | Self::RolledBack | Self::Settled => {
-                false
-            }
-        }
-    }
-
     /// Whether the recorded events say how an order with this goal ended.
     pub(super) const fn ends_in_events(&self) -> bool {
         match self {
@@ -59,6 +49,9 @@ pub(super) struct Awaited {
     pub(super) goal: Goal,
     /// The number that the agent gave it.
     pub(super) generation: u64,
+    /// The number of the last event that was recorded before the order was given; `None` where no
+    /// event was, and for a goal that ends in no event.
+    pub(super) after: Option<u64>,
 }
 
 /// The progress of an order.

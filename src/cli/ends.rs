@@ -6,7 +6,7 @@ use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType
 use guest_agent_proto::local::{Event, PluginStatus, StreamEventsRequest};
 use tonic::Code;
 
-use super::awaited::{FollowedOrder, Goal, REMOVED};
+use super::awaited::{Awaited, FollowedOrder, Goal, REMOVED};
 use super::client::{self, Client, Patience};
 use super::failure::Failure;
 use super::format::one_line;
@@ -27,15 +27,20 @@ pub(super) async fn events_of(client: &mut Client, name: &str) -> Result<Vec<Eve
     Ok(all)
 }
 
-/// How the newest order with this goal ended; `None` where it has not ended, or where events do not
-/// say it. `now` is the plugin as it is, if it is there.
+/// How this order ended; `None` where it has not ended, or where events do not say it. `now` is the
+/// plugin as it is, if it is there.
+///
+/// An event carries no number of an order. The announcement of the order is the first one after it was
+/// given, and the last one while no newer order was taken; an order that joins the work for an earlier
+/// one has no announcement of its own, and shares the end of that one.
 pub(super) fn end_of(
-    goal: &Goal,
+    order: &Awaited,
     events: &[Event],
     now: Option<&PluginStatus>,
 ) -> Option<FollowedOrder> {
     use PluginEventType as Type;
 
+    let goal = &order.goal;
     let (begin, done, failed, word, revision) = match goal {
         Goal::Installed { revision, .. } => (
             Type::PluginConfigInstall,
@@ -63,13 +68,25 @@ pub(super) fn end_of(
         }
     };
     let fits = |event: &&Event| revision.is_none_or(|revision| event.revision == *revision);
-    let announced =
-        events.iter().rposition(|event| values::event_type(event) == begin && fits(&event))?;
-    // A revision that was taken back on trial was installed first: what came last counts.
-    let end = events[announced..].iter().filter(fits).rfind(|event| {
+    let later: Vec<_> =
+        events.iter().filter(|event| Some(event.seq) > order.after).filter(fits).collect();
+    let begins = |event: &&Event| values::event_type(event) == begin;
+    let is_newest = now.is_some_and(|now| now.generation == order.generation);
+    let own =
+        if is_newest { later.iter().rposition(begins) } else { later.iter().position(begins) };
+    let later = own.map_or(&later[..], |own| &later[own + 1..]);
+    let is_end = |event: &&&Event| {
         let kind = values::event_type(event);
         kind == done || kind == failed
-    })?;
+    };
+    let end = match goal {
+        // One removal is the end of all that were ordered meanwhile.
+        Goal::Removed => later.iter().find(is_end),
+        // A revision that was taken back on trial was installed first: the last end counts.
+        _installs_or_applies => {
+            later.iter().take_while(|event| !begins(event)).filter(is_end).last()
+        }
+    }?;
     if values::event_type(end) == failed {
         return Some(FollowedOrder::Failed(one_line(&end.details)));
     }
@@ -100,9 +117,31 @@ mod tests {
         event
     }
 
-    fn installed() -> Goal {
+    fn ordered(goal: Goal) -> Awaited {
+        Awaited { name: "a".to_owned(), goal, generation: 5, after: None }
+    }
+
+    fn installed() -> Awaited {
         let (revision, config_hash) = ("2".to_owned(), String::new());
-        Goal::Installed { revision, config_hash, until: Until::Proven }
+        ordered(Goal::Installed { revision, config_hash, until: Until::Proven })
+    }
+
+    /// The same events with numbers from 1 on.
+    fn numbered<const N: usize>(events: [Event; N]) -> [Event; N] {
+        let mut seq = 0;
+        events.map(|event| {
+            seq += 1;
+            Event { seq, ..event }
+        })
+    }
+
+    fn at(generation: u64) -> PluginStatus {
+        PluginStatus {
+            state: "RUNNING".to_owned(),
+            revision: "3".to_owned(),
+            generation,
+            ..PluginStatus::default()
+        }
     }
 
     use PluginEventType::{
@@ -120,20 +159,41 @@ mod tests {
             event(PluginConfigInstall, "3", ""),
             event(PluginInstallFailed, "3", "another"),
         ];
-        assert_eq!(end_of(&installed(), &events, None), None, "it is under way");
-        let more = [&events[..], &[event(PluginInstalled, "2", "")]].concat();
-        let now = PluginStatus {
-            state: "RUNNING".to_owned(),
-            revision: "3".to_owned(),
-            ..PluginStatus::default()
-        };
+        let events = numbered(events);
+        let order = Awaited { after: Some(2), ..installed() };
+        assert_eq!(end_of(&order, &events, None), None, "it is under way");
+        let later = |seq, kind, details| Event { seq, ..event(kind, "2", details) };
+        let more = [&events[..], &[later(7, PluginInstalled, "")]].concat();
+        let now = at(6);
         let done = "RUNNING with revision 3 after it was installed".to_owned();
-        assert_eq!(end_of(&installed(), &more, Some(&now)), Some(FollowedOrder::Done(done)));
+        let done = Some(FollowedOrder::Done(done));
+        assert_eq!(end_of(&order, &more, Some(&now)), done);
         let gone = "REMOVED after it was installed".to_owned();
-        assert_eq!(end_of(&installed(), &more, None), Some(FollowedOrder::Done(gone)));
-        let taken_back = [&more[..], &[event(PluginInstallFailed, "2", "it\ncrashed")]].concat();
+        assert_eq!(end_of(&order, &more, None), Some(FollowedOrder::Done(gone)));
+        let back = later(8, PluginInstallFailed, "it\ncrashed");
+        let taken_back = [&more[..], &[back]].concat();
         let why = Some(FollowedOrder::Failed("it crashed".to_owned()));
-        assert_eq!(end_of(&installed(), &taken_back, Some(&now)), why);
+        assert_eq!(end_of(&order, &taken_back, Some(&now)), why);
+        // A newer order for the same revision has an end of its own.
+        let newer = [later(8, PluginConfigInstall, ""), later(9, PluginInstallFailed, "refused")];
+        let newer = [&more[..], &newer].concat();
+        assert_eq!(end_of(&order, &newer, Some(&now)), done);
+        let refused = Some(FollowedOrder::Failed("refused".to_owned()));
+        assert_eq!(end_of(&order, &newer, Some(&at(5))), refused, "it is the newest");
+    }
+
+    #[test]
+    fn an_order_that_joins_an_earlier_one_ends_with_that() {
+        let events = numbered([
+            event(PluginConfigInstall, "2", ""),
+            event(PluginInstallFailed, "2", "the digest differs"),
+        ]);
+        let joined = Awaited { after: Some(1), ..installed() };
+        let why = Some(FollowedOrder::Failed("the digest differs".to_owned()));
+        assert_eq!(end_of(&joined, &events, Some(&at(5))), why);
+        assert_eq!(end_of(&joined, &events, Some(&at(6))), why);
+        let later = Awaited { after: Some(2), ..installed() };
+        assert_eq!(end_of(&later, &events, Some(&at(5))), None, "an end before the order");
     }
 
     #[test]
@@ -145,12 +205,14 @@ mod tests {
             event(PluginRemoved, "2", ""),
             event(PluginConfigInstall, "2", ""),
         ];
-        let configured = Goal::Configured { config_hash: String::new() };
+        let configured = ordered(Goal::Configured { config_hash: String::new() });
         let why = Some(FollowedOrder::Failed("refused".to_owned()));
         assert_eq!(end_of(&configured, &events, None), why);
         let removed = Some(FollowedOrder::Done(REMOVED.to_owned()));
-        assert_eq!(end_of(&Goal::Removed, &events, None), removed);
+        assert_eq!(end_of(&ordered(Goal::Removed), &events, None), removed);
+        let twice = [&[event(PluginConfigRemove, "2", "")], &events[..]].concat();
+        assert_eq!(end_of(&ordered(Goal::Removed), &twice, None), removed);
         assert_eq!(end_of(&installed(), &events, None), None);
-        assert_eq!(end_of(&Goal::Working, &events, None), None);
+        assert_eq!(end_of(&ordered(Goal::Working), &events, None), None);
     }
 }

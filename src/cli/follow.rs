@@ -4,14 +4,15 @@
 //! verb with `--wait`.
 //!
 //! The agent may be restarted or upgraded meanwhile: the order is durable, so the wait goes on with
-//! the agent that comes back. What a status cannot say any more by then, because a newer order
-//! changed the plugin or it is gone, is in the recorded events ([`super::ends`]).
+//! the agent that comes back. The recorded events ([`super::ends`]) have the end of an order of which a
+//! status says nothing any more by then, because a newer order changed the plugin or it is gone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use guest_agent_proto::agent_controlplane::PluginType;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
-use guest_agent_proto::local::{GetStatusRequest, Installation, PluginStatus};
+use guest_agent_proto::local::{GetStatusRequest, Hold, Installation, PluginStatus};
 
 pub(super) use super::awaited::{Awaited, FollowedOrder, Goal, REMOVED};
 use super::client::Client;
@@ -21,7 +22,7 @@ use super::failure::{Exit, Failure};
 use super::format::one_line;
 use super::progress::Progress;
 use super::waiting::{Patience, Until};
-use crate::display::values;
+use crate::display::values::{self, Named};
 
 /// Why an order failed that brought another configuration than the plugin has.
 const OTHER_CONFIGURATION: &str = "it does not have the new configuration";
@@ -68,14 +69,15 @@ pub(super) fn judge(
     }
     let is_newest = status.generation == awaited.generation;
     if let Some(hold) = &status.hold
-        && is_newest
         && failure.is_none()
-        && !hold.waits.is_empty()
-        && awaited.goal.waits_under_a_hold()
+        && waits_under(hold, awaited, status)
     {
         return FollowedOrder::Held(one_line(&hold.by));
     }
     let state = values::state(status);
+    if is_reached_at_once(&awaited.goal, status) {
+        return FollowedOrder::Done(status.state.clone());
+    }
     // A plugin that rests between two starts is busy: the agent starts it again by itself. The start
     // that was ordered has failed all the same, unless other files are on their way.
     let is_fetched = status.pending.as_ref().is_some_and(|pending| pending.error.is_empty());
@@ -94,7 +96,6 @@ pub(super) fn judge(
     match &awaited.goal {
         Goal::Removed if values::installation(status) == Installation::Local => done(),
         Goal::Removed => failed("it is still there"),
-        Goal::Stopped if status.pid.is_none() => done(),
         Goal::Stopped => failed(&is),
         // The revision that was left shows as failed.
         Goal::RolledBack if !status.rolled_back.is_empty() => match state {
@@ -116,7 +117,9 @@ pub(super) fn judge(
             }
         }
         Goal::Installed { revision, config_hash, until } => {
-            let has_failed = has_failed(status, revision) || failure.is_some();
+            // A newer order for the revision may have failed, and this one not.
+            let shows_failure = is_newest && failure_of(status, revision).is_some();
+            let has_failed = shows_failure || failure.is_some();
             if !works(state) || has_failed {
                 failed(&is)
             } else if state != StatusValue::Running {
@@ -163,22 +166,61 @@ const fn works(state: StatusValue) -> bool {
     }
 }
 
-/// Whether this very revision failed last.
-fn has_failed(status: &PluginStatus, revision: &str) -> bool {
-    let pending = status.pending.as_ref();
-    pending.is_some_and(|pending| pending.revision == revision && !pending.error.is_empty())
+/// Whether the order waits for the end of this hold.
+fn waits_under(hold: &Hold, awaited: &Awaited, status: &PluginStatus) -> bool {
+    let is_own = match awaited.goal {
+        Goal::Installed { .. } | Goal::Configured { .. } | Goal::Removed => {
+            status.generation == awaited.generation
+        }
+        // The first INSTALL of the plugin waits, so a start finds no files.
+        Goal::Working | Goal::Started => {
+            !status.busy && values::state(status) == StatusValue::Installing
+        }
+        Goal::Stopped | Goal::RolledBack | Goal::Settled => false,
+    };
+    is_own && !hold.waits.is_empty()
 }
 
-/// What a status says about the failure of an order with this goal; nothing about that of another
-/// revision.
+/// Whether the goal is reached, whatever the plugin is still busy with: the download of the next
+/// revision neither keeps a process alive nor keeps it from its start.
+fn is_reached_at_once(goal: &Goal, status: &PluginStatus) -> bool {
+    let state = values::state(status);
+    match goal {
+        Goal::Stopped => {
+            status.pid.is_none() && !matches!(state, StatusValue::Stopping | StatusValue::Starting)
+        }
+        // An agent that was restarted shows no address before it has found the process again. A run
+        // of a one-shot plugin is over when the plugin is no longer busy.
+        Goal::Working | Goal::Started => {
+            state == StatusValue::Running
+                && values::kind(status) == PluginType::Daemon
+                && !status.address.is_empty()
+        }
+        Goal::Installed { .. }
+        | Goal::Configured { .. }
+        | Goal::Removed
+        | Goal::RolledBack
+        | Goal::Settled => false,
+    }
+}
+
+/// Why this very revision failed last; `None` where it did not. The words of a revision that waits
+/// under a hold are no failure.
+fn failure_of<'a>(status: &'a PluginStatus, revision: &str) -> Option<&'a str> {
+    let pending = status.pending.as_ref().filter(|pending| pending.revision == revision)?;
+    let state = pending.state_value().or_named(&pending.state);
+    let has_failed = matches!(state, StatusValue::InstallFailed | StatusValue::Crashed);
+    has_failed.then_some(&pending.error)
+}
+
+/// The cause of the failure of an order with this goal, by the status alone; nothing of the failure
+/// of another revision.
 fn reason<'a>(goal: &Goal, status: &'a PluginStatus) -> &'a str {
     let Goal::Installed { revision, .. } = goal else { return &status.reason };
-    match &status.pending {
-        Some(pending) if pending.revision == *revision && !pending.error.is_empty() => {
-            &pending.error
-        }
-        _other if status.revision == *revision || status.revision.is_empty() => &status.reason,
-        _other => "",
+    match failure_of(status, revision) {
+        Some(failure) => failure,
+        None if status.revision == *revision || status.revision.is_empty() => &status.reason,
+        None => "",
     }
 }
 
@@ -186,7 +228,7 @@ fn because(what: &str, why: &str) -> String {
     if why.is_empty() { what.to_owned() } else { format!("{what}: {}", one_line(why)) }
 }
 
-/// What became of an order that was judged like this, with its end by the recorded events.
+/// The verdict about an order that was judged like this, with its end by the recorded events.
 fn confirmed(
     awaited: &Awaited,
     status: Option<&PluginStatus>,
@@ -252,7 +294,7 @@ pub(super) fn late(timeout: Duration) -> Failure {
         .hint("the order is kept; see `guest-agent status`, or wait longer with --timeout")
 }
 
-/// What is known of orders while they are waited for.
+/// The state of a wait for orders.
 struct Watch<'a> {
     awaited: &'a [Awaited],
     verdicts: Vec<FollowedOrder>,
@@ -353,7 +395,7 @@ impl Watch<'_> {
                 continue;
             }
             let events = ends::events_of(client, &order.name).await?;
-            if let Some(end) = ends::end_of(&order.goal, &events, plugin) {
+            if let Some(end) = ends::end_of(order, &events, plugin) {
                 let judged = self.verdicts[index].clone();
                 self.verdicts[index] = confirmed(order, plugin, judged, end, was);
             }
@@ -374,10 +416,9 @@ mod tests {
     use guest_agent_proto::local::Pending;
 
     use super::*;
-    use crate::display::values::Named;
 
     fn awaited(goal: Goal) -> Awaited {
-        Awaited { name: "a".to_owned(), goal, generation: 5 }
+        Awaited { name: "a".to_owned(), goal, generation: 5, after: None }
     }
 
     fn installed() -> Awaited {
@@ -481,6 +522,46 @@ mod tests {
         check(&installed(), &other, &done("RUNNING"));
         let taken_back = with_failure(status("1", "RUNNING", 5), "3", "an older order failed");
         check(&installed(), &taken_back, &failed("revision 1 is RUNNING instead"));
+    }
+
+    #[test]
+    fn a_newer_order_for_the_revision_that_waits_or_failed_spoils_nothing() {
+        let mut waits = with_failure(status("2", "RUNNING", 6), "2", "held: root: freeze");
+        check(&installed(), &waits, &done("RUNNING"));
+        if let Some(pending) = &mut waits.pending {
+            pending.state = "INSTALLING".to_owned();
+        }
+        check(&installed(), &waits, &done("RUNNING"));
+        let newest = PluginStatus { generation: 5, ..waits };
+        check(&installed(), &newest, &done("RUNNING"));
+        let down = PluginStatus { state_value: 0, state: "CRASHED".to_owned(), ..newest };
+        check(&installed(), &down, &failed("it is CRASHED"));
+    }
+
+    #[test]
+    fn a_download_of_the_next_revision_keeps_neither_a_stop_nor_a_start_waiting() {
+        let busy = |state: &str| {
+            let plugin = with_failure(status("1", state, 5), "2", "");
+            PluginStatus { busy: true, address: "unix:/x".to_owned(), ..plugin }
+        };
+        let alive = PluginStatus { pid: Some(7), ..busy("RUNNING") };
+        let stop = awaited(Goal::Stopped);
+        check(&stop, &busy("STOPPED"), &done("STOPPED"));
+        check(&stop, &busy("INSTALLING"), &done("INSTALLING"));
+        for under_way in [busy("STOPPING"), busy("STARTING"), alive.clone()] {
+            check(&stop, &under_way, &FollowedOrder::Waiting);
+        }
+        for goal in [Goal::Working, Goal::Started] {
+            let start = awaited(goal);
+            check(&start, &alive, &done("RUNNING"));
+            let older = PluginStatus { generation: 4, ..alive.clone() };
+            check(&start, &older, &FollowedOrder::Waiting);
+            let unproven = PluginStatus { address: String::new(), ..alive.clone() };
+            check(&start, &unproven, &FollowedOrder::Waiting);
+            let kind = "one_shot".to_owned();
+            let run = PluginStatus { kind, ..alive.clone() };
+            check(&start, &run, &FollowedOrder::Waiting);
+        }
     }
 
     #[test]
@@ -593,8 +674,18 @@ mod tests {
             let order = awaited(goal);
             check(&order, &busy, &FollowedOrder::Held("root: freeze".to_owned()));
         }
-        // What a person asks does not wait.
+        // A start of a plugin that is there does not wait.
         check(&awaited(Goal::Working), &held, &done("RUNNING"));
+        let first = PluginStatus {
+            generation: 6,
+            ..PluginStatus { hold: Some(hold.clone()), ..status("2", "INSTALLING", 5) }
+        };
+        for goal in [Goal::Working, Goal::Started] {
+            check(&awaited(goal), &first, &FollowedOrder::Held("root: freeze".to_owned()));
+        }
+        check(&awaited(Goal::Stopped), &first, &done("INSTALLING"));
+        let again = PluginStatus { busy: true, ..first };
+        check(&awaited(Goal::Working), &again, &FollowedOrder::Waiting);
         // It is not this order that waits.
         let newer = PluginStatus { generation: 6, ..held.clone() };
         check(&installed(), &newer, &failed("a newer order replaced it"));

@@ -71,8 +71,13 @@ fn order_of(revision: &str, archive: &Archive, sha256: &str) -> Value {
 
 /// An archive that comes so slowly that its installation is under way when the agent is killed.
 async fn slow(bed: &Bed) -> Archive {
+    slow_at(bed, 200_000).await
+}
+
+/// An archive of half a megabyte that comes at this rate.
+async fn slow_at(bed: &Bed, bytes_per_second: u64) -> Archive {
     let archive = bed.archive("slow.tar", ArchiveSpec::echo().padded(512 << 10)).await;
-    let bytes_per_second = Some(200_000);
+    let bytes_per_second = Some(bytes_per_second);
     bed.artifacts.set_faults("slow.tar", ArtifactFaults { bytes_per_second, ..Default::default() });
     archive
 }
@@ -163,7 +168,7 @@ async fn a_wait_for_an_agent_that_stays_away_is_exit_code_3() {
     bed.finish().await;
 }
 
-/// What `install --wait` says of an order.
+/// The output and exit code of `install --wait` for an order.
 async fn installed(bed: &Bed, order: &Value, flags: &[&str]) -> Said {
     Waiting::install_with(bed, order, flags).await.said(bed).await
 }
@@ -229,6 +234,63 @@ async fn an_installation_is_waited_for_until_its_trial_is_over() {
     assert!(said.stderr.contains(why), "{said:?}");
     assert!(said.stderr.contains("while on probation"), "{said:?}");
     assert_eq!(bed.running("p", "1").await.trial_ends, None);
+    bed.finish().await;
+}
+
+/// The newer order is for the same revision, so its events name it as well.
+#[tokio::test]
+async fn the_failure_of_a_newer_order_for_the_revision_is_not_that_of_this_one() {
+    let bed = Bed::builder().by_hand().set("plugins.probation=8s").start().await;
+    let (echo, trouble) = (bed.echo().await, bed.trouble().await);
+    assert_eq!(installed(&bed, &order_of("1", &echo, &echo.sha256), &[]).await.code, 0);
+    let mut second = order_of("2", &trouble, &trouble.sha256);
+    second["plugin"]["arguments"] = json!(["--apply=refuse"]);
+    let waiting = Waiting::install(&bed, &second).await;
+    bed.status_where("p", "its trial is under way", |status| {
+        status.revision == "2" && status.on_trial && status.state == "RUNNING"
+    })
+    .await;
+    second["manifest"] = json!({ "stringConfig": "x" });
+    let newer = installed(&bed, &second, &["--until", "running"]).await;
+    assert_eq!(newer.code, 1, "{newer:?}");
+    assert!(newer.stderr.contains("told to refuse"), "{newer:?}");
+    let said = waiting.said(&bed).await;
+    assert_eq!((said.code, said.stdout.as_str()), (0, "p: RUNNING\n"), "{said:?}");
+    assert!(!bed.running("p", "2").await.on_trial);
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_stop_and_a_start_do_not_wait_for_the_archive_of_the_next_revision() {
+    let bed = Bed::builder().by_hand().start().await;
+    let (echo, slow) = (bed.echo().await, slow_at(&bed, 10_000).await);
+    assert_eq!(installed(&bed, &order_of("1", &echo, &echo.sha256), &[]).await.code, 0);
+    bed.configure(vec![orders::install("p", "2", &slow).order()]).await;
+    is_under_way(&bed).await;
+    let before = bed.status("p").await.unwrap().pid;
+    for (verb, state) in [("restart", "RUNNING"), ("stop", "STOPPED"), ("start", "RUNNING")] {
+        let said = bed.cli(&[verb, "p", "--timeout", "10s"]).await;
+        assert_eq!(said.ok(), format!("p: {state}\n"), "{verb}");
+        let status = bed.status("p").await.unwrap();
+        assert_eq!(status.pid.is_some(), state == "RUNNING", "{verb}: {status:?}");
+        assert_ne!(status.pid, before, "{verb}");
+        let pending = status.pending.unwrap();
+        assert_eq!((&*pending.revision, &*pending.state), ("2", "INSTALLING"), "{verb}");
+    }
+    // A first installation has no process that a stop could wait for.
+    bed.configure(vec![orders::install("q", "1", &slow).order()]).await;
+    bed.in_state("q", "INSTALLING").await;
+    assert_eq!(bed.cli(&["stop", "q", "--timeout", "10s"]).await.ok(), "q: INSTALLING\n");
+    // A hold ends both downloads.
+    bed.cli(&["hold", "--all", "--reason", "freeze"]).await.ok();
+    for (verb, state) in [("restart", "RUNNING"), ("stop", "STOPPED"), ("start", "RUNNING")] {
+        assert_eq!(bed.cli(&[verb, "p"]).await.ok(), format!("p: {state}\n"), "{verb}");
+    }
+    let waits = bed.status("p").await.unwrap().hold.unwrap().waits;
+    assert_eq!(waits, "an INSTALL of revision 2");
+    at_full_speed(&bed);
+    bed.cli(&["release", "--all"]).await.ok();
+    bed.running("p", "2").await;
     bed.finish().await;
 }
 
@@ -300,7 +362,7 @@ async fn an_order_that_is_held_is_waited_for_by_nobody() {
         assert!(said.stderr.contains("p is held by root: freeze"), "{said:?}");
         assert!(said.stderr.contains("guest-agent release p"), "{said:?}");
     }
-    // What a person asks of a plugin does not wait for the end of a hold.
+    // A person's stop and start do not wait for the end of a hold.
     for (verb, state) in [("restart", "RUNNING"), ("stop", "STOPPED"), ("start", "RUNNING")] {
         assert_eq!(bed.cli(&[verb, "p"]).await.ok(), format!("p: {state}\n"), "{verb}");
     }
@@ -308,6 +370,26 @@ async fn an_order_that_is_held_is_waited_for_by_nobody() {
     assert_eq!(waits, "a REMOVE");
     bed.cli(&["release", "p"]).await.ok();
     bed.gone("p").await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_start_is_held_while_the_first_installation_is() {
+    let bed = Bed::builder().by_hand().start().await;
+    let echo = bed.echo().await;
+    bed.cli(&["hold", "--all", "--reason", "freeze"]).await.ok();
+    let first = installed(&bed, &order(&echo, &echo.sha256), &[]).await;
+    assert_eq!(first.code, 4, "{first:?}");
+    for verb in ["start", "restart"] {
+        let said = bed.cli(&[verb, "p", "--timeout", "10s"]).await;
+        assert_eq!((said.code, said.stdout.as_str()), (4, ""), "{verb}: {said:?}");
+        assert!(said.stderr.contains("p is held by root: freeze"), "{verb}: {said:?}");
+        assert!(said.stderr.contains("guest-agent release p"), "{verb}: {said:?}");
+    }
+    assert_eq!(bed.cli(&["stop", "p"]).await.ok(), "p: INSTALLING\n");
+    assert_eq!(bed.cli(&["start", "p"]).await.code, 4);
+    bed.cli(&["release", "--all"]).await.ok();
+    bed.running("p", "1").await;
     bed.finish().await;
 }
 

@@ -127,23 +127,50 @@ fn a_wait_goes_on_with_the_agent_that_comes_back() {
     assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: RUNNING\n"), "{}", ran.err);
 }
 
-#[test]
-fn an_end_that_came_while_nobody_was_connected_is_in_the_events() {
-    let event = |kind: PluginEventType, revision: &str, details: &str| Event {
+fn event(kind: PluginEventType, revision: &str, details: &str) -> Event {
+    Event {
         plugin: "a".to_owned(),
         revision: revision.to_owned(),
         r#type: kind.as_str_name().to_owned(),
         type_value: kind.into(),
         details: details.to_owned(),
         ..Event::default()
-    };
+    }
+}
+
+#[test]
+fn the_end_of_a_newer_order_for_the_revision_is_not_that_of_this_one() {
+    use PluginEventType::{PluginConfigInstall, PluginInstallFailed, PluginInstalled};
+    let numbered = |seq, kind, details| Event { seq, ..event(kind, "2", details) };
+    let agent = FakeAgent::start(Script {
+        status: vec![plugins([PluginStatus { generation: 8, ..settled("2", "RUNNING") }])],
+        then: Then::Stay,
+        configure: accepted(7),
+        events: vec![
+            numbered(1, PluginConfigInstall, ""),
+            numbered(2, PluginInstallFailed, "an older order"),
+        ],
+        events_of_orders: vec![
+            numbered(3, PluginConfigInstall, ""),
+            numbered(4, PluginInstalled, ""),
+            numbered(5, PluginConfigInstall, ""),
+            numbered(6, PluginInstallFailed, "a newer order"),
+        ],
+        ..Script::default()
+    });
+    let ran = ran_on(&agent, &install(&["--wait"]));
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: RUNNING\n"), "{}", ran.err);
+}
+
+#[test]
+fn an_end_that_came_while_nobody_was_connected_is_in_the_events() {
     let newer = PluginStatus { generation: 8, ..settled("3", "RUNNING") };
     let script = |end: Event| Script {
         watches: [vec![plugins([busy("")])]].into(),
         status: vec![plugins([newer.clone()])],
         then: Then::Stay,
         configure: accepted(7),
-        events: vec![event(PluginEventType::PluginConfigInstall, "2", ""), end],
+        events_of_orders: vec![event(PluginEventType::PluginConfigInstall, "2", ""), end],
         ..Script::default()
     };
     let agent = FakeAgent::start(script(event(PluginEventType::PluginInstalled, "2", "")));
@@ -349,7 +376,7 @@ fn the_answer_that_was_waited_for_is_printed_without_control_characters() {
 
 #[test]
 fn a_wait_lasts_as_long_as_the_order_takes_at_most() {
-    let at_most = Some(prost_types::Duration { seconds: 0, nanos: 300_000_000 });
+    let at_most = Some(prost_types::Duration { seconds: 10, nanos: 300_000_000 });
     let agent = FakeAgent::start(Script {
         status: vec![plugins([busy("")])],
         then: Then::Stay,
