@@ -191,7 +191,7 @@ impl Whom {
     }
 }
 
-/// What became of an order, as scripts see it; field names never change.
+/// The outcome of an order, as scripts see it; field names never change.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AcceptedJson<'a> {
     /// The number of the order.
@@ -211,7 +211,7 @@ pub(super) struct Accepted<'a> {
     /// How long it takes at most; `None` from an agent of an older version.
     pub(super) at_most: Option<prost_types::Duration>,
     pub(super) goal: Goal,
-    /// What was accepted, for who does not wait.
+    /// The words for an accepted order that nobody waits for.
     pub(super) said: &'a str,
 }
 

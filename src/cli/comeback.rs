@@ -11,7 +11,7 @@ use super::progress::Progress;
 const SCHEDULE: Schedule =
     Schedule::doubling(Duration::from_millis(200), Duration::from_secs(2), Jitter::UpperHalf);
 
-/// What is known of the agent while it is waited for.
+/// The state of the wait for an agent that is away.
 pub(super) struct Comeback {
     pauses: Backoff,
     /// Why there is no agent at the moment.

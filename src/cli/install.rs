@@ -56,7 +56,7 @@ pub(super) struct Flags {
     /// Wait until it has passed its trial, or has failed
     #[arg(long)]
     wait: bool,
-    /// What to wait for: running or proven [default: proven]
+    /// The event to wait for: running or proven [default: proven]
     #[arg(long, requires = "wait", value_name = "WHAT", value_enum, hide_possible_values = true)]
     until: Option<Until>,
     /// How long to wait [default: as long as the order may take]
@@ -83,7 +83,7 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
     order_and_report(&mut client, orders, (timeout, until), context.global.json(), spoken).await
 }
 
-/// What one file gives.
+/// The orders in one file.
 enum Given {
     Orders(Vec<ConfigurePlugin>),
     /// An order whose archive has to be uploaded first.
@@ -93,7 +93,7 @@ enum Given {
 // === impl Flags ===
 
 impl Flags {
-    /// What all files give, in their order. A file that is wrong is known before anything is
+    /// The orders of all files, in the order of the files. A file that is wrong is known before anything is
     /// ordered.
     fn given(&self) -> Result<Vec<Given>, Failure> {
         if self.files.is_empty() {
