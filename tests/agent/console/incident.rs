@@ -101,6 +101,12 @@ async fn loops_are_folded(browser: &mut Browser, at: &str) {
     assert_eq!(browser.evaluate("document.activeElement.tagName").await, "SUMMARY");
 }
 
+/// Resolves when the page shows a chart.
+const CHART: &str = "new Promise(found => {
+    const look = () => document.querySelector('.plot .axis span') ? found(true) : setTimeout(look, 50);
+    look();
+})";
+
 /// Nothing is cut off on a phone, a tablet and a desk, by day and by night, and axe finds nothing.
 async fn screens(browser: &mut Browser, at: &str) {
     let mut without_axe = false;
@@ -133,6 +139,8 @@ async fn screens(browser: &mut Browser, at: &str) {
     for width in [390, 1440] {
         browser.look(width, 900, "light").await;
         browser.open(&format!("{at}/console/plugins/near")).await;
+        // The page follows the measurements, of which the first comes after some seconds.
+        browser.evaluate(CHART).await;
         sizes.push(browser.evaluate(size).await);
     }
     assert_eq!(sizes[0], sizes[1]);
