@@ -180,9 +180,8 @@ impl PluginActor {
             started_at,
             last_exit_at,
             health: None,
-            // Nobody looked at it while there was no agent.
-            condition: started_at.map(|_| Condition::Well(ports.clock.now())),
-            down: None,
+            condition: started_at.map(Condition::Well),
+            down: Shown::down_at_first(&state, &story),
             progress: None,
             story,
         };

@@ -735,6 +735,20 @@ fn an_apply_that_was_never_taken_is_not_applied_whatever_cuts_the_call_short() {
     let restarted =
         [(AgentRestarts, "Running (applying) r1", "13(r1)"), (Good, "Running r1", "3(r1)")];
     assert_eq!(check(both(), restarted).state.spec.config, text("new"));
+    let limits = check(
+        running(),
+        [
+            (Apply("old"), "Running (applying) r1", "11(r1)"),
+            (install(tight("r1")), "Running (applying) r1", "1(r1)"),
+        ],
+    );
+    let restarted = [
+        (AgentRestarts, "Stopping (then start) r1", "13(r1)"),
+        (Good, "Stopped (then start) r1", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r1", ""),
+        (Good, "Running r1", "4(r1) 3(r1)"),
+    ];
+    assert_eq!(check(limits, restarted).state.spec.config, None);
     let removed = [(Remove, "Stopping (then remove) r1", "8(r1) 13(r1) 2(r1)")];
     check(both(), removed);
     let held = [

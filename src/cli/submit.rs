@@ -54,7 +54,12 @@ pub(super) async fn order_and_report(
     json: bool,
     (console, environment): (&mut Console<'_>, &dyn Environment),
 ) -> Result<(), Failure> {
-    let after = if timeout.is_some() { last_event(client, &orders).await? } else { None };
+    let after = match timeout {
+        // Where the events cannot be read, the order is given all the same, and the status alone says
+        // what became of it.
+        Some(_) => last_event(client, &orders).await.unwrap_or(Some(u64::MAX)),
+        None => None,
+    };
     let results = hand_over(client, &orders, environment).await?;
     let taken = results.iter().filter(|result| result.error.is_empty());
     let patience = timeout.map(|timeout| timeout.of(taken.map(|result| result.at_most)));

@@ -70,7 +70,7 @@ causes! {
     InstallFailed "install_failed",
     /// It could not be started, and is not tried again.
     StartFailed "start_failed",
-    /// It is being started, and an attempt failed.
+    /// It is down, and is being started.
     StartFails "start_fails",
     /// It ended, and waits for its next start.
     Down "down",
@@ -414,6 +414,10 @@ impl Case<'_> {
             count => format!("{count} crashes"),
         };
         let (well_since, last) = (self.well_since()?, last_end(self.view));
+        if self.view.on_trial {
+            let why = format!("had {crashes} before revision {}, last {last}", self.view.revision);
+            return Some(self.verdict((Level::Ok, Cause::Recovered), why, Some(well_since), ""));
+        }
         let (why, since) = match self.view.history.changed_at {
             Some(changed_at) if self.now < well_since + CALM => {
                 (format!("had {crashes} until an order changed it, last {last}"), changed_at)
@@ -434,6 +438,10 @@ impl Case<'_> {
     /// The crashes that count, oldest first: those of the plugin as it is now ordered, until it has been
     /// well for long enough.
     fn counted_crashes(&self) -> Vec<Crash> {
+        // They are those of the revision before. They count again if the agent returns to it.
+        if self.view.on_trial {
+            return Vec::new();
+        }
         // A change in the future was before the clock was set back.
         let changed_at = self.view.history.changed_at.filter(|changed_at| *changed_at <= self.now);
         let counted = self.crashes_since(changed_at);
@@ -494,11 +502,17 @@ impl Case<'_> {
 }
 
 /// Whether a plugin crashed, and none of its crashes counts any more: it has been well since, an order
-/// changed it, or they are long ago.
+/// changed it, or they are long ago. An end for lack of memory that is no crash, as that of a revision
+/// on trial, is not among them.
 #[must_use]
 pub fn is_recovered(view: &PluginView, now: SystemTime) -> bool {
+    let Some(newest) = view.history.crashes.last() else { return false };
+    let is_memory = |cause| matches!(cause, ExitCause::OutOfMemory | ExitCause::OverMemoryLimit);
+    let ended_since = view
+        .last_exit
+        .is_some_and(|(cause, at)| is_memory(cause) && at.is_some_and(|at| at > newest.at));
     let case = Case { view, memory_bytes: None, now };
-    !view.history.crashes.is_empty() && case.counted_crashes().is_empty()
+    newest.at <= now && !ended_since && case.counted_crashes().is_empty()
 }
 
 /// Who holds a plugin, and the order that waits.

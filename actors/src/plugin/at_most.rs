@@ -7,6 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::model::act::{Act, HeldOrder};
+use crate::model::spec::PluginSpec;
 use crate::model::view::{Outlook, PluginView, Reported};
 use crate::plugin::durations::{self as takes, APPLY_WAIT, LIMITS_WAIT, REMOVE_WAIT};
 use crate::plugin::event::Order;
@@ -32,14 +33,9 @@ pub fn at_most(order: &Order, now: Option<&PluginView>, policy: &Policy) -> Dura
         Order::Install(new) if new.is_revision_of(spec) && is_installed(view) => {
             sum([LIMITS_WAIT, APPLY_WAIT, takes::stop(spec), takes::start(new, restart)])
         }
-        Order::Install(new) => sum([
-            takes::install(new),
-            takes::stop(spec),
-            takes::start(new, restart),
-            policy.probation,
-            takes::stop(new),
-            takes::start(spec, restart),
-        ]),
+        Order::Install(new) => {
+            sum([takes::install(new), takes::stop(spec), take_over(new, spec, policy)])
+        }
         Order::Remove => sum([takes::stop(spec), REMOVE_WAIT]),
         Order::Apply(_) => sum([APPLY_WAIT, afresh]),
         Order::Asked(Act::Stop(_)) => takes::stop(spec),
@@ -131,18 +127,20 @@ fn of_next(state: &State, policy: &Policy) -> Duration {
         Next::Preparing { spec, .. } | Next::AfterRemoval { spec } => sum([
             takes::install(spec),
             takes::stop(&state.spec),
-            takes::start(spec, &policy.restart),
-            policy.probation,
-            takes::stop(spec),
-            takes::start(&state.spec, &policy.restart),
+            take_over(spec, &state.spec, policy),
         ]),
-        Next::Ready { spec } => sum([
-            takes::start(spec, &policy.restart),
-            policy.probation,
-            takes::stop(spec),
-            takes::start(&state.spec, &policy.restart),
-        ]),
+        Next::Ready { spec } => take_over(spec, &state.spec, policy),
     }
+}
+
+/// The start of a revision, its trial, and the return to the one before.
+fn take_over(new: &PluginSpec, old: &PluginSpec, policy: &Policy) -> Duration {
+    sum([
+        takes::start(new, &policy.restart),
+        policy.probation,
+        takes::stop(new),
+        takes::start(old, &policy.restart),
+    ])
 }
 
 fn of_held(state: &State, policy: &Policy) -> Duration {
@@ -150,9 +148,11 @@ fn of_held(state: &State, policy: &Policy) -> Duration {
     let afresh = || sum([takes::stop(&state.spec), takes::start(&state.spec, restart)]);
     match &state.person.held_order {
         None => Duration::ZERO,
-        Some(HeldOrder::Install(spec)) => {
-            sum([takes::install(spec), takes::stop(&state.spec), takes::start(spec, restart)])
-        }
+        Some(HeldOrder::Install(spec)) => sum([
+            takes::install(spec),
+            takes::stop(&state.spec),
+            take_over(spec, &state.spec, policy),
+        ]),
         Some(HeldOrder::Remove { .. }) => sum([takes::stop(&state.spec), REMOVE_WAIT]),
         Some(HeldOrder::Apply { .. }) => sum([APPLY_WAIT, afresh()]),
     }

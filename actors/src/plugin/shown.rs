@@ -17,7 +17,7 @@ use crate::model::runs::Outcome;
 use crate::model::spec::Difference;
 use crate::model::view::{Activity, Held, Outlook, Pending, PluginView, Reported};
 use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State, Then};
-use crate::ports::{Health, Progress};
+use crate::ports::{Health, LAST_OUTPUT, Progress, before_output};
 
 /// What people see of a plugin beside its state.
 pub(super) struct Shown {
@@ -83,8 +83,23 @@ impl Shown {
                 | Phase::Stopping { then: Then::BackOff { reason }, .. } => reason,
                 _ => "",
             };
-            self.story.crashed(now, ran.unwrap_or_default(), reason);
-            self.story.wrote_last(output);
+            let why = before_output(reason).trim_end_matches("; ");
+            self.story.crashed(now, ran.unwrap_or_default(), why);
+            // A failed start quotes the output itself.
+            let quoted = reason.split_once(LAST_OUTPUT).map_or("", |(_, quoted)| quoted);
+            self.story.wrote_last(if output.is_empty() { quoted } else { output });
+        }
+    }
+
+    /// Why a plugin of this state is down, as far as its record says it.
+    pub(super) fn down_at_first(state: &State, story: &TransitionLog) -> Option<Down> {
+        match &state.phase {
+            Phase::Pausing { reason, .. }
+            | Phase::BackingOff { reason, pause: Pause::AfterCrash } => {
+                let since = story.moves.back()?.at;
+                Some(Down { since, because: reason.clone() })
+            }
+            _ => None,
         }
     }
 
@@ -97,7 +112,8 @@ impl Shown {
                 let since = self.down.take().map_or(now, |down| down.since);
                 self.down = Some(Down { since, because: reason.clone() });
             }
-            Phase::Starting { .. } if !is_replaced => {}
+            Phase::Starting { .. } | Phase::Stopping { then: Then::BackOff { .. }, .. }
+                if !is_replaced => {}
             _ => self.down = None,
         }
     }

@@ -213,13 +213,13 @@ fn dismissible(view: &PluginView, named: &str) -> Result<RevisionId, String> {
     let name = &view.name;
     let Some(failed) = failed_beside(view) else {
         return Err(match (view.state, view.left.is_some()) {
+            (Reported::InstallFailed | Reported::Crashed, _) => format!(
+                "{name} does not run, and that counts until it does: see `guest-agent explain {name}`; \
+                 start it with `guest-agent restart {name}`, order another revision, or remove it"
+            ),
             (_, true) => format!(
                 "a person rolled a revision of {name} back, which counts as no failure; \
                  `guest-agent release {name}` ends that"
-            ),
-            (Reported::InstallFailed | Reported::Crashed, false) => format!(
-                "{name} does not run, and that counts until it does: see `guest-agent explain {name}`; \
-                 start it with `guest-agent restart {name}`, order another revision, or remove it"
             ),
             _runs => format!("no failed revision of {name} shows, so there is nothing to dismiss"),
         });

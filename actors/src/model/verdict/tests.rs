@@ -459,3 +459,49 @@ fn a_revision_that_takes_over_and_does_not_come_up_is_failing_while_the_old_one_
                listen";
     check(taking_over(2, "it did not listen"), Level::Failing, why);
 }
+
+#[test]
+fn a_plugin_has_recovered_once_no_crash_of_it_counts() {
+    let recovered = |change: &dyn Fn(&mut PluginView)| {
+        let mut view = sample_view("web", "2");
+        change(&mut view);
+        is_recovered(&view, now())
+    };
+    assert!(!recovered(&|_| {}), "it never crashed");
+    let calm = |view: &mut PluginView, seconds_well| {
+        crashed(view, &[400, 300]);
+        well(view, seconds_well);
+    };
+    assert!(!recovered(&|view| calm(view, 100)));
+    assert!(recovered(&|view| calm(view, 200)));
+    assert!(recovered(&|view| {
+        calm(view, 10);
+        view.history.changed_at = Some(ago(20));
+    }));
+    // The end of a revision on trial is no crash, and not over with the crashes before it.
+    assert!(!recovered(&|view| {
+        calm(view, 200);
+        view.last_exit = Some((ExitCause::OutOfMemory, Some(ago(210))));
+    }));
+    assert!(recovered(&|view| {
+        calm(view, 200);
+        view.last_exit = Some((ExitCause::OutOfMemory, Some(ago(300))));
+    }));
+    assert!(!recovered(&|view| {
+        crashed(view, &[]);
+        let at = now() + Duration::from_secs(9);
+        view.history.crashes = vec![Crash { at, ran: Duration::ZERO }];
+    }));
+}
+
+#[test]
+fn the_crashes_of_the_revision_before_are_not_said_of_the_one_on_trial() {
+    let on_trial = |view: &mut PluginView| {
+        crashed(view, &[60, 50, 40]);
+        well(view, 20);
+        view.on_trial = true;
+    };
+    let verdict = verdict_of(on_trial);
+    assert_eq!((verdict.level, verdict.cause), (Level::Ok, Cause::Recovered));
+    assert_eq!(verdict.reason, "had 3 crashes before revision 2, last exited with code 3");
+}

@@ -91,6 +91,11 @@ impl TransitionBuilder<'_> {
             Change::Applying { config, answers, newer: None, .. } => {
                 self.apply(live, config.clone(), *answers);
             }
+            // Only a start is sure to set limits and configuration after a call of unknown outcome.
+            Change::Applying { newer: Some(Newer { limits: Due::Yes, .. }), .. } => {
+                self.keep_config_of(&live.change);
+                self.stop_running(live, Then::Start);
+            }
             Change::Applying { newer: Some(newer), .. } => {
                 self.owe(&live.change);
                 self.follow(live, newer.clone());

@@ -7,7 +7,7 @@ use pb::plugin_fault::{Cause, Level};
 
 use crate::model::exit::ExitCause;
 use crate::model::verdict::{self, Verdict, last_end};
-use crate::model::view::PluginView;
+use crate::model::view::{PluginView, Reported};
 use crate::ports::before_output;
 use crate::text::shortened;
 
@@ -44,20 +44,29 @@ fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
     let ended = view.last_exit.map(|(cause, _)| cause);
     let is_memory = matches!(ended, Some(ExitCause::OutOfMemory | ExitCause::OverMemoryLimit));
     // A failed start quotes the output of the process, which is another one on each machine.
-    let reason = || before_output(&view.reason).trim_end_matches("; ").to_owned();
+    let without_output = |text: &str| before_output(text).trim_end_matches("; ").to_owned();
+    let reason = || without_output(&view.reason);
+    let last_end = || without_output(&last_end(view));
+    let down = view.history.down.as_ref();
     Some(match verdict.cause {
         Of::CrashLoop | Of::Crashed | Of::Down if is_memory => {
-            let end = last_end(view);
+            let end = last_end();
             // The cause says that already.
             let limit = end.strip_prefix("out of memory ").unwrap_or(&end);
             // How much was used is another figure on each machine.
             let limit = limit.split_once(": it used ").map_or(limit, |(limit, _)| limit);
             (Cause::OutOfMemory, limit.to_owned())
         }
-        Of::CrashLoop => (Cause::CrashLoop, last_end(view)),
-        Of::Crashed => (Cause::Crashed, last_end(view)),
+        Of::CrashLoop => (Cause::CrashLoop, last_end()),
+        Of::Crashed => (Cause::Crashed, last_end()),
         Of::Down => (Cause::Down, reason()),
-        Of::StartFailed | Of::StartFails => (Cause::StartFailed, reason()),
+        // Of a revision that takes over, its order tells.
+        Of::StartFails if view.state == Reported::Stopped => return None,
+        Of::StartFails => {
+            let why = down.map_or_else(reason, |down| without_output(&down.because));
+            (Cause::StartFailed, why)
+        }
+        Of::StartFailed => (Cause::StartFailed, reason()),
         Of::RunFailed => (Cause::RunFailed, reason()),
         Of::InstallFailed => (Cause::InstallFailed, reason()),
         Of::RemoveFails => (Cause::RemoveFails, reason()),
@@ -91,8 +100,8 @@ mod tests {
 
     use super::*;
     use crate::fakes::sample_view;
-    use crate::model::history::Crash;
-    use crate::model::view::{Activity, Pending, Reported};
+    use crate::model::history::{Crash, Down, StartTry};
+    use crate::model::view::{Activity, Pending};
     use crate::ports::Health;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
@@ -156,6 +165,31 @@ mod tests {
         check(&once, Some((Level::Degraded, Cause::OutOfMemory, why)));
         let again = crashed(4, ExitCause::OutOfMemory);
         check(&again, Some((Level::Failing, Cause::OutOfMemory, why)));
+    }
+
+    #[test]
+    fn no_fault_quotes_what_a_process_wrote() {
+        let mut looped = crashed(3, ExitCause::Exited(3));
+        looped.history.crash_reason = "did not listen; its last output:\n12:01:07 bye".into();
+        looped.history.last_line = "12:01:07 bye".into();
+        check(&looped, Some((Level::Failing, Cause::CrashLoop, "did not listen")));
+    }
+
+    #[test]
+    fn a_start_that_fails_says_why_and_a_takeover_is_told_by_its_order() {
+        let mut starts = PluginView { state: Reported::Starting, ..sample_view("web", "2") };
+        starts.history.start = Some(StartTry { attempt: 2, of: 3 });
+        let because = "did not listen; its last output:\n12:01:07 bye".into();
+        starts.history.down = Some(Down { since: NOW, because });
+        check(&starts, Some((Level::Failing, Cause::StartFailed, "did not listen")));
+        let pending = Pending {
+            revision: "3".parse().expect("a revision"),
+            state: Reported::Starting,
+            error: Arc::default(),
+        };
+        let taken_over =
+            PluginView { state: Reported::Stopped, pending: Some(pending), ..starts.clone() };
+        check(&taken_over, None);
     }
 
     #[test]
