@@ -45,6 +45,7 @@ mod http_token;
 mod install;
 mod json;
 mod keygen;
+mod limit;
 mod logs;
 mod man;
 mod moment;
@@ -121,6 +122,8 @@ enum Verb {
     Release(act::Release),
     /// Make the failure of a revision count no more
     Dismiss(dismiss::Flags),
+    /// Give a plugin other limits than its orders do, until `--reset`
+    Limit(limit::Flags),
     /// Say why a plugin is in the state it is in
     Explain(explain::Flags),
     /// Wait until a plugin is in a state, or answers with a code
@@ -256,6 +259,7 @@ fn perform(verb: Verb, context: Context<'_, '_>) -> Result<(), Failure> {
         Verb::Hold(flags) => wait_for(act::hold(flags, context)),
         Verb::Release(flags) => wait_for(act::release(flags, context)),
         Verb::Dismiss(flags) => wait_for(dismiss::run(flags, context)),
+        Verb::Limit(flags) => wait_for(limit::run(flags, context)),
         Verb::Explain(flags) => wait_for(explain::run(flags, context)),
         Verb::Wait(flags) => wait_for(wait::run(flags, context)),
         Verb::Events(flags) => wait_for(events::run(flags, context)),

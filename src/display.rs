@@ -23,7 +23,8 @@ pub(crate) use guest_agent_console_kit::text::{
 pub(crate) use explain::{doing, reasons, rule_line, rules_heads, trigger_line, wait_line};
 pub(crate) use mask::masked;
 pub(crate) use plugin::{
-    agent_line, exit, health, hold, limits, memory, note, pending, progress, ran_for, trial_left,
+    agent_line, exit, health, hold, limit_override, limits, memory, note, pending, progress,
+    ran_for, trial_left,
 };
 pub(crate) use verdict::{
     attention, is_dismissible, is_only_refused, is_releasable, is_stopped, level, needs_attention,

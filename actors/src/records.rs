@@ -12,7 +12,7 @@ use crate::model::event::{NewEvent, SettledEvent, Settlement, StoredEvent};
 use crate::model::id::{Generation, PluginName};
 use crate::model::origin::Origin;
 use crate::outbox::{Gap, Waiting};
-use crate::plugin::snapshot::{hold_of, hold_record};
+use crate::plugin::snapshot::{hold_of, hold_record, limit_override_of, limit_override_record};
 use crate::ports::{Table, Write};
 use crate::text::shortened;
 use crate::trace::Trace;
@@ -168,6 +168,11 @@ fn asked_record(name: &str, act: &Act) -> rec::Asked {
         Act::Hold(hold) => (Kind::Hold, &*hold.by),
         Act::Release => (Kind::Release, ""),
         Act::Dismiss { by, .. } => (Kind::Dismiss, &**by),
+        Act::Limit(limits) => (Kind::Limit, limits.as_ref().map_or("", |new| &*new.by)),
+    };
+    let limits = match act {
+        Act::Limit(limits) => limits.as_ref().map(limit_override_record),
+        _gives_none => None,
     };
     let hold = match act {
         Act::Hold(hold) => Some(hold_record(hold)),
@@ -179,7 +184,7 @@ fn asked_record(name: &str, act: &Act) -> rec::Asked {
         _names_none => String::new(),
     };
     let (name, by) = (name.to_owned(), by.to_owned());
-    rec::Asked { name, act: kind.into(), by, since, until, revision }
+    rec::Asked { name, act: kind.into(), by, since, until, revision, limits }
 }
 
 fn act_of(record: rec::Asked) -> Result<Act, RecordError> {
@@ -199,6 +204,7 @@ fn act_of(record: rec::Asked) -> Result<Act, RecordError> {
             let revision = revision.map_err(|_| RecordError::Missing("revision"))?;
             Ok(Act::Dismiss { by: by(), revision })
         }
+        Kind::Limit => Ok(Act::Limit(record.limits.map(limit_override_of))),
         Kind::Unspecified => Err(RecordError::Missing("act")),
     }
 }
@@ -310,8 +316,10 @@ mod tests {
 
     use super::*;
     use crate::keys::number_key;
+    use crate::model::act::LimitOverride;
     use crate::model::event::DETAILS_MAX;
     use crate::model::event::PluginEventKind;
+    use crate::model::spec::Limits;
     use proptest::prelude::*;
 
     fn any_hold() -> impl Strategy<Value = Hold> {
@@ -325,6 +333,18 @@ mod tests {
         )
     }
 
+    fn any_override() -> impl Strategy<Value = LimitOverride> {
+        let limits = (any::<Option<u64>>(), any::<Option<u32>>(), any::<Option<u64>>());
+        (limits, ".{0,40}", 0..4_000_000_000_u64).prop_map(|(limits, by, since)| {
+            let (memory_bytes, cpu_percent, tasks) = limits;
+            LimitOverride {
+                limits: Limits { memory_bytes, cpu_percent, tasks },
+                by: by.into(),
+                since: SystemTime::UNIX_EPOCH + Duration::from_secs(since),
+            }
+        })
+    }
+
     fn any_act() -> impl Strategy<Value = Act> {
         prop_oneof![
             ".{0,40}".prop_map(|by| Act::Stop(by.into())),
@@ -336,6 +356,7 @@ mod tests {
                 by: shortened(&by, BY_MAX).into(),
                 revision: "3".parse().expect("a revision"),
             }),
+            proptest::option::of(any_override()).prop_map(Act::Limit),
         ]
     }
 

@@ -289,6 +289,7 @@ fn decode_spec(
                 manifest.max_cpu_usage_percentage,
                 "max_cpu_usage_percentage",
             )?,
+            tasks: None,
         },
         download: Tries {
             attempts: count(

@@ -139,7 +139,7 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
             Wait::Start => "start too long",
             Wait::Retry => "pause over",
             Wait::Apply => "Apply too long",
-            Wait::Limits => "limits too long",
+            Wait::Limits | Wait::LimitOverride => "limits too long",
             Wait::Probation => "probation passed",
             Wait::Calm => "calm",
             Wait::Stop => "stop too long",
@@ -166,6 +166,7 @@ fn order(_state: &State, event: &Event) -> Option<&'static str> {
         Event::Ordered { order: Order::Asked(Act::Release), .. }
         | Event::DeadlinePassed(Wait::Hold) => "release",
         Event::Ordered { order: Order::Asked(Act::Dismiss { .. }), .. } => "dismiss",
+        Event::Ordered { order: Order::Asked(Act::Limit(_)), .. } => "limit",
         Event::Recovered(_) => "agent restarted",
         Event::Installed { .. }
         | Event::Spawned { .. }

@@ -13,7 +13,7 @@ use guest_agent_actors::model::facts::FactSet;
 use guest_agent_actors::model::id::{Attempt, BootId, Generation, RevisionId};
 use guest_agent_actors::model::runs::Due;
 use guest_agent_actors::model::runs::Firing;
-use guest_agent_actors::model::spec::{Kind, OneShot, PluginSpec, Triggers};
+use guest_agent_actors::model::spec::{Kind, Limits, OneShot, PluginSpec, Triggers};
 use guest_agent_actors::plugin::event::{Boot, Effect, Event, HealthVerdict, Order, Whose};
 use guest_agent_actors::plugin::machine::transition;
 use guest_agent_actors::plugin::state::{
@@ -42,6 +42,8 @@ enum Act {
     /// Orders wait; whether until a time.
     Hold(bool),
     Release,
+    /// A person gives a memory limit of so many MiB, or takes it back.
+    Limit(Option<u8>),
     /// An order whose number is not higher than the newest.
     Repeat(u8),
     Answer(usize, Answer),
@@ -141,6 +143,7 @@ fn order() -> impl Strategy<Value = Act> {
         2 => Just(Act::Rollback),
         1 => any::<bool>().prop_map(Act::Hold),
         2 => Just(Act::Release),
+        2 => prop::option::of(1u8..3).prop_map(Act::Limit),
         1 => (0u8..4).prop_map(Act::Repeat),
     ]
 }
@@ -200,6 +203,7 @@ fn take(world: &mut World, act: &Act) {
         Act::Rollback => world.order(Order::Asked(Asked::Rollback("root: it is slow".into()))),
         Act::Hold(ends) => world.order(world::hold(*ends)),
         Act::Release => world.order(Order::Asked(Asked::Release)),
+        Act::Limit(mebibytes) => world.order(world::limit(*mebibytes)),
         Act::Repeat(n) => {
             let order = match n {
                 0 => Order::Install(Arc::new(spec("r9"))),
@@ -269,7 +273,10 @@ fn is_awaited(state: &State, event: &Event) -> bool {
     };
     let next = matches!((&state.next, event),
         (Next::Preparing { attempt: a, .. }, Event::Installed { attempt: b, .. }) if a == b);
-    phase || next
+    let runs = matches!(state.phase, Phase::Running { .. } | Phase::Executing { .. });
+    let limits = matches!(event, Event::Limited { attempt, .. }
+        if runs && state.limiting == Some(*attempt));
+    phase || next || limits
 }
 
 /// The revision that a `next` would put in place.
@@ -390,6 +397,11 @@ fn law_recovered_work_is_in_flight_again(step: &Step) -> Verdicts {
         | Phase::Held
         | Phase::Gone => true,
     };
+    let limits = match (&state.phase, state.limiting) {
+        (Phase::Running { .. }, Some(attempt)) => has(Job::Limit(attempt)),
+        _nothing_runs => true,
+    };
+    prop_assert!(limits, "nothing sets the limits: {:#?}", step);
     let next = match &state.next {
         Next::Preparing { attempt, .. } => has(Job::Install(*attempt)),
         Next::Nothing | Next::Ready { .. } | Next::AfterRemoval { .. } | Next::Failed { .. } => {
@@ -451,7 +463,18 @@ fn law_an_end_with_the_machine_is_no_crash(step: &Step) -> Verdicts {
             if step.event == Event::Exited { process: process.clone(), cause: ExitCause::Exited(0) });
     if ends {
         prop_assert!(ended(after), "{:#?}", step);
-        let told: Vec<_> = announcements(step).map(|(kind, _)| kind).collect();
+        // The end cuts a call short whose configuration a newer order replaced: that APPLY ends too.
+        let is_end_of_apply = |effect: &Effect| {
+            matches!(effect, Effect::Announce(told)
+                if told.kind == PluginEventKind::ApplyFailed && told.whose == Whose::Superseded)
+        };
+        let effects = step.after.effects.iter().filter(|effect| !is_end_of_apply(effect));
+        let told: Vec<_> = effects
+            .filter_map(|effect| match effect {
+                Effect::Announce(told) => Some(told.kind),
+                _other => None,
+            })
+            .collect();
         prop_assert_eq!(told, [PluginEventKind::Stopped]);
         prop_assert_eq!(&after.trial, &before.trial);
         prop_assert_eq!(after.restarts.total, before.restarts.total);
@@ -853,6 +876,40 @@ fn law_the_configuration_of_the_state_is_that_of_the_process(world: &World) -> V
     Ok(())
 }
 
+/// A running plugin at rest has the limits that count: those of a person over those of its order.
+fn law_the_limits_that_count_are_those_of_the_process(world: &World) -> Verdicts {
+    let (mut has, mut newest) = (Limits::default(), Attempt::default());
+    let mut asked = BTreeMap::new();
+    for step in &world.log {
+        let after = &step.after.next;
+        match &step.event {
+            Event::Launched { attempt, result: Ok(_) } if is_awaited(&step.before, &step.event) => {
+                (has, newest) = (asked[attempt], *attempt);
+            }
+            // They are set one after the other, whenever the answers come.
+            Event::Limited { attempt, result: Ok(()) } if *attempt > newest => {
+                (has, newest) = (asked[attempt], *attempt);
+            }
+            _sets_none => {}
+        }
+        for effect in &step.after.effects {
+            match effect {
+                Effect::Launch { attempt, spec } => drop(asked.insert(*attempt, spec.limits)),
+                Effect::Limit { attempt, limits, .. } => drop(asked.insert(*attempt, *limits)),
+                _sets_none => {}
+            }
+        }
+        if matches!(after.phase, Phase::Running { change: Change::None, .. })
+            && after.limiting.is_none()
+        {
+            let own = after.person.limits.as_ref().map(|own| own.limits).unwrap_or_default();
+            prop_assert_eq!(has, own.or(after.spec.limits), "{:#?}", step);
+            prop_assert_eq!(has, after.limits());
+        }
+    }
+    Ok(())
+}
+
 fn each(acts: &[Act], law: fn(&Step) -> Verdicts) -> Verdicts {
     live(acts).log.iter().try_for_each(law)
 }
@@ -883,6 +940,36 @@ proptest! {
     #[test]
     fn a_running_plugin_has_the_configuration_that_its_state_says(acts in acts()) {
         law_the_configuration_of_the_state_is_that_of_the_process(&live(&acts))?;
+    }
+
+    #[test]
+    fn a_running_plugin_has_the_limits_that_count(acts in acts()) {
+        law_the_limits_that_count_are_those_of_the_process(&live(&acts))?;
+    }
+
+    #[test]
+    fn limits_of_a_person_and_of_orders_that_come_close_together_end_as_the_person_wants(
+        acts in prop::collection::vec(prop_oneof![
+            4 => prop::option::of(1u8..3).prop_map(Act::Limit),
+            2 => Just(Act::Apply(1)),
+            3 => any::<bool>().prop_map(|is_tight| {
+                let form = if is_tight { Form::OtherLimits } else { Form::Plain };
+                Act::Install(Wish { revision: 1, config: 0, form })
+            }),
+            6 => (0usize..2).prop_map(|index| Act::Answer(index, Answer::Good)),
+            1 => Just(Act::Answer(0, Answer::Bad)),
+            2 => (0usize..3).prop_map(Act::Pass),
+            1 => Just(Act::AgentRestart(Boot::Same)),
+            1 => Just(Act::Die(ExitCause::Exited(1))),
+        ], 0..30)
+    ) {
+        let mut world = World::ordered(spec("r1"));
+        take(&mut world, &Act::Prosper);
+        for act in &acts {
+            take(&mut world, act);
+        }
+        take(&mut world, &Act::Prosper);
+        law_the_limits_that_count_are_those_of_the_process(&world)?;
     }
 
     #[test]

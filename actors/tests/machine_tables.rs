@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use guest_agent_actors::model::act::Act;
+use guest_agent_actors::model::act::{Act, Person};
 use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::BootId;
 use guest_agent_actors::model::runs::Firing;
-use guest_agent_actors::model::spec::PluginSpec;
-use guest_agent_actors::plugin::event::{Boot, HealthVerdict, Order};
+use guest_agent_actors::model::spec::{Limits, PluginSpec};
+use guest_agent_actors::plugin::event::{Boot, Effect, HealthVerdict, Order};
 use guest_agent_actors::plugin::state::{EXECUTION_SLICES, Next, PROBATION_SLICES, Wait};
 
 use crate::support::world::{
@@ -1309,6 +1309,117 @@ fn whatever_cuts_the_setting_of_limits_short_a_start_does_it() {
     ];
     let world = check(running(), rows);
     check(world, [(Good, "Running r1", "3(r1)")]);
+}
+
+/// A person gives a memory limit of so many MiB, or takes it back.
+fn limit(mebibytes: Option<u8>) -> Do {
+    match world::limit(mebibytes) {
+        Order::Asked(act) => Ask(act),
+        other => panic!("a person asks for it: {other:?}"),
+    }
+}
+
+fn mebibytes(count: u64) -> Option<u64> {
+    Some(count << 20)
+}
+
+#[test]
+fn limits_of_a_person_are_set_while_the_plugin_runs_and_nobody_else_is_told() {
+    let rows = [
+        (limit(Some(3)), "Running (limiting) r1", ""),
+        (Good, "Running r1", ""),
+        // They are in force already.
+        (limit(Some(3)), "Running r1", ""),
+    ];
+    let world = check(running(), rows);
+    assert_eq!(world.ordered_limits.memory_bytes, mebibytes(3));
+    assert_eq!(world.state.spec.limits, Limits::default());
+    let rows = [(limit(None), "Running (limiting) r1", ""), (Good, "Running r1", "")];
+    let world = check(world, rows);
+    assert_eq!(world.ordered_limits, Limits::default());
+    assert_eq!(world.state.person, Person::default());
+}
+
+#[test]
+fn limits_of_a_person_count_over_orders_and_revisions_and_only_for_what_they_name() {
+    let mut tighter = tight("r2");
+    tighter.limits.cpu_percent = Some(50);
+    let rows = [
+        (limit(Some(3)), "Running (limiting) r1", ""),
+        (Good, "Running r1", ""),
+        (install(tighter), "Running r1, next: Preparing r2", "1(r2)"),
+        (Good, "Stopping (then swap) r1, next: Ready r2", ""),
+        (Good, "Stopped (then swap) r1, next: Ready r2", "6(r1)"),
+        (Pass(Wait::Resume), "Starting r2, on trial after r1", ""),
+    ];
+    let world = check(running(), rows);
+    let limits = Limits { memory_bytes: mebibytes(3), cpu_percent: Some(50), tasks: None };
+    let effects = world.log.iter().flat_map(|step| &step.after.effects);
+    let launched = effects.filter_map(|effect| match effect {
+        Effect::Launch { spec, .. } => Some(spec.limits),
+        _other => None,
+    });
+    assert_eq!(launched.collect::<Vec<_>>().pop(), Some(limits));
+    let world =
+        check(world, [(Remove, "Stopping (then remove) r2, on trial after r1", "8(r2) 2(r2)")]);
+    assert_eq!(world.state.person, Person::default());
+}
+
+#[test]
+fn limits_of_a_person_that_cannot_be_set_are_set_by_a_start() {
+    for failure in [Bad, Pass(Wait::LimitOverride)] {
+        let rows = [
+            (limit(Some(3)), "Running (limiting) r1", ""),
+            (failure, "Stopping (then start) r1", ""),
+            (Good, "Stopped (then start) r1", "6(r1)"),
+            (Pass(Wait::Resume), "Starting r1", ""),
+            (Good, "Running r1", "4(r1)"),
+        ];
+        let world = check(running(), rows);
+        assert_eq!(world.state.limits().memory_bytes, mebibytes(3));
+    }
+}
+
+#[test]
+fn limits_of_a_person_are_set_again_after_a_restart_of_the_agent_and_beside_a_call() {
+    let rows = [
+        (Apply("new"), "Running (applying) r1", "11(r1)"),
+        (limit(Some(3)), "Running (applying) r1", ""),
+        (AgentRestarts, "Running (applying) r1", ""),
+    ];
+    let mut world = check(running(), rows);
+    assert_eq!(world.jobs.len(), 2, "{:?}", world.jobs);
+    world.answer(1, Answer::Good);
+    let world = check(world, [(Good, "Running r1", "12(r1)")]);
+    assert_eq!(world.state.limiting, None);
+}
+
+#[test]
+fn a_plugin_that_is_being_started_or_waits_for_it_gets_its_new_limits() {
+    let rows = [
+        (Die, "BackingOff r1", "7(r1)"),
+        // It may have come down for lack of what it has now.
+        (limit(Some(3)), "Starting r1", ""),
+        (limit(Some(4)), "Starting r1", ""),
+        (Good, "Running (limiting) r1", "4(r1)"),
+        (Good, "Running r1", ""),
+    ];
+    let world = check(running(), rows);
+    assert_eq!(world.ordered_limits.memory_bytes, mebibytes(4));
+}
+
+#[test]
+fn a_run_is_limited_while_it_lasts_and_not_cut_short() {
+    for answer in [Good, Bad] {
+        let rows = [
+            (Good, "Starting r1", ""),
+            (Good, "Executing r1", "4(r1) 3(r1)"),
+            (limit(Some(3)), "Executing r1", ""),
+            (answer, "Executing r1", ""),
+            (Finish, "Idle r1", "14(r1)"),
+        ];
+        check(World::ordered(one_shot("r1")), rows);
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 
 use guest_agent_actors::control_plane::generations::{Asks, Newest};
 use guest_agent_actors::keys::number_key;
-use guest_agent_actors::model::act::{Act, HeldOrder, Hold, Left, Person};
+use guest_agent_actors::model::act::{Act, HeldOrder, Hold, Left, LimitOverride, Person};
 use guest_agent_actors::model::audit::{self, Asker, AuditAct, AuditEntry, AuditVerdict, Via};
 use guest_agent_actors::model::deed::{Change as ByPerson, Deed, Deeds};
 use guest_agent_actors::model::event::{NewEvent, StoredEvent};
@@ -241,6 +241,9 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "hold", &None::<()>);
     text = without(&text, "held_order", &None::<()>);
     text = without(&text, "order_digest", &None::<()>);
+    text = without(&text, "limits", &None::<()>);
+    text = without(&text, "tasks", &None::<()>);
+    text = without(&text, "limiting", &None::<()>);
     let state = &read.state;
     let next = match &state.next {
         Next::Preparing { spec, .. } | Next::Ready { spec } | Next::AfterRemoval { spec } => {
@@ -344,6 +347,10 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     let former = Some(spec("1", None));
     let held = State { person, former, ..state(Phase::Disabled { reason: "stopped".into() }) };
     add("plugin-stopped-and-rolled-back".to_owned(), plain(held).encode());
+    let person = Person { limits: Some(limit_override()), ..Person::default() };
+    let limiting = Some(Attempt(23));
+    let limited = State { person, limiting, ..state(running(Change::None)) };
+    add("plugin-limited".to_owned(), plain(limited).encode());
     let ordered = Arc::new(PluginSpec {
         order_digest: Some(Sha256Digest::of(b"the order")),
         ..PluginSpec::clone(&spec("2", None))
@@ -430,6 +437,16 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
             ),
             Origin::Local,
         ),
+        (
+            "limit",
+            InboxContent::Asked("a".parse().unwrap(), Act::Limit(Some(limit_override()))),
+            Origin::Local,
+        ),
+        (
+            "limit-as-ordered",
+            InboxContent::Asked("a".parse().unwrap(), Act::Limit(None)),
+            Origin::Local,
+        ),
     ] {
         let (first, refused) = (Generation(u64::MAX - 1), Vec::new());
         let entry = InboxEntry { first, content, origin, trace: None, refused };
@@ -501,7 +518,7 @@ fn spec(revision: &str, config: Option<Config>) -> Arc<PluginSpec> {
         }),
         entry_point: EntryPoint::parse("bin/plugin").unwrap(),
         arguments: vec!["--verbose".to_owned(), String::new()],
-        limits: Limits { memory_bytes: Some(1 << 40), cpu_percent: Some(0) },
+        limits: Limits { memory_bytes: Some(1 << 40), cpu_percent: Some(0), tasks: None },
         download: Tries { attempts: 5, timeout: Duration::from_millis(60_500) },
         start: Tries { attempts: 3, timeout: Duration::from_secs(30) },
         stop_timeout: Duration::from_secs(31),
@@ -554,6 +571,7 @@ fn state(phase: Phase) -> State {
         shutdown: Shutdown::NotTaken,
         former: None,
         person: Person::default(),
+        limiting: None,
         removal_trouble: None,
     }
 }
@@ -575,6 +593,11 @@ fn locals() -> Vec<(&'static str, State)> {
 fn hold() -> Hold {
     let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     Hold { by: "root: freeze".into(), since: at(1_700_000_000), until: Some(at(1_700_003_600)) }
+}
+
+fn limit_override() -> LimitOverride {
+    let limits = Limits { memory_bytes: Some(96 << 20), cpu_percent: None, tasks: Some(200) };
+    LimitOverride { limits, by: "root: backfill".into(), since: at(1_700_000_000, 5) }
 }
 
 /// Plugins that a person holds.

@@ -171,6 +171,7 @@ const fn what_shown(what: AuditAct) -> local::AuditAct {
         AuditAct::Hold => local::AuditAct::Hold,
         AuditAct::Release => local::AuditAct::Release,
         AuditAct::Dismiss => local::AuditAct::Dismiss,
+        AuditAct::Limit => local::AuditAct::Limit,
         AuditAct::Run => local::AuditAct::Run,
         AuditAct::VmEvent => local::AuditAct::VmEvent,
         AuditAct::Orders => local::AuditAct::Orders,

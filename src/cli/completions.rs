@@ -31,9 +31,9 @@ pub(super) const VARIABLE: &str = "GUEST_AGENT_COMPLETE";
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Verbs whose first argument is the name of an existing plugin.
-const OF_PLUGINS: [&str; 17] = [
+const OF_PLUGINS: [&str; 18] = [
     "status", "install", "remove", "restart", "apply", "explain", "wait", "events", "audit",
-    "logs", "run", "stop", "start", "rollback", "hold", "release", "dismiss",
+    "logs", "run", "stop", "start", "rollback", "hold", "release", "dismiss", "limit",
 ];
 
 #[derive(Debug, clap::Args)]

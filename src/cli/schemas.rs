@@ -61,7 +61,9 @@ pub const DOCUMENTS: &[Document] = &[
     },
     Document {
         name: "act",
-        commands: &["restart", "stop", "start", "rollback", "hold", "release", "dismiss", "run"],
+        commands: &[
+            "restart", "stop", "start", "rollback", "hold", "release", "dismiss", "limit", "run",
+        ],
         form: Form::Whole,
         about: "What became of what was asked of one plugin, or of all",
         schema: printed::<act::AcceptedJson<'static>>,

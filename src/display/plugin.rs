@@ -1,6 +1,6 @@
 //! A plugin, and the agent, in a few words.
 
-use guest_agent_proto::local::{AgentStatus, ExitKind, Hold, LastExit, PluginStatus};
+use guest_agent_proto::local::{AgentStatus, ExitKind, Hold, LastExit, Limits, PluginStatus};
 use jiff::Timestamp;
 
 use super::{age, bytes, one_line, timestamp, values};
@@ -104,11 +104,22 @@ pub(crate) fn ran_for(plugin: &PluginStatus) -> Option<String> {
 }
 
 /// The limits of a plugin; `None` where it has none.
-pub(crate) fn limits(memory: Option<u64>, cpu_percent: Option<u32>) -> Option<String> {
-    let memory = memory.map(|most| format!("memory {}", bytes(most)));
-    let cpu = cpu_percent.map(|most| format!("CPU {most}% of a core"));
-    let limits = memory.into_iter().chain(cpu).collect::<Vec<_>>().join(", ");
+pub(crate) fn limits(limits: &Limits) -> Option<String> {
+    let Limits { memory_bytes, cpu_percent, tasks } = *limits;
+    let limits = [
+        memory_bytes.map(|most| format!("memory {}", bytes(most))),
+        cpu_percent.map(|most| format!("CPU {most}% of a core")),
+        tasks.map(|most| format!("tasks {most}")),
+    ];
+    let limits = limits.into_iter().flatten().collect::<Vec<_>>().join(", ");
     Some(limits).filter(|limits| !limits.is_empty())
+}
+
+/// The limits that a person gave in the place of those of orders, and who did.
+pub(crate) fn limit_override(plugin: &PluginStatus) -> Option<String> {
+    let own = plugin.limit_override.as_ref()?;
+    let given = limits(&own.limits.unwrap_or_default())?;
+    Some(format!("{given}, by {}, until `guest-agent limit {} --reset`", own.by, plugin.name))
 }
 
 /// The last health check of a plugin, if there was one.

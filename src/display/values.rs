@@ -95,6 +95,7 @@ named!(AuditAct {
     Hold => "hold",
     Release => "release",
     Dismiss => "dismiss",
+    Limit => "limit",
     Run => "run",
     VmEvent => "vm-event",
     Orders => "orders",

@@ -12,7 +12,9 @@ use crate::harness::{Bed, contract, orders, plugins};
 mod outputs;
 
 /// The fields of a plugin's status that scripts rely on.
-const STATUS_FIELDS: [&str; 28] = [
+const STATUS_FIELDS: [&str; 30] = [
+    "limits",
+    "limit_override",
     "name",
     "revision",
     "state",

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use guest_agent_proto::local;
+
 use crate::harness::{ArchiveSpec, Bed, PATIENCE, orders};
 
 /// Says so in one line, where control groups cannot limit.
@@ -104,6 +106,68 @@ async fn other_limits_hold_at_once_and_the_process_stays() {
         bed.events_of("free").await.starts_with(&expected).then_some(())
     })
     .await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn limits_of_the_owner_count_over_orders_and_restarts_until_the_owner_resets_them() {
+    let mut bed = Bed::new().await;
+    let echo = bed.echo().await;
+    let order = |memory: i64| {
+        orders::install("web", "1", &echo).manifest(|it| it.max_memory_usage_bytes = memory)
+    };
+    bed.configure(vec![order(200 << 20).order()]).await;
+    let pid = bed.running("web", "1").await.pid.unwrap();
+    for bad in [&["--memory", "64K"][..], &["--cpu", "0"], &["--reset", "--cpu", "5"], &[]] {
+        let refused = bed.cli(&[&["limit", "web"], bad].concat()).await;
+        assert_ne!(refused.code, 0, "{refused:?}");
+    }
+    let nothing = bed.cli(&["limit", "web", "--reset"]).await;
+    assert!(nothing.stderr.contains("nothing to take back"), "{nothing:?}");
+
+    let limit = ["limit", "web", "--memory", "96M", "--reason", "backfill", "--wait"];
+    bed.cli(&limit).await.ok();
+    let said = bed.cli(&["limit", "web", "--tasks", "77", "--wait"]).await.ok();
+    assert_eq!(said, "web: RUNNING\n");
+    let limits = |memory: u64, tasks: Option<u64>| {
+        let memory_bytes = Some(memory << 20);
+        local::Limits { memory_bytes, cpu_percent: None, tasks }
+    };
+    let status = bed.status("web").await.unwrap();
+    assert_eq!((status.limits, status.pid), (Some(limits(96, Some(77))), Some(pid)));
+    let own = status.limit_override.expect("the owner gave some");
+    assert_eq!((own.limits, &*own.by), (Some(limits(96, Some(77))), "root"));
+    if let Some(limit) = group_file(pid, "memory", "memory.limit_in_bytes") {
+        assert_eq!(limit, (96 << 20).to_string());
+    }
+    if let Some(tasks) = group_file(pid, "pids", "pids.max") {
+        assert_eq!(tasks, "77");
+    }
+
+    // Neither an order nor a restart of the agent, nor one of the plugin, takes them back.
+    bed.configure(vec![order(150 << 20).order()]).await;
+    bed.expect_events("web", &[1, 4, 3, 1, 3]).await;
+    bed.kill_agent_only().await;
+    bed.start_agent().await;
+    bed.cli(&["restart", "web"]).await.ok();
+    let pid = bed.running("web", "1").await.pid.unwrap();
+    if let Some(limit) = group_file(pid, "memory", "memory.limit_in_bytes") {
+        assert_eq!(limit, (96 << 20).to_string());
+    }
+    let shown = bed.cli(&["status", "web"]).await.ok();
+    for part in ["memory 96.0 MiB, tasks 77", "limit web --reset", "memory 150.0 MiB"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let audit = bed.cli(&["audit", "web"]).await.ok();
+    assert!(audit.contains("memory 96.0 MiB: backfill"), "{audit}");
+
+    bed.cli(&["limit", "web", "--reset", "--wait"]).await.ok();
+    let status = bed.status("web").await.unwrap();
+    assert_eq!((status.limits, status.limit_override), (Some(limits(150, None)), None));
+    if let Some(limit) = group_file(pid, "memory", "memory.limit_in_bytes") {
+        assert_eq!(limit, (150 << 20).to_string());
+    }
+    assert_eq!(status.pid, Some(pid));
     bed.finish().await;
 }
 

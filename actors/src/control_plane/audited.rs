@@ -135,5 +135,6 @@ const fn act_of_kind(kind: OrderKind) -> AuditAct {
         OrderKind::Hold => AuditAct::Hold,
         OrderKind::Release => AuditAct::Release,
         OrderKind::Dismiss => AuditAct::Dismiss,
+        OrderKind::Limit => AuditAct::Limit,
     }
 }

@@ -102,7 +102,10 @@ fn deeds_of(order: &Order, by: &Arc<str>, target: Target) -> Option<(Change, Arc
         // The plugin keeps these texts, and the report compares them.
         Order::Asked(Act::Stop(by)) => return Some((Change::Stopped, by.clone())),
         Order::Asked(Act::Rollback(by)) => return Some((Change::RolledBack, by.clone())),
-        Order::Asked(Act::Start | Act::Hold(_) | Act::Release | Act::Dismiss { .. })
+        // Limits are in the report beside the deeds: a control plane cannot take them back.
+        Order::Asked(
+            Act::Start | Act::Hold(_) | Act::Release | Act::Dismiss { .. } | Act::Limit(_),
+        )
         | Order::Restart => return None,
     };
     let is_wanted = match &change {

@@ -23,6 +23,7 @@ pub(super) const fn kind_of_act(act: &Act) -> OrderKind {
         Act::Hold(_) => OrderKind::Hold,
         Act::Release => OrderKind::Release,
         Act::Dismiss { .. } => OrderKind::Dismiss,
+        Act::Limit(_) => OrderKind::Limit,
     }
 }
 

@@ -34,7 +34,7 @@ struct Processes {
     life: u64,
     boot: BootId,
     all: BTreeMap<u32, Entry>,
-    launches: Vec<(Instant, String, String)>,
+    launches: Vec<(Instant, Arc<PluginSpec>)>,
     /// The trigger that the agent passed with each of them.
     triggers: Vec<(String, Option<Trigger>)>,
     stops: Vec<StopOrder>,
@@ -252,8 +252,17 @@ impl LauncherHandle {
     #[must_use]
     pub fn launched(&self, name: &str) -> Vec<(Instant, String)> {
         self.world.with(|world| {
-            let of_it = world.launches.iter().filter(|(_, plugin, _)| plugin == name);
-            of_it.map(|(at, _, revision)| (*at, revision.clone())).collect()
+            let of_it = world.launches.iter().filter(|(_, spec)| spec.name.as_str() == name);
+            of_it.map(|(at, spec)| (*at, spec.revision.to_string())).collect()
+        })
+    }
+
+    /// The limits with which a plugin was launched last.
+    #[must_use]
+    pub fn launched_within(&self, name: &str) -> Option<Limits> {
+        self.world.with(|world| {
+            let mut launches = world.launches.iter().rev();
+            launches.find(|(_, spec)| spec.name.as_str() == name).map(|(_, spec)| spec.limits)
         })
     }
 
@@ -313,7 +322,7 @@ impl Launcher for FakeLauncher {
             self.0.fate().happened(Fact::Ended(name, process, cause, Asked::Yes));
         }
         let process = world.with(|world| {
-            world.launches.push((Instant::now(), name.to_owned(), revision.to_owned()));
+            world.launches.push((Instant::now(), spec.clone()));
             world.triggers.push((name.to_owned(), trigger));
             world.spawn(name, revision)
         });

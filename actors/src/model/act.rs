@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::model::id::RevisionId;
-use crate::model::spec::{Config, PluginSpec};
+use crate::model::spec::{Config, Limits, PluginSpec};
 
 /// Longest text of who asks for something and why, in bytes.
 pub const BY_MAX: usize = 512;
@@ -32,6 +32,8 @@ pub enum Act {
         /// The revision that failed.
         revision: RevisionId,
     },
+    /// These limits count in the place of those that orders give; `None`: those of orders count again.
+    Limit(Option<LimitOverride>),
 }
 
 /// What people keep a plugin at, until they take it back.
@@ -41,6 +43,8 @@ pub struct Person {
     pub stopped: Option<Arc<str>>,
     /// The revision that was rolled back.
     pub left: Option<Left>,
+    /// Limits in the place of those that orders give.
+    pub limits: Option<LimitOverride>,
     /// Set while orders wait.
     pub hold: Option<Hold>,
     /// The order that waits for the end of the hold. Only beside `hold`.
@@ -54,6 +58,18 @@ pub struct Left {
     pub revision: RevisionId,
     /// Who rolled it back, and why.
     pub by: Arc<str>,
+}
+
+/// Limits that a person gives a plugin. They count over orders and revisions, until a person takes them
+/// back or the plugin is removed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LimitOverride {
+    /// The limits; `None` is the limit of the order.
+    pub limits: Limits,
+    /// Who wants that, and why.
+    pub by: Arc<str>,
+    /// Since when.
+    pub since: SystemTime,
 }
 
 /// A person keeps a plugin as it is: orders wait.
@@ -102,7 +118,11 @@ impl Act {
         match self {
             Self::Hold(hold) => Some(Some(hold)),
             Self::Release => Some(None),
-            Self::Stop(_) | Self::Start | Self::Rollback(_) | Self::Dismiss { .. } => None,
+            Self::Stop(_)
+            | Self::Start
+            | Self::Rollback(_)
+            | Self::Dismiss { .. }
+            | Self::Limit(_) => None,
         }
     }
 }

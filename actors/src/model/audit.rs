@@ -85,6 +85,8 @@ pub enum AuditAct {
     Release,
     /// Dismiss the failure of a revision.
     Dismiss,
+    /// Give limits in the place of those of orders, or take them back.
+    Limit,
     /// Run a one-shot plugin now.
     Run,
     /// Send an event of the machine to the plugins.

@@ -96,6 +96,9 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// CPU time of the whole process tree, in percent of one core.
     pub cpu_percent: Option<u32>,
+    /// Processes and threads of the whole process tree. No order gives one: `None` is the agent's
+    /// setting `plugins.max_tasks`.
+    pub tasks: Option<u64>,
 }
 
 /// How often something is tried, and how long one try may take.
@@ -224,6 +227,20 @@ impl PluginSpec {
     pub fn is_but_for_config(&self, other: &Self) -> bool {
         let (config, order_digest) = (other.config.clone(), other.order_digest);
         Self { config, order_digest, ..self.clone() } == *other
+    }
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// These limits, and those of `others` where these give none.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.or(others.memory_bytes),
+            cpu_percent: self.cpu_percent.or(others.cpu_percent),
+            tasks: self.tasks.or(others.tasks),
+        }
     }
 }
 
@@ -396,7 +413,7 @@ pub(crate) mod tests {
             }),
             entry_point: EntryPoint::parse("bin/plugin").expect("a path"),
             arguments: vec!["--verbose".to_owned()],
-            limits: Limits { memory_bytes: Some(1 << 20), cpu_percent: None },
+            limits: Limits { memory_bytes: Some(1 << 20), ..Limits::default() },
             download: Tries { attempts: 5, timeout: Duration::from_secs(60) },
             start: Tries { attempts: 3, timeout: Duration::from_secs(30) },
             stop_timeout: Duration::from_secs(30),
@@ -438,7 +455,7 @@ pub(crate) mod tests {
     fn other_limits_alone_do_not_ask_for_another_start() {
         let old = spec("a", "1");
         let mut new = PluginSpec::clone(&old);
-        new.limits = Limits { memory_bytes: None, cpu_percent: Some(5) };
+        new.limits = Limits { cpu_percent: Some(5), ..Limits::default() };
         new.config = None;
         assert_eq!(old.difference(&new), Difference::Limits);
         new.arguments.clear();

@@ -492,7 +492,7 @@ impl Case<'_> {
     /// process has it mapped, such as files in memory and its own structures. Without a control
     /// group the agent enforces the limit by resident memory, which then is the same figure.
     fn is_near_its_limit(&self) -> Option<String> {
-        let (used, limit) = (self.memory_bytes?, self.view.spec.limits.memory_bytes?);
+        let (used, limit) = (self.memory_bytes?, self.view.limits.memory_bytes?);
         // A plugin without a process uses nothing, whatever was measured last.
         self.view.pid?;
         let percent = u128::from(used) * 100 / u128::from(limit.max(1));
@@ -535,7 +535,7 @@ pub fn last_end(view: &PluginView) -> String {
         return view.history.crash_reason.to_string();
     }
     let cause = view.last_exit.map_or(ExitCause::Unknown, |(cause, _)| cause);
-    cause.under(view.spec.limits.memory_bytes)
+    cause.under(view.limits.memory_bytes)
 }
 
 #[cfg(test)]

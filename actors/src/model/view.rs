@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::model::act::{Hold, Left};
+use crate::model::act::{Hold, Left, LimitOverride};
 use crate::model::exit::ExitCause;
 use crate::model::history::History;
 use crate::model::id::{Endpoint, Generation, PluginName, RevisionId, Sha256Digest};
 use crate::model::runs::Runs;
-use crate::model::spec::{MetricsPolicy, PluginSpec};
+use crate::model::spec::{Limits, MetricsPolicy, PluginSpec};
 use crate::ports::{Health, Progress, Unenforced};
 
 /// The states that exist on the wire.
@@ -86,6 +86,10 @@ pub struct PluginView {
     pub unenforced: Unenforced,
     /// What happened to it before, as far as verdicts need it.
     pub history: History,
+    /// The limits that count for its processes.
+    pub limits: Limits,
+    /// Limits that a person gave in the place of those that were ordered.
+    pub limit_override: Option<LimitOverride>,
     /// Who stopped it, and why; `None` when no person did.
     pub stopped: Option<Arc<str>>,
     /// Set while a person makes orders wait.

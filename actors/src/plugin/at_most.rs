@@ -46,6 +46,7 @@ pub fn at_most(order: &Order, now: Option<&PluginView>, policy: &Policy) -> Dura
         Order::Asked(Act::Rollback(_)) => view.outlook.way_back,
         // The order that waits is counted with the work under way.
         Order::Asked(Act::Hold(_) | Act::Release | Act::Dismiss { .. }) => Duration::ZERO,
+        Order::Asked(Act::Limit(_)) => sum([LIMITS_WAIT, afresh]),
     };
     sum([view.outlook.under_way, steps])
 }

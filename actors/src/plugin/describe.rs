@@ -70,7 +70,7 @@ pub const fn wait(wait: Wait) -> &'static str {
         Wait::Start => "the start",
         Wait::Retry => "the pause before the next start",
         Wait::Apply => "the plugin to take its configuration",
-        Wait::Limits => "its limits to be set",
+        Wait::Limits | Wait::LimitOverride => "its limits to be set",
         Wait::Probation => "the next part of the probation window",
         Wait::Calm => "time without a crash, after which crashes are forgiven",
         Wait::Stop => "the stop",
@@ -100,6 +100,8 @@ pub fn event(event: &Event) -> String {
                 Order::Asked(Act::Dismiss { by, revision }) => {
                     format!("dismiss the failure of {revision}, by {by}")
                 }
+                Order::Asked(Act::Limit(Some(new))) => format!("limit, by {}", new.by),
+                Order::Asked(Act::Limit(None)) => "limit as ordered".to_owned(),
             };
             format!("order {}: {order}", generation.0)
         }

@@ -307,11 +307,17 @@ impl TransitionBuilder<'_> {
                 self.judged(live, verdict);
             }
             Event::Applied { attempt, result } => self.applied(live, attempt, result),
+            Event::Limited { attempt, result } if self.state.limiting == Some(attempt) => {
+                self.process_limited(Some(live), result);
+            }
             Event::Limited { attempt, result } => self.limited(live, attempt, result),
             Event::DeadlinePassed(Wait::Limits) => {
                 if let Change::Limiting { attempt, .. } = live.change {
                     self.limited(live, attempt, Err("setting its limits took too long".into()));
                 }
+            }
+            Event::DeadlinePassed(Wait::LimitOverride) => {
+                self.process_limited(Some(live), Err("setting its limits took too long".into()));
             }
             Event::DeadlinePassed(Wait::Apply) => {
                 if let Change::Applying { attempt, .. } = live.change {
@@ -350,6 +356,10 @@ impl TransitionBuilder<'_> {
                 let endpoint = Some(live.endpoint.clone());
                 self.effect(Effect::Watch { process: process.clone(), endpoint });
                 self.change_again(live);
+                let runs_on = matches!(self.state.phase, Phase::Running { .. });
+                if runs_on && self.state.limiting.is_some() {
+                    self.limit_process(process);
+                }
             }
             // It is not the process that was started last: it may not be set up correctly.
             (Some(process), _) => {
@@ -371,6 +381,9 @@ impl TransitionBuilder<'_> {
             Event::Ordered { generation, order } => self.ordered(generation, order),
             Event::Exited { process: exited, cause } if exited == process => self.run_ended(cause),
             Event::Triggered(firing) => self.coalesce(firing),
+            Event::Limited { attempt, result } if self.state.limiting == Some(attempt) => {
+                self.process_limited(None, result);
+            }
             Event::DeadlinePassed(Wait::Execution) => self.run_takes_long(process, slices_left),
             Event::Recovered(found) => self.run_recovered(process, &found),
             Event::HealthReported { process: of, verdict: HealthVerdict::OverMemory(reason) }

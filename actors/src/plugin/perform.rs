@@ -182,7 +182,7 @@ impl PluginActor {
             name: self.state.name.clone(),
             process: process.clone(),
             policy: self.state.spec.metrics,
-            memory_limit: self.state.spec.limits.memory_bytes,
+            memory_limit: self.state.limits().memory_bytes,
             happened: ctx.address().recipient(),
         });
     }
@@ -237,7 +237,7 @@ impl PluginActor {
     pub(super) fn limit_again(&self, ctx: &mut Context<Self>) {
         if let Phase::Running { process, .. } | Phase::Executing { process, .. } = &self.state.phase
         {
-            self.limit(None, process.clone(), self.state.spec.limits, ctx);
+            self.limit(None, process.clone(), self.state.limits(), ctx);
         }
     }
 

@@ -1,5 +1,5 @@
-//! What a person on the machine asks of one plugin: to be stopped, started, or taken back to the
-//! revision before. Holds are in `held.rs`.
+//! What a person on the machine asks of one plugin: to be stopped, started, taken back to the
+//! revision before, or limited in another way than its orders say. Holds are in `held.rs`.
 //!
 //! A stop is one more reason not to run, beside rules: whatever asks whether a plugin may be
 //! started gets the same answer from both (`runs.rs`). It lasts until it is taken back, over
@@ -12,14 +12,14 @@
 
 use std::sync::Arc;
 
-use crate::model::act::{Act, Left, Person, stopped_by};
+use crate::model::act::{Act, HeldOrder, Left, LimitOverride, Person, stopped_by};
 use crate::model::event::PluginEventKind;
-use crate::model::id::RevisionId;
+use crate::model::id::{Process, RevisionId};
 use crate::model::runs::Trigger;
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::Effect;
 use crate::plugin::live::Live;
-use crate::plugin::state::{Next, PROBATION_SLICES, Phase, Target, Then, Trial};
+use crate::plugin::state::{Next, PROBATION_SLICES, Pause, Phase, Target, Then, Trial};
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 
@@ -37,6 +37,7 @@ impl TransitionBuilder<'_> {
                 self.end_hold();
             }
             Act::Dismiss { by, revision } => self.dismiss(by, &revision),
+            Act::Limit(limits) => self.ordered_limits(limits),
         }
     }
 
@@ -47,6 +48,65 @@ impl TransitionBuilder<'_> {
             && failed == revision
         {
             *dismissed = Some(by);
+        }
+    }
+
+    /// Limits count in the place of those of orders, or those of orders count again. A limit that a
+    /// person gave before stays where this order gives none.
+    fn ordered_limits(&mut self, limits: Option<LimitOverride>) {
+        let comes_back = matches!(self.state.next, Next::AfterRemoval { .. })
+            || matches!(self.state.person.held_order, Some(HeldOrder::Install(_)));
+        if self.state.phase == Phase::Gone || (self.is_leaving() && !comes_back) {
+            return;
+        }
+        let in_force = self.state.limits();
+        let before = self.state.person.limits.take().map(|before| before.limits);
+        self.state.person.limits = limits
+            .map(|new| LimitOverride { limits: new.limits.or(before.unwrap_or_default()), ..new });
+        if self.state.limits() == in_force {
+            return;
+        }
+        match self.state.phase.clone() {
+            Phase::Running { process, .. } | Phase::Executing { process, .. } => {
+                self.limit_process(process);
+            }
+            // The launch in flight sets the limits of before.
+            Phase::Starting { .. } => self.state.limiting = Some(self.next_attempt()),
+            // The plugin may have come down for lack of what it has now.
+            Phase::Pausing { .. } | Phase::BackingOff { pause: Pause::AfterCrash, .. } => {
+                self.state.restarts = self.state.restarts.forgiven();
+                self.launch(1);
+            }
+            // The next start sets them.
+            Phase::BackingOff { pause: Pause::AfterShutdown, .. }
+            | Phase::Installing { .. }
+            | Phase::InstallFailed { .. }
+            | Phase::Idle
+            | Phase::Disabled { .. }
+            | Phase::Stopping { .. }
+            | Phase::Stopped { .. }
+            | Phase::Crashed { .. }
+            | Phase::Held
+            | Phase::Removing { .. }
+            | Phase::Gone => {}
+        }
+    }
+
+    /// The limits that a person changed are set for the process that runs, beside whatever else is
+    /// being changed of it.
+    pub(super) fn limit_process(&mut self, process: Process) {
+        let (attempt, limits) = (self.next_attempt(), self.state.limits());
+        self.effect(Effect::Limit { attempt, process, limits });
+        self.state.limiting = Some(attempt);
+    }
+
+    /// The limits that a person changed are set, or only a start can set them. A run is not cut short
+    /// for that.
+    pub(super) fn process_limited(&mut self, live: Option<&Live>, result: Result<(), Arc<str>>) {
+        self.state.limiting = None;
+        if let (Some(live), Err(_)) = (live, result) {
+            self.keep_config_of(&live.change);
+            self.stop_running(live, Then::Start);
         }
     }
 

@@ -172,6 +172,8 @@ impl Shown {
             last_output: self.story.last_output.clone(),
             unenforced: self.story.unenforced.clone(),
             history: self.history(state, next_start),
+            limits: state.limits(),
+            limit_override: state.person.limits.clone(),
             stopped: state.person.stopped.clone(),
             held: held(state),
             left: state.person.left.clone(),
@@ -299,7 +301,7 @@ fn held(state: &State) -> Option<Held> {
     Some(Held { hold, waits })
 }
 
-/// Whether an order changed what is run. A revision on trial has not changed it before it proves
+/// Whether an order changed what is run, or the limits of it. A revision on trial has not changed it before it proves
 /// itself: one that is taken back leaves the plugin as it was.
 fn is_changed(before: &State, state: &State) -> bool {
     if state.trial.is_some() {
@@ -310,6 +312,7 @@ fn is_changed(before: &State, state: &State) -> bool {
     }
     match before.spec.difference(&state.spec) {
         _ if !before.spec.is_revision_of(&state.spec) => true,
+        _ if before.limits() != state.limits() => true,
         Difference::Limits | Difference::Launch | Difference::Archive => true,
         // A control plane may hand over another configuration every minute.
         Difference::Unnoticed | Difference::Config => false,

@@ -36,7 +36,7 @@ pub use beside::Beside;
 pub use error::SnapshotError;
 
 use held::{check_hold, held_order_of, held_order_record};
-pub(crate) use held::{hold_of, hold_record};
+pub(crate) use held::{hold_of, hold_record, limit_override_of, limit_override_record};
 use runs::{
     moves_record, operation_of, operation_record, runs_of, runs_record, story_of, trouble_record,
     unenforced_of, unenforced_record,
@@ -124,6 +124,8 @@ impl Snapshot {
             }),
             hold: state.person.hold.as_ref().map(hold_record),
             held_order: state.person.held_order.as_ref().map(held_order_record),
+            limit_override: state.person.limits.as_ref().map(limit_override_record),
+            limits_due: state.limiting.is_some(),
         }
         .encode_to_vec()
     }
@@ -166,9 +168,11 @@ impl Snapshot {
             person: Person {
                 stopped: record.stopped_by.map(|by| shortened(&by, BY_MAX).into()),
                 left: record.left.map(left_of).transpose()?,
+                limits: record.limit_override.map(limit_override_of),
                 hold: record.hold.map(hold_of),
                 held_order: record.held_order.map(held_order_of).transpose()?,
             },
+            limiting: record.limits_due.then_some(attempt),
             removal_trouble: record.removal_trouble.map(Into::into),
         };
         check_names(&state)?;

@@ -10,7 +10,7 @@ use crate::model::act::Person;
 use crate::model::exit::ExitCause;
 use crate::model::id::{Attempt, Endpoint, Generation, PluginName, Process, RevisionId};
 use crate::model::runs::{Due, Runs};
-use crate::model::spec::{Config, PluginSpec};
+use crate::model::spec::{Config, Limits, PluginSpec};
 use crate::plugin::durations::{self, APPLY_WAIT, LIMITS_WAIT, REMOVE_WAIT};
 use crate::plugin::restart::{RestartPolicy, Restarts};
 
@@ -54,6 +54,9 @@ pub struct State {
     pub former: Option<Arc<PluginSpec>>,
     /// What people on the machine asked for.
     pub person: Person,
+    /// The effect that sets the limits that a person changed, for the process that runs: while it is
+    /// under way, or until the launch that is under way has an answer.
+    pub limiting: Option<Attempt>,
     /// Why the removal that is under way did not succeed yet, if its event was sent. Only while the
     /// plugin is being removed.
     pub removal_trouble: Option<Arc<str>>,
@@ -344,8 +347,10 @@ pub enum Wait {
     Retry,
     /// An Apply call.
     Apply,
-    /// Setting limits.
+    /// Setting limits that an order changed.
     Limits,
+    /// Setting limits that a person changed.
+    LimitOverride,
     /// The next part of the probation window.
     Probation,
     /// Long enough without a crash.
@@ -464,6 +469,7 @@ impl State {
             shutdown: Shutdown::default(),
             former: None,
             person: Person::default(),
+            limiting: None,
             removal_trouble: None,
         }
     }
@@ -533,6 +539,9 @@ impl State {
                     Change::Applying { attempt, .. } => wait(Wait::Apply, APPLY_WAIT, *attempt),
                     Change::Limiting { attempt, .. } => wait(Wait::Limits, LIMITS_WAIT, *attempt),
                 }
+                if let Some(attempt) = self.limiting {
+                    wait(Wait::LimitOverride, LIMITS_WAIT, attempt);
+                }
                 if let Some(trial) = &self.trial {
                     let slice = policy.probation / PROBATION_SLICES;
                     wait(Wait::Probation, slice, Attempt(u64::from(trial.slices_left)));
@@ -576,12 +585,19 @@ impl State {
         all
     }
 
+    /// The limits of its processes: those of a person, and of the order where a person gave none.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let own = self.person.limits.as_ref().map(|own| own.limits);
+        own.unwrap_or_default().or(self.spec.limits)
+    }
+
     /// Whether only an order, a crash or a change of the plugin's health can end this state.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         let phase_rests = match &self.phase {
-            Phase::Running { change: Change::None, .. }
-            | Phase::InstallFailed { .. }
+            Phase::Running { change: Change::None, .. } => self.limiting.is_none(),
+            Phase::InstallFailed { .. }
             | Phase::Crashed { .. }
             | Phase::Idle
             | Phase::Disabled { .. }

@@ -107,7 +107,14 @@ impl<'a> TransitionBuilder<'a> {
         self.count_first_run();
         let attempt = self.next_attempt();
         self.state.phase = Phase::Starting { attempt, tries, process: None };
-        self.effect(Effect::Launch { attempt, spec: self.state.spec.clone() });
+        self.state.limiting = None;
+        let limits = self.state.limits();
+        let spec = if limits == self.state.spec.limits {
+            self.state.spec.clone()
+        } else {
+            Arc::new(PluginSpec { limits, ..PluginSpec::clone(&self.state.spec) })
+        };
+        self.effect(Effect::Launch { attempt, spec });
     }
 
     pub(super) fn politely(&self) -> StopManner {
@@ -283,6 +290,9 @@ impl<'a> TransitionBuilder<'a> {
         self.state.standing = Standing::Proven;
         let watched = Some(endpoint.clone());
         self.effect(Effect::Watch { process: process.clone(), endpoint: watched });
+        if self.state.limiting.is_some() {
+            self.limit_process(process.clone());
+        }
         self.state.phase = Phase::Running { process, endpoint, change: Change::None };
     }
 
@@ -339,7 +349,7 @@ impl<'a> TransitionBuilder<'a> {
             self.end_with_machine(cause);
             return;
         }
-        let then = self.crashed(cause.under(self.state.spec.limits.memory_bytes).into());
+        let then = self.crashed(cause.under(self.state.limits().memory_bytes).into());
         self.conclude(then);
     }
 

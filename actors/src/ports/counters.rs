@@ -94,6 +94,8 @@ pub enum OrderKind {
     Release,
     /// A person dismisses the failure of a revision.
     Dismiss,
+    /// A person gives it other limits than its orders, or takes them back.
+    Limit,
 }
 
 /// Counts nothing.

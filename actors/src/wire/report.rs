@@ -9,9 +9,10 @@ use guest_agent_proto::fleet as pb;
 use prost::Message;
 
 use super::{AgentFacts, MESSAGE_TYPE, go_architecture, type_url};
-use crate::model::act::Hold;
+use crate::model::act::{Hold, LimitOverride};
 use crate::model::deed::Numbered;
 use crate::model::id::{BootId, PluginName};
+use crate::model::spec::Limits;
 use crate::model::verdict::failed_beside;
 use crate::model::view::{PluginView, Reported};
 use crate::ports::OutboundMessage;
@@ -130,7 +131,13 @@ fn plugin(view: &PluginView, numbered: Option<&Numbered>) -> pb::PluginReport {
         owners_changes: numbered.map_or_else(Vec::new, |it| changes::of(view, &it.deeds)),
         fault: None,
         dismissed: dismissed(view),
+        owners_limits: view.limit_override.as_ref().map(owners_limits),
     }
+}
+
+fn owners_limits(own: &LimitOverride) -> pb::OwnersLimits {
+    let Limits { memory_bytes, cpu_percent, tasks } = own.limits;
+    pb::OwnersLimits { memory_bytes, cpu_percent, tasks, by: own.by.to_string() }
 }
 
 fn dismissed(view: &PluginView) -> Option<pb::DismissedFailure> {

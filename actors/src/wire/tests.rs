@@ -131,7 +131,10 @@ fn what_a_manifest_says_is_kept_to_the_nanosecond() {
         manifest.start_exp_backoff_factor = 10;
         manifest.plugin_type = pb::PluginType::Daemon.into();
     });
-    assert_eq!(spec.limits, Limits { memory_bytes: Some(1 << 30), cpu_percent: Some(150) });
+    assert_eq!(
+        spec.limits,
+        Limits { memory_bytes: Some(1 << 30), cpu_percent: Some(150), tasks: None }
+    );
     assert_eq!(spec.metrics.interval, Duration::new(30, 1));
     assert_eq!(spec.metrics.points, 10_000);
     let hour = Duration::from_secs(3600);
@@ -495,6 +498,8 @@ fn view() -> PluginView {
         current: Some(spec.clone()),
         spec,
         history: crate::model::history::History::default(),
+        limits: crate::model::spec::Limits::default(),
+        limit_override: None,
         stopped: None,
         held: None,
         left: None,

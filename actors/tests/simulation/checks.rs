@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use guest_agent_actors::messages::{Listed, NumberedOrder, Submission};
 use guest_agent_actors::model::act::Act;
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::model::view::{Activity, PluginView, Reported};
 use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::plugin::snapshot::Snapshot;
@@ -342,11 +343,44 @@ impl Run {
                 | Order::Apply(_)
                 | Order::Restart
                 | Order::Asked(
-                    Act::Rollback(_) | Act::Hold(_) | Act::Release | Act::Dismiss { .. },
+                    Act::Rollback(_)
+                    | Act::Hold(_)
+                    | Act::Release
+                    | Act::Dismiss { .. }
+                    | Act::Limit(_),
                 ) => {}
             }
         }
         stopped
+    }
+
+    /// The limits that a person gave the plugin; `None` where it may have been gone when the person did.
+    fn limits(&self, name: &str) -> Option<Limits> {
+        let ledger = self.doom.ledger();
+        let (mut limits, mut held, mut is_there) =
+            (Some(Limits::default()), Held::default(), false);
+        for order in orders_for(&ledger.in_order, name) {
+            let Some(order) = held.next(order) else { continue };
+            match &order.order {
+                Order::Install(_) => is_there = true,
+                Order::Remove => (limits, is_there) = (Some(Limits::default()), false),
+                Order::Asked(Act::Limit(given)) => {
+                    let given = given.as_ref().map(|given| given.limits).unwrap_or_default();
+                    limits = (is_there && held.waits.is_none()).then_some(given);
+                }
+                Order::Apply(_)
+                | Order::Restart
+                | Order::Asked(
+                    Act::Stop(_)
+                    | Act::Start
+                    | Act::Rollback(_)
+                    | Act::Hold(_)
+                    | Act::Release
+                    | Act::Dismiss { .. },
+                ) => {}
+            }
+        }
+        limits.filter(|_| !held.is_uncertain)
     }
 
     fn is_as_ordered(&self, name: &str, view: Option<&PluginView>) -> Verdict {
@@ -369,6 +403,7 @@ impl Run {
         if self.is_stopped(name) && view.state == Reported::Stopped {
             return Ok(());
         }
+        let limits = self.limits(name);
         let ledger = self.doom.ledger();
         let told = ledger.told.get(name).map(Vec::as_slice).unwrap_or_default();
         let asked = told.iter().rposition(|t| t.number == 1 && t.revision == revision);
@@ -401,11 +436,15 @@ impl Run {
             return Err("orders do not change".to_owned());
         };
         let Some(process) = ledger.processes.get(name) else { return Ok(()) };
-        if process.spec.arguments != spec.arguments || process.spec.limits != spec.limits {
+        let own = view.limit_override.as_ref().map(|own| own.limits).unwrap_or_default();
+        if process.spec.arguments != spec.arguments || process.spec.limits != own.or(spec.limits) {
             return Err(format!(
-                "{name} was started as {:?}, and {spec:?} was ordered",
+                "{name} was started as {:?}, and {spec:?} was ordered, with {own:?} of its owner",
                 process.spec
             ));
+        }
+        if limits.is_some_and(|limits| limits != own) {
+            return Err(format!("{name} has limits of its owner that nobody ordered: {own:?}"));
         }
         if last_apply.is_none() && process.config != spec.config {
             let (has, wanted) = (show(process.config.as_ref()), show(spec.config.as_ref()));

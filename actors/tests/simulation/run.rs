@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use guest_agent_actors::fakes::{Fate, Harness};
 use guest_agent_actors::messages::{NotifyVm, Submission, Submit};
-use guest_agent_actors::model::act::{Act, Hold};
+use guest_agent_actors::model::act::{Act, Hold, LimitOverride};
 use guest_agent_actors::model::audit::{Asker, Via};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::id::Sha256Digest;
 use guest_agent_actors::model::origin::Origin;
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::model::vm_event::VmEvent;
 use guest_agent_actors::ports::Table;
 use guest_agent_actors::wire::{decode_orders, event_number};
@@ -205,7 +206,7 @@ impl Run {
                 let later = since + Duration::from_secs(4_000_000_000);
                 Act::Hold(Hold { by: by(), since, until: ends.then_some(later) })
             };
-            let submission = match self.chance.below(12) {
+            let submission = match self.chance.below(13) {
                 0 => Submission::Asked(plugin, Act::Stop(by())),
                 1 | 2 => Submission::Asked(plugin, Act::Start),
                 3 => Submission::Asked(plugin, Act::Rollback(by())),
@@ -216,6 +217,13 @@ impl Run {
                 9 => {
                     let revision = self.chance.below(4).to_string().parse().expect("a revision");
                     Submission::Asked(plugin, Act::Dismiss { by: by(), revision })
+                }
+                10 => {
+                    let memory_bytes = self.chance.one_in(2).then_some(96 << 20);
+                    let limits = Limits { memory_bytes, ..Limits::default() };
+                    let since = std::time::SystemTime::UNIX_EPOCH;
+                    let own = memory_bytes.map(|_| LimitOverride { limits, by: by(), since });
+                    Submission::Asked(plugin, Act::Limit(own))
                 }
                 _ => Submission::Restart(plugin),
             };

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use guest_agent_actors::fakes::{Answer, Harness};
+use guest_agent_actors::fakes::{Answer, Harness, World};
+use guest_agent_actors::messages::{Listed, Submission};
+use guest_agent_actors::model::act::{Act, LimitOverride};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::spec::Limits;
+use guest_agent_actors::model::verdict::{Cause, Level};
+use guest_agent_actors::model::view::{Activity, PluginView};
 use guest_agent_actors::ports::{Shortfall, Unenforced};
 use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 
@@ -57,7 +61,7 @@ async fn other_limits_are_set_in_place_and_a_start_sets_those_that_cannot_be() {
     let pid = agent.view("a").await.unwrap().pid;
     order(&agent, "2", &[with_memory("a", "1", 7 << 20)]).await;
     until_told(&agent, "a", &[1, 4, 3, 1, 3]).await;
-    let limits = Limits { memory_bytes: Some(7 << 20), cpu_percent: None };
+    let limits = Limits { memory_bytes: Some(7 << 20), ..Limits::default() };
     assert_eq!(agent.world.launcher.limited("a"), [(pid.unwrap(), limits)]);
     assert_eq!(agent.world.launcher.launched("a").len(), 1);
 
@@ -147,4 +151,65 @@ async fn a_limit_that_is_raised_in_place_is_the_one_that_counts() {
     order(&agent, "2", &[with_memory("a", "1", 2 << 20)]).await;
     agent.pass(HOUR).await;
     assert_eq!(numbers(&agent.world, "a"), [1, 4, 3, 1, 3]);
+}
+
+/// A person gives the plugin a memory limit of so many MiB, or takes it back.
+async fn limits(agent: &Harness, mebibytes: Option<u64>) {
+    let limits = Limits { memory_bytes: mebibytes.map(|count| count << 20), ..Limits::default() };
+    let (by, since) = ("root: backfill".into(), agent.world.clock.now());
+    let own = mebibytes.map(|_| LimitOverride { limits, by, since });
+    agent.submit(Submission::Asked("a".parse().unwrap(), Act::Limit(own))).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_a_person_count_at_once_over_orders_restarts_and_crashes() {
+    let mut agent = Harness::awake().await;
+    order(&agent, "1", &[with_memory("a", "1", 8 << 20)]).await;
+    until_runs(&agent, "a", "1").await;
+    let memory = |view: &PluginView| view.limits.memory_bytes.map(|bytes| bytes >> 20);
+    limits(&agent, Some(96)).await;
+    let limited = |mebibytes: u64| {
+        move |world: &World, listed: &[Listed]| {
+            let last = world.launcher.limited("a").pop().and_then(|(_, last)| last.memory_bytes);
+            let is_settled = listed.iter().all(|it| it.view.activity == Activity::Settled);
+            last == Some(mebibytes << 20) && is_settled
+        }
+    };
+    agent.until("it is limited", MINUTE, limited(96)).await;
+    let view = agent.view("a").await.unwrap();
+    assert_eq!((memory(&view), view.restarts), (Some(96), 0));
+    assert_eq!(&*view.limit_override.as_ref().unwrap().by, "root: backfill");
+    assert_eq!(view.spec.limits.memory_bytes, Some(8 << 20), "the order is as it was");
+
+    // Another order for the revision, and a restart of the agent.
+    order(&agent, "2", &[with_memory("a", "1", 4 << 20)]).await;
+    until_told(&agent, "a", &[1, 4, 3, 1, 3]).await;
+    agent.until("the order is taken", MINUTE, limited(96)).await;
+    let before = agent.world.launcher.limited("a").len();
+    agent.crash_and_wake().await;
+    agent.connect().await;
+    let again = |world: &World, _: &[Listed]| world.launcher.limited("a").len() > before;
+    agent.until("it is limited again", MINUTE, again).await;
+    assert!(limited(96)(&agent.world, &agent.list().await));
+
+    // The process that takes the place of a crashed one is launched with them.
+    agent.world.launcher.exit("a", ExitCause::OutOfMemory);
+    let again = |world: &World, _: &[Listed]| world.launcher.launched("a").len() == 2;
+    agent.until("it is started again", MINUTE, again).await;
+    until_runs(&agent, "a", "1").await;
+    let launched = agent.world.launcher.launched_within("a").unwrap();
+    assert_eq!(launched.memory_bytes, Some(96 << 20));
+    let listed = agent.list().await;
+    let verdict = listed[0].verdict(agent.world.clock.now());
+    assert!(verdict.reason.contains("its limit of 96 MiB"), "{verdict:?}");
+
+    // Other limits end the verdict about the old ones.
+    agent.pass(SOON).await;
+    limits(&agent, None).await;
+    agent.until("the order counts", MINUTE, limited(4)).await;
+    let view = agent.view("a").await.unwrap();
+    assert_eq!((memory(&view), &view.limit_override), (Some(4), &None));
+    let verdict = agent.list().await[0].verdict(agent.world.clock.now());
+    assert_eq!((verdict.level, verdict.cause), (Level::Ok, Cause::Recovered), "{verdict:?}");
+    assert_eq!(agent.world.launcher.launched("a").len(), 2, "nothing restarted for limits");
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use guest_agent_actors::model::act::{Act, Hold};
+use guest_agent_actors::model::act::{Act, Hold, LimitOverride};
 use guest_agent_actors::model::event::PluginEventKind;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::facts::{Attributes, FactSet, Scope, Value};
@@ -95,7 +95,7 @@ pub(crate) fn where_web(mut spec: PluginSpec) -> PluginSpec {
 
 /// `spec(revision)` with a limit of memory.
 pub(crate) fn tight(revision: &str) -> PluginSpec {
-    let limits = Limits { memory_bytes: Some(1 << 20), cpu_percent: None };
+    let limits = Limits { memory_bytes: Some(1 << 20), ..Limits::default() };
     PluginSpec { limits, ..spec(revision) }
 }
 
@@ -116,6 +116,9 @@ pub(crate) fn show(state: &State) -> String {
         Phase::InstallFailed { .. } => "InstallFailed".to_owned(),
         Phase::Starting { .. } => "Starting".to_owned(),
         Phase::Pausing { .. } => "Pausing".to_owned(),
+        Phase::Running { change: Change::None, .. } if state.limiting.is_some() => {
+            "Running (limiting)".to_owned()
+        }
         Phase::Running { change: Change::None, .. } => "Running".to_owned(),
         Phase::Running { change: Change::Applying { .. }, .. } => "Running (applying)".to_owned(),
         Phase::Running { change: Change::Limiting { .. }, .. } => "Running (limiting)".to_owned(),
@@ -161,6 +164,16 @@ pub(crate) fn hold(ends: bool) -> Order {
     let since = SystemTime::UNIX_EPOCH;
     let until = ends.then(|| since + Duration::from_secs(3600));
     Order::Asked(Act::Hold(Hold { by: "root: freeze".into(), since, until }))
+}
+
+/// A person gives a memory limit of so many MiB, or takes it back.
+pub(crate) fn limit(mebibytes: Option<u8>) -> Order {
+    let since = SystemTime::UNIX_EPOCH;
+    Order::Asked(Act::Limit(mebibytes.map(|mebibytes| LimitOverride {
+        limits: Limits { memory_bytes: Some(u64::from(mebibytes) << 20), ..Limits::default() },
+        by: "root: backfill".into(),
+        since,
+    })))
 }
 
 fn show_then(then: &Then) -> &'static str {
@@ -441,8 +454,21 @@ impl World {
             Effect::Apply { attempt, .. } => self.jobs.push(Job::Apply(*attempt)),
             Effect::Limit { attempt, process, limits } => {
                 assert_eq!(Some(process), self.watched.as_ref(), "only what runs is limited");
-                // Limits set later take the place of those set before.
-                self.cancel_calls();
+                let of_change = match &self.state.phase {
+                    Phase::Running { change: Change::Limiting { attempt, .. }, .. } => {
+                        Some(*attempt)
+                    }
+                    _other => None,
+                };
+                // Limits set later take the place of those set before; those of a person are set
+                // beside a change.
+                let is_over = |job: &&Job| match job {
+                    Job::Apply(_) => of_change == Some(*attempt),
+                    Job::Limit(older) => ![of_change, self.state.limiting].contains(&Some(*older)),
+                    _other => false,
+                };
+                let over: Vec<_> = self.jobs.iter().filter(is_over).cloned().collect();
+                over.iter().for_each(|job| self.cancel(job));
                 self.jobs.push(Job::Limit(*attempt));
                 self.ordered_limits = *limits;
             }

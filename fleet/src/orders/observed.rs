@@ -274,6 +274,9 @@ pub(super) fn bounded(mut report: AgentReport) -> AgentReport {
             cut(&mut dismissed.revision);
             cut(&mut dismissed.by);
         }
+        if let Some(own) = &mut plugin.owners_limits {
+            cut(&mut own.by);
+        }
         plugin.owners_changes.truncate(OwnersKind::ALL.len());
         plugin.owners_changes.iter_mut().for_each(|change| cut(&mut change.by));
     }

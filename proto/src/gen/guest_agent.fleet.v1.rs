@@ -83,6 +83,10 @@ pub struct PluginReport {
     /// once a newer order took its place.
     #[prost(message, optional, tag = "11")]
     pub dismissed: ::core::option::Option<DismissedFailure>,
+    /// The limits that a person on the machine gave the plugin in the place of those of orders, until the
+    /// person takes them back or the plugin is removed; absent without any.
+    #[prost(message, optional, tag = "12")]
+    pub owners_limits: ::core::option::Option<OwnersLimits>,
 }
 /// Nested message and enum types in `PluginReport`.
 pub mod plugin_report {
@@ -128,6 +132,22 @@ pub mod plugin_report {
             }
         }
     }
+}
+/// Limits that count in the place of those that orders give. An absent one is that of the order.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OwnersLimits {
+    /// Memory, in bytes.
+    #[prost(uint64, optional, tag = "1")]
+    pub memory_bytes: ::core::option::Option<u64>,
+    /// Percent of one processor.
+    #[prost(uint32, optional, tag = "2")]
+    pub cpu_percent: ::core::option::Option<u32>,
+    /// Processes and threads.
+    #[prost(uint64, optional, tag = "3")]
+    pub tasks: ::core::option::Option<u64>,
+    /// Who gave them, and why.
+    #[prost(string, tag = "4")]
+    pub by: ::prost::alloc::string::String,
 }
 /// The failure of a revision that counts no more on the machine.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -178,6 +178,37 @@ pub struct PluginStatus {
     /// revision on trial runs.
     #[prost(message, optional, tag = "34")]
     pub trial_ends: ::core::option::Option<::prost_types::Timestamp>,
+    /// The limits that count. Absent in an answer of an older version.
+    #[prost(message, optional, tag = "35")]
+    pub limits: ::core::option::Option<Limits>,
+    /// The limits that a person gave in the place of those of orders; absent without any.
+    #[prost(message, optional, tag = "36")]
+    pub limit_override: ::core::option::Option<LimitOverride>,
+}
+/// Limits of the processes of a plugin. An absent one is none; of tasks, that of the agent's settings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Limits {
+    /// Memory, in bytes.
+    #[prost(uint64, optional, tag = "1")]
+    pub memory_bytes: ::core::option::Option<u64>,
+    /// Percent of one processor.
+    #[prost(uint32, optional, tag = "2")]
+    pub cpu_percent: ::core::option::Option<u32>,
+    /// Processes and threads.
+    #[prost(uint64, optional, tag = "3")]
+    pub tasks: ::core::option::Option<u64>,
+}
+/// Limits that a person gives a plugin. They count over orders and revisions.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LimitOverride {
+    /// An absent one is that of the order.
+    #[prost(message, optional, tag = "1")]
+    pub limits: ::core::option::Option<Limits>,
+    /// Who gave them, and why.
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// Orders of a plugin wait because a person wants that.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -387,6 +418,10 @@ pub struct ActRequest {
     /// For a hold and its end: all plugins, those that come later included. `name` is empty then.
     #[prost(bool, tag = "6")]
     pub all: bool,
+    /// For limits: those that count from then on. One that is absent stays as it is; without any, those of
+    /// orders count again.
+    #[prost(message, optional, tag = "7")]
+    pub limits: ::core::option::Option<Limits>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ActResponse {
@@ -637,10 +672,10 @@ pub struct PluginOrder {
     /// SHA-256 of the archive, in hexadecimal; of a local plugin, that of its entry point.
     #[prost(string, tag = "3")]
     pub sha256: ::prost::alloc::string::String,
-    /// Absent: no limit.
+    /// As ordered; a person may have given another. Absent: no limit.
     #[prost(uint64, optional, tag = "4")]
     pub memory_limit_bytes: ::core::option::Option<u64>,
-    /// Percent of one processor. Absent: no limit.
+    /// As ordered, in percent of one processor. Absent: no limit.
     #[prost(uint32, optional, tag = "5")]
     pub cpu_limit_percent: ::core::option::Option<u32>,
     /// Where the archive came from, without secrets; of a local plugin, its folder.
@@ -972,6 +1007,8 @@ pub enum Act {
     Hold = 6,
     /// The failure of a revision is known to a person and counts no more; the next failure does.
     Dismiss = 7,
+    /// These limits count in the place of those that orders give.
+    Limit = 8,
 }
 impl Act {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -988,6 +1025,7 @@ impl Act {
             Self::Run => "ACT_RUN",
             Self::Hold => "ACT_HOLD",
             Self::Dismiss => "ACT_DISMISS",
+            Self::Limit => "ACT_LIMIT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1001,6 +1039,7 @@ impl Act {
             "ACT_RUN" => Some(Self::Run),
             "ACT_HOLD" => Some(Self::Hold),
             "ACT_DISMISS" => Some(Self::Dismiss),
+            "ACT_LIMIT" => Some(Self::Limit),
             _ => None,
         }
     }
@@ -1064,6 +1103,7 @@ pub enum AuditAct {
     Forget = 14,
     ClearQuarantine = 15,
     Dismiss = 16,
+    Limit = 17,
 }
 impl AuditAct {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1089,6 +1129,7 @@ impl AuditAct {
             Self::Forget => "AUDIT_ACT_FORGET",
             Self::ClearQuarantine => "AUDIT_ACT_CLEAR_QUARANTINE",
             Self::Dismiss => "AUDIT_ACT_DISMISS",
+            Self::Limit => "AUDIT_ACT_LIMIT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1111,6 +1152,7 @@ impl AuditAct {
             "AUDIT_ACT_FORGET" => Some(Self::Forget),
             "AUDIT_ACT_CLEAR_QUARANTINE" => Some(Self::ClearQuarantine),
             "AUDIT_ACT_DISMISS" => Some(Self::Dismiss),
+            "AUDIT_ACT_LIMIT" => Some(Self::Limit),
             _ => None,
         }
     }

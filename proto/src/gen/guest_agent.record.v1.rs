@@ -95,6 +95,30 @@ pub struct PluginRecord {
     /// The last line that the process wrote that crashed last; empty when it wrote none.
     #[prost(string, tag = "36")]
     pub crash_line: ::prost::alloc::string::String,
+    /// Limits that a person gives in the place of those that orders give; absent without any.
+    #[prost(message, optional, tag = "39")]
+    pub limit_override: ::core::option::Option<LimitOverride>,
+    /// The process still has the limits that counted before a person changed them.
+    #[prost(bool, tag = "40")]
+    pub limits_due: bool,
+}
+/// Limits that a person gives a plugin. An absent one is that of the order.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LimitOverride {
+    /// Memory, in bytes.
+    #[prost(uint64, optional, tag = "1")]
+    pub memory_bytes: ::core::option::Option<u64>,
+    /// Percent of one processor.
+    #[prost(uint32, optional, tag = "2")]
+    pub cpu_percent: ::core::option::Option<u32>,
+    /// Processes and threads.
+    #[prost(uint64, optional, tag = "3")]
+    pub tasks: ::core::option::Option<u64>,
+    /// Who does, and why.
+    #[prost(string, tag = "4")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "5")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// A person makes orders wait.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -795,6 +819,9 @@ pub struct Asked {
     /// Of a dismissal: the revision that failed.
     #[prost(string, tag = "6")]
     pub revision: ::prost::alloc::string::String,
+    /// Of limits: those that count from then on; absent where those of orders count again.
+    #[prost(message, optional, tag = "7")]
+    pub limits: ::core::option::Option<LimitOverride>,
 }
 /// Nested message and enum types in `Asked`.
 pub mod asked {
@@ -818,6 +845,7 @@ pub mod asked {
         Release = 4,
         Hold = 5,
         Dismiss = 6,
+        Limit = 7,
     }
     impl Act {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -833,6 +861,7 @@ pub mod asked {
                 Self::Release => "ACT_RELEASE",
                 Self::Hold => "ACT_HOLD",
                 Self::Dismiss => "ACT_DISMISS",
+                Self::Limit => "ACT_LIMIT",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -845,6 +874,7 @@ pub mod asked {
                 "ACT_RELEASE" => Some(Self::Release),
                 "ACT_HOLD" => Some(Self::Hold),
                 "ACT_DISMISS" => Some(Self::Dismiss),
+                "ACT_LIMIT" => Some(Self::Limit),
                 _ => None,
             }
         }
@@ -1024,6 +1054,7 @@ pub mod audit_record {
         Forget = 14,
         ClearQuarantine = 15,
         Dismiss = 16,
+        Limit = 17,
     }
     impl What {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -1049,6 +1080,7 @@ pub mod audit_record {
                 Self::Forget => "WHAT_FORGET",
                 Self::ClearQuarantine => "WHAT_CLEAR_QUARANTINE",
                 Self::Dismiss => "WHAT_DISMISS",
+                Self::Limit => "WHAT_LIMIT",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1071,6 +1103,7 @@ pub mod audit_record {
                 "WHAT_FORGET" => Some(Self::Forget),
                 "WHAT_CLEAR_QUARANTINE" => Some(Self::ClearQuarantine),
                 "WHAT_DISMISS" => Some(Self::Dismiss),
+                "WHAT_LIMIT" => Some(Self::Limit),
                 _ => None,
             }
         }

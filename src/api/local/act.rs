@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use guest_agent_actors::messages::{Listed, Submission};
-use guest_agent_actors::model::act::{Act, Hold};
+use guest_agent_actors::model::act::{Act, Hold, LimitOverride};
 use guest_agent_actors::model::audit::{AuditAct, Target};
 use guest_agent_actors::model::id::{PluginName, RevisionId};
+use guest_agent_actors::model::spec::Limits;
 use guest_agent_actors::model::verdict::failed_beside;
 use guest_agent_actors::model::view::{PluginView, Reported};
 use guest_agent_proto::local;
@@ -16,7 +17,7 @@ use tracing::info;
 use super::orders::submit;
 use super::reach::{LocalApi, parse_name, unknown};
 use crate::api::principal::Principal;
-use crate::display::{one_line, rfc3339};
+use crate::display::{self, one_line, rfc3339};
 
 pub(super) async fn act(
     api: &LocalApi,
@@ -84,6 +85,7 @@ const fn what(act: local::Act) -> AuditAct {
         local::Act::Rollback => AuditAct::Rollback,
         local::Act::Release => AuditAct::Release,
         local::Act::Dismiss => AuditAct::Dismiss,
+        local::Act::Limit => AuditAct::Limit,
         local::Act::Run => AuditAct::Run,
         local::Act::Hold => AuditAct::Hold,
         // It is refused.
@@ -91,7 +93,7 @@ const fn what(act: local::Act) -> AuditAct {
     }
 }
 
-/// What the audit record says about it: the revision, the end of a hold, the reason.
+/// What the audit record says about it: the revision, the end of a hold, the limits, the reason.
 fn detail(request: &local::ActRequest) -> String {
     let revision = Some(&request.revision).filter(|revision| !revision.is_empty());
     let of_revision = |revision| match request.act() {
@@ -101,6 +103,10 @@ fn detail(request: &local::ActRequest) -> String {
     let parts = [
         revision.map(of_revision),
         rfc3339(request.until.as_ref()).map(|until| format!("until {until}")),
+        (request.act() == local::Act::Limit).then(|| {
+            let given = request.limits.as_ref().and_then(display::limits);
+            given.unwrap_or_else(|| "as ordered".to_owned())
+        }),
         Some(request.reason.clone()).filter(|reason| !reason.is_empty()),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
@@ -125,7 +131,8 @@ fn of_all(request: &local::ActRequest, by: Arc<str>) -> Result<Submission, Statu
         | local::Act::Start
         | local::Act::Rollback
         | local::Act::Run
-        | local::Act::Dismiss => {
+        | local::Act::Dismiss
+        | local::Act::Limit => {
             Err(Status::invalid_argument("only a hold and its end can be for all plugins"))
         }
     }
@@ -193,6 +200,19 @@ fn submission(
             let revision = revision.map_err(Status::failed_precondition)?;
             Submission::Asked(name, Act::Dismiss { by, revision })
         }
+        local::Act::Limit => {
+            let limits = limits_of(&request.limits.unwrap_or_default());
+            let limits = limits.map_err(Status::invalid_argument)?;
+            if limits == Limits::default() && view.limit_override.is_none() {
+                return refuse(format!(
+                    "nobody gave {name} limits in the place of those of its orders, so there is \
+                     nothing to take back"
+                ));
+            }
+            let since = SystemTime::now();
+            let own = (limits != Limits::default()).then_some(LimitOverride { limits, by, since });
+            Submission::Asked(name, Act::Limit(own))
+        }
         local::Act::Run if !is_one_shot => {
             return refuse(format!(
                 "{name} is no one-shot plugin; start it again with `guest-agent restart {name}`"
@@ -232,6 +252,27 @@ fn dismissible(view: &PluginView, named: &str) -> Result<RevisionId, String> {
         ));
     }
     Ok(failed.revision.clone())
+}
+
+/// The least memory that a person may leave a plugin: with less, none lives long enough to say why.
+const MEMORY_MIN: u64 = 1 << 20;
+
+/// The limits that a person gives.
+///
+/// # Errors
+/// One of them leaves a plugin no room to run.
+fn limits_of(given: &local::Limits) -> Result<Limits, String> {
+    let local::Limits { memory_bytes, cpu_percent, tasks } = *given;
+    if memory_bytes.is_some_and(|bytes| bytes < MEMORY_MIN) {
+        return Err("a memory limit has to be 1 MiB at least".to_owned());
+    }
+    if cpu_percent == Some(0) {
+        return Err("a CPU limit has to be 1 % of a core at least".to_owned());
+    }
+    if tasks == Some(0) {
+        return Err("a limit of tasks has to be 1 at least".to_owned());
+    }
+    Ok(Limits { memory_bytes, cpu_percent, tasks })
 }
 
 /// Whether a plugin may be started at all.

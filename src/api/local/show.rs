@@ -7,7 +7,7 @@ use guest_agent_actors::messages::Listed;
 use guest_agent_actors::model::act::Hold;
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::runs::Trigger;
-use guest_agent_actors::model::spec::Source;
+use guest_agent_actors::model::spec::{Limits, Source};
 use guest_agent_actors::model::verdict::Verdict;
 use guest_agent_actors::model::view::{Activity, Held, PluginView, Reported};
 use guest_agent_proto::local;
@@ -88,6 +88,12 @@ pub(super) fn plugin(
         }),
         on_trial: view.on_trial,
         trial_ends: view.outlook.trial_ends.map(Into::into),
+        limits: Some(limits(view.limits)),
+        limit_override: view.limit_override.as_ref().map(|own| local::LimitOverride {
+            limits: Some(limits(own.limits)),
+            by: own.by.to_string(),
+            since: Some(own.since.into()),
+        }),
         hold: view.held.as_ref().map(|Held { hold: held, waits }| hold(held, waits.as_deref())),
         rollback_to: view.way_back.as_ref().map(ToString::to_string).unwrap_or_default(),
         rolled_back: view.left.as_ref().map(|left| left.revision.to_string()).unwrap_or_default(),
@@ -111,6 +117,11 @@ pub(super) fn plugin(
             })
             .collect(),
     }
+}
+
+fn limits(limits: Limits) -> local::Limits {
+    let Limits { memory_bytes, cpu_percent, tasks } = limits;
+    local::Limits { memory_bytes, cpu_percent, tasks }
 }
 
 /// Why the last run began, or the one that is about to. A first run that its rules hold back has

@@ -128,6 +128,33 @@ pub(crate) struct Plugin<'a> {
     /// When the trial of its revision ends as things stand; null while no revision on trial runs.
     #[schemars(with = "Option<Time>")]
     trial_ends: Option<String>,
+    /// The limits that count; null from an agent of an older version.
+    limits: Option<Limits>,
+    /// The limits that a person gave in the place of those of orders; null without any.
+    limit_override: Option<LimitOverride<'a>>,
+}
+
+/// Limits of the processes of a plugin.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Limits {
+    /// Memory, in bytes; null without a limit.
+    memory_bytes: Option<u64>,
+    /// CPU time, in percent of one core; null without a limit.
+    cpu_percent: Option<u32>,
+    /// Processes and threads; null: the setting `plugins.max_tasks` counts.
+    tasks: Option<u64>,
+}
+
+/// Limits that a person gave.
+#[derive(Debug, Serialize, JsonSchema)]
+struct LimitOverride<'a> {
+    /// The limits; null in them is the limit of the order.
+    limits: Limits,
+    /// Who gave them, and why.
+    by: &'a str,
+    /// Since when.
+    #[schemars(with = "Option<Time>")]
+    since: Option<String>,
 }
 
 /// How a process ended.
@@ -225,6 +252,21 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
             hold: plugin.hold.as_ref().map(Hold::from),
             trigger: present(&plugin.trigger),
             trial_ends: rfc3339(plugin.trial_ends.as_ref()),
+            limits: plugin.limits.map(Limits::from),
+            limit_override: plugin.limit_override.as_ref().map(|own| LimitOverride {
+                limits: own.limits.unwrap_or_default().into(),
+                by: &own.by,
+                since: rfc3339(own.since.as_ref()),
+            }),
         }
+    }
+}
+
+// === impl Limits ===
+
+impl From<local::Limits> for Limits {
+    fn from(limits: local::Limits) -> Self {
+        let local::Limits { memory_bytes, cpu_percent, tasks } = limits;
+        Self { memory_bytes, cpu_percent, tasks }
     }
 }

@@ -1,6 +1,6 @@
 //! The status as people see it: a table that fits the terminal, or one plugin in detail.
 
-use guest_agent_proto::local::{AgentStatus, ExplainResponse, PluginStatus, VerdictLevel};
+use guest_agent_proto::local::{AgentStatus, ExplainResponse, Limits, PluginStatus, VerdictLevel};
 use jiff::Timestamp;
 
 use super::super::console::{Console, Tone};
@@ -133,7 +133,13 @@ pub(crate) fn effective(answer: &ExplainResponse, console: &Console<'_>) -> Stri
     let some = |text: &str| Some(one_line(text)).filter(|text| !text.is_empty());
     let arguments = order.arguments.iter().map(|argument| one_line(argument)).collect::<Vec<_>>();
     let held = if status.not_enforced.is_empty() { "enforced" } else { "not all enforced" };
-    let limits = display::limits(order.memory_limit_bytes, order.cpu_limit_percent);
+    let ordered = Limits {
+        memory_bytes: order.memory_limit_bytes,
+        cpu_percent: order.cpu_limit_percent,
+        tasks: None,
+    };
+    // An agent of an older version says no more than the order does.
+    let limits = display::limits(&status.limits.unwrap_or(ordered));
     let limits = limits.map_or_else(|| "none".to_owned(), |limits| format!("{limits} ({held})"));
     let mut facts = vec![
         ("source", some(&order.source)),
@@ -142,6 +148,14 @@ pub(crate) fn effective(answer: &ExplainResponse, console: &Console<'_>) -> Stri
         ("entry point", some(&order.entry_point)),
         ("arguments", some(&arguments.join(" "))),
         ("limits", Some(limits)),
+        ("limited", display::limit_override(&status)),
+        (
+            "ordered",
+            status.limit_override.as_ref().map(|_| {
+                let ordered = display::limits(&ordered).unwrap_or_else(|| "no limits".to_owned());
+                format!("{ordered}; the limits above count in their place")
+            }),
+        ),
         ("on trial", on_trial(&status, now)),
         ("rollback to", some(&status.rollback_to)),
         ("rolled back", some(&status.rolled_back)),

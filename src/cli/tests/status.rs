@@ -109,6 +109,8 @@ fn the_field_names_of_the_status_never_change() {
         "resident_bytes",
         "trigger",
         "trial_ends",
+        "limits",
+        "limit_override",
     ];
     expected.sort_unstable();
     for plugin in status.as_array().expect("an array") {

@@ -87,7 +87,7 @@ damaged";
     const SECOND: &str = "29 20 0:25 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw";
 
     fn limits() -> Limits {
-        Limits { memory_bytes: Some(1), cpu_percent: Some(1) }
+        Limits { memory_bytes: Some(1), cpu_percent: Some(1), tasks: None }
     }
 
     #[test]

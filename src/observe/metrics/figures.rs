@@ -84,6 +84,7 @@ fn work<S: Sink>(snapshot: &Snapshot, writer: &mut Writer<'_, S>) -> fmt::Result
         OrderKind::Hold,
         OrderKind::Release,
         OrderKind::Dismiss,
+        OrderKind::Limit,
     ];
     let orders = kinds.into_iter().flat_map(|kind| {
         [(Outcome::Succeeded, "taken"), (Outcome::Failed, "refused")].map(|(outcome, word)| {
@@ -248,14 +249,14 @@ fn each_plugin<S: Sink>(
     writer.gauges(
         &of::PLUGIN_CPU_LIMIT,
         shown().filter_map(|(view, _)| {
-            let percent = view.spec.limits.cpu_percent?;
+            let percent = view.limits.cpu_percent?;
             Some((vec![view.name.as_str()], f64::from(percent) / 100.0))
         }),
     )?;
     writer.gauges(
         &of::PLUGIN_MEMORY_LIMIT,
         shown().filter_map(|(view, _)| {
-            Some((vec![view.name.as_str()], whole(view.spec.limits.memory_bytes?)))
+            Some((vec![view.name.as_str()], whole(view.limits.memory_bytes?)))
         }),
     )?;
     writer.gauges(
@@ -324,6 +325,7 @@ fn kind_name(kind: OrderKind) -> &'static str {
         OrderKind::Hold => "hold",
         OrderKind::Release => "release",
         OrderKind::Dismiss => "dismiss",
+        OrderKind::Limit => "limit",
     }
 }
 

@@ -101,7 +101,7 @@ fn plugin(name: &str, revision: &str) -> Listed {
     let mut view = sample_view(name, revision);
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     view.state = Reported::Running;
-    let limits = &mut Arc::make_mut(&mut view.spec).limits;
+    let limits = &mut view.limits;
     (limits.memory_bytes, limits.cpu_percent) = (Some(64 << 20), Some(150));
     view.stopped = Some("root".into());
     view.restarts = 4;

@@ -114,7 +114,8 @@ impl Group {
     }
 
     fn wanted(&self, limits: &Limits) -> [Wanted; 3] {
-        let Limits { memory_bytes, cpu_percent } = *limits;
+        let Limits { memory_bytes, cpu_percent, tasks } = *limits;
+        let tasks = tasks.or(self.tasks_max);
         [
             Wanted {
                 what: memory_bytes.map(|bytes| format!("memory limit of {bytes} bytes")),
@@ -134,9 +135,9 @@ impl Group {
                 }),
             },
             Wanted {
-                what: self.tasks_max.map(|tasks| format!("limit of {tasks} tasks")),
+                what: tasks.map(|tasks| format!("limit of {tasks} tasks")),
                 controller: Controller::Pids,
-                limit: Limit::Tasks(self.tasks_max),
+                limit: Limit::Tasks(tasks),
             },
         ]
     }

@@ -59,7 +59,7 @@ fn within(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 fn limits(memory_bytes: Option<u64>, cpu_percent: Option<u32>) -> Limits {
-    Limits { memory_bytes, cpu_percent }
+    Limits { memory_bytes, cpu_percent, tasks: None }
 }
 
 #[test]

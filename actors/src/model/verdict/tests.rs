@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::*;
@@ -36,7 +35,7 @@ fn check(change: impl FnOnce(&mut PluginView), level: Level, reason: &str) {
 }
 
 fn limited(view: &mut PluginView, mebibytes: u64) {
-    Arc::make_mut(&mut view.spec).limits.memory_bytes = Some(mebibytes * MIB);
+    view.limits.memory_bytes = Some(mebibytes * MIB);
 }
 
 fn crashed(view: &mut PluginView, seconds_ago: &[u64]) {

@@ -1,4 +1,4 @@
-//! The durable form of a hold and of the order that waits for its end.
+//! The durable form of a hold, of the order that waits for its end, and of limits that a person gives.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,8 @@ use guest_agent_proto::record as rec;
 
 use super::error::SnapshotError;
 use super::spec::{config_of, config_record, spec_of, spec_record};
-use crate::model::act::{BY_MAX, HeldOrder, Hold};
+use crate::model::act::{BY_MAX, HeldOrder, Hold, LimitOverride};
+use crate::model::spec::Limits;
 use crate::plugin::state::{Phase, State};
 use crate::text::shortened;
 
@@ -25,6 +26,27 @@ pub(crate) fn hold_of(record: rec::Hold) -> Hold {
         by: shortened(&record.by, BY_MAX).into(),
         since: since.unwrap_or(SystemTime::UNIX_EPOCH),
         until: record.until.and_then(|at| at.try_into().ok()),
+    }
+}
+
+pub(crate) fn limit_override_record(own: &LimitOverride) -> rec::LimitOverride {
+    let Limits { memory_bytes, cpu_percent, tasks } = own.limits;
+    rec::LimitOverride {
+        memory_bytes,
+        cpu_percent,
+        tasks,
+        by: own.by.to_string(),
+        since: Some(own.since.into()),
+    }
+}
+
+pub(crate) fn limit_override_of(record: rec::LimitOverride) -> LimitOverride {
+    let rec::LimitOverride { memory_bytes, cpu_percent, tasks, by, since } = record;
+    let since = since.and_then(|at| at.try_into().ok());
+    LimitOverride {
+        limits: Limits { memory_bytes, cpu_percent, tasks },
+        by: shortened(&by, BY_MAX).into(),
+        since: since.unwrap_or(SystemTime::UNIX_EPOCH),
     }
 }
 

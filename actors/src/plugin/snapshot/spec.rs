@@ -75,7 +75,11 @@ pub(super) fn spec_of(record: Option<rec::Spec>) -> Result<Arc<PluginSpec>, Snap
         source,
         entry_point: entry_point.map_err(SnapshotError::EntryPoint)?,
         arguments: record.arguments,
-        limits: Limits { memory_bytes: record.memory_bytes, cpu_percent: record.cpu_percent },
+        limits: Limits {
+            memory_bytes: record.memory_bytes,
+            cpu_percent: record.cpu_percent,
+            tasks: None,
+        },
         download: Tries {
             attempts: record.download_attempts.max(1),
             timeout: duration_of(record.download_timeout, "download timeout")?,

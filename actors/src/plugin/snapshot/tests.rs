@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::spec::POINTS_MAX;
 use super::*;
-use crate::model::act::Hold;
+use crate::model::act::{Hold, LimitOverride};
 use crate::model::facts::{Number, Scope, Value};
 use crate::model::runs::{Mark, Marks, Outcome, Runs, Trigger};
 use crate::model::spec::tests::{local_spec, spec};
@@ -90,7 +90,7 @@ fn any_spec() -> BoxedStrategy<Arc<PluginSpec>> {
             )| {
                 let mut made = PluginSpec::clone(&spec("a", &revision));
                 made.config = config;
-                made.limits = Limits { memory_bytes, cpu_percent };
+                made.limits = Limits { memory_bytes, cpu_percent, tasks: None };
                 made.start = Tries { attempts, timeout: Duration::from_millis(millis) };
                 made.metrics.points = points;
                 made.execution = execution;
@@ -192,6 +192,15 @@ fn any_hold() -> impl Strategy<Value = Hold> {
     (".{0,9}", 0u64..1 << 32, proptest::option::of(0u64..1 << 32)).prop_map(
         move |(by, since, until)| Hold { by: by.into(), since: at(since), until: until.map(at) },
     )
+}
+
+fn any_override() -> impl Strategy<Value = LimitOverride> {
+    let limits = (any::<Option<u64>>(), any::<Option<u32>>(), any::<Option<u64>>());
+    (limits, ".{0,9}", 0u64..1 << 32).prop_map(|(limits, by, since)| {
+        let (memory_bytes, cpu_percent, tasks) = limits;
+        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(since);
+        LimitOverride { limits: Limits { memory_bytes, cpu_percent, tasks }, by: by.into(), since }
+    })
 }
 
 fn any_held_order() -> impl Strategy<Value = HeldOrder> {
@@ -329,19 +338,20 @@ fn any_state() -> impl Strategy<Value = State> {
             proptest::option::of(by()),
             proptest::option::of(left),
             proptest::option::of((any_hold(), proptest::option::of(any_held_order()))),
+            proptest::option::of(any_override()),
         );
-        let person = person.prop_map(|(stopped, left, hold)| {
+        let person = person.prop_map(|(stopped, left, hold, limits)| {
             let (hold, held_order) = hold.unzip();
-            Person { stopped, left, hold, held_order: held_order.flatten() }
+            Person { stopped, left, limits, hold, held_order: held_order.flatten() }
         });
         let people = (person, proptest::option::of(any_spec()));
-        (parts, owed, restarts, local, (shutdown, "[a-z ]{0,9}", people)).prop_map(
+        (parts, owed, restarts, local, (shutdown, "[a-z ]{0,9}", people, any::<bool>())).prop_map(
             move |(
                 (spec, phase, next, trial, runs),
                 (install, apply, apply_of, standing),
                 restarts,
                 local,
-                (shutdown, trouble, (person, former)),
+                (shutdown, trouble, (person, former), limits_due),
             )| {
                 let runs_now = matches!(phase, Phase::Running { .. });
                 let is_removed = matches!(
@@ -367,6 +377,7 @@ fn any_state() -> impl Strategy<Value = State> {
                     shutdown: if runs_now { shutdown } else { Shutdown::NotTaken },
                     former,
                     person,
+                    limiting: limits_due.then_some(attempt),
                     removal_trouble: is_removed.then(|| trouble.into()),
                 }
             },

@@ -141,7 +141,7 @@ impl TransitionBuilder<'_> {
     /// Limits are set while the plugin runs, for an INSTALL with this configuration.
     pub(in crate::plugin) fn limit(&mut self, live: &Live, config: Option<Config>) {
         let attempt = self.next_attempt();
-        let (process, limits) = (live.process.clone(), self.state.spec.limits);
+        let (process, limits) = (live.process.clone(), self.state.limits());
         self.effect(Effect::Limit { attempt, process, limits });
         self.change(live, Change::Limiting { attempt, config });
     }

@@ -90,6 +90,20 @@ fn what_is_on_its_way_is_pending_and_what_failed_is_not() {
 }
 
 #[test]
+fn limits_that_a_person_gave_are_reported_apart() {
+    let mut view = sample_view("a", "1");
+    assert_eq!(report(&[view.clone()], &[]).0.plugins[0].owners_limits, None);
+    let limits = Limits { memory_bytes: Some(96 << 20), cpu_percent: None, tasks: Some(77) };
+    let (by, since) = ("root: backfill".into(), SystemTime::UNIX_EPOCH);
+    view.limit_override = Some(LimitOverride { limits, by, since });
+    let plugin = report(&[view], &[]).0.plugins.remove(0);
+    assert!(plugin.owners_changes.is_empty());
+    let own = plugin.owners_limits.expect("a person gave some");
+    assert_eq!((own.memory_bytes, own.cpu_percent, own.tasks), (Some(96 << 20), None, Some(77)));
+    assert_eq!(own.by, "root: backfill");
+}
+
+#[test]
 fn a_failure_that_a_person_dismissed_is_reported_with_who_did_it() {
     let pending = Pending {
         revision: "4".parse().expect("it is"),

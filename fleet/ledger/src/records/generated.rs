@@ -1401,6 +1401,25 @@ pub struct ReportedPlugin {
     /// The failure that a person on the machine dismissed; absent without one.
     #[prost(message, optional, tag = "11")]
     pub dismissed: ::core::option::Option<DismissedPart>,
+    /// The limits that a person on the machine gave; absent without any.
+    #[prost(message, optional, tag = "12")]
+    pub owners_limits: ::core::option::Option<OwnersLimitsPart>,
+}
+/// Limits that a person on the machine gave a plugin. An absent one is that of the order.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OwnersLimitsPart {
+    /// Memory, in bytes.
+    #[prost(uint64, optional, tag = "1")]
+    pub memory_bytes: ::core::option::Option<u64>,
+    /// Percent of one processor.
+    #[prost(uint32, optional, tag = "2")]
+    pub cpu_percent: ::core::option::Option<u32>,
+    /// Processes and threads.
+    #[prost(uint64, optional, tag = "3")]
+    pub tasks: ::core::option::Option<u64>,
+    /// Who gave them, and why.
+    #[prost(string, tag = "4")]
+    pub by: ::prost::alloc::string::String,
 }
 /// The failure of a revision that a person on the machine dismissed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -7,7 +7,9 @@ use guest_fleet_core::time::Seconds;
 use super::Numbered;
 use crate::numbered;
 
-pub use super::generated::{DismissedPart, FaultPart, ReportRecord, ReportedHold, ReportedPlugin};
+pub use super::generated::{
+    DismissedPart, FaultPart, OwnersLimitsPart, ReportRecord, ReportedHold, ReportedPlugin,
+};
 
 // === impl ReportRecord ===
 

@@ -38,7 +38,9 @@ use super::progress::{
     FacetPart, FailedPart, FingerprintPart, KeptPart, MeterPart, ProgressRecord, StandPart,
 };
 use super::repair::{DriftPart, LeavePart, RepairRecord, StopPart};
-use super::report::{DismissedPart, FaultPart, ReportRecord, ReportedHold, ReportedPlugin};
+use super::report::{
+    DismissedPart, FaultPart, OwnersLimitsPart, ReportRecord, ReportedHold, ReportedPlugin,
+};
 use super::rollout::{
     BeforePart, CausePart, ClosedPart, DecisionPart, GrantPart, HaltedPart, LabelPart, PastPart,
     ResultsPart, RolloutRecord, WavePart,
@@ -245,6 +247,7 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
             status: text("RUNNING"),
             fault: None,
             dismissed: None,
+            owners_limits: None,
         }],
         at: AT,
         // Came later.
@@ -259,6 +262,11 @@ fn every_record_of_an_agent_of_schema_1_is_readable() {
     let dismissed = DismissedPart { revision: text("1.2"), by: text("root: known") };
     faulty.plugins[0].dismissed = Some(dismissed);
     check("report-dismissed", &faulty, fixture("report-dismissed"));
+    let (memory_bytes, cpu_percent, tasks) = (Some(96 << 20), Some(50), None);
+    let by = text("root: backfill");
+    let limits = OwnersLimitsPart { memory_bytes, cpu_percent, tasks, by };
+    faulty.plugins[0].owners_limits = Some(limits);
+    check("report-owners-limits", &faulty, fixture("report-owners-limits"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `explain`: what an agent should have of a plugin, why, and where that stands.
 
+use std::fmt;
+
 use clap::Args;
 use guest_fleet_core::desired::{Agent, Decision, decide, permission};
 use guest_fleet_core::fold::Word;
@@ -122,12 +124,42 @@ pub struct ReportedJson {
     pub generation: u64,
     /// Whether the plugin came with the machine.
     pub local: bool,
+    /// The limits that a person on the machine gave the plugin; null without any.
+    pub owners_limits: Option<OwnersLimitsJson>,
     /// The revision that is being installed; null where there is no such.
     pub pending: Option<String>,
     /// The revision that is there; null while there is no whole one.
     pub revision: Option<String>,
     /// Whether a person on the machine stopped it.
     pub stopped_by_owner: bool,
+}
+
+/// Limits that a person on the machine gave in the place of those of orders.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct OwnersLimitsJson {
+    /// Who, and why.
+    pub by: String,
+    /// CPU time, in percent of one core; null: that of the order.
+    pub cpu_percent: Option<u32>,
+    /// Memory, in bytes; null: that of the order.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads; null: that of the agent's settings.
+    pub tasks: Option<u64>,
+}
+
+impl fmt::Display for OwnersLimitsJson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = [
+            self.memory_bytes.map(|most| match most % (1 << 20) {
+                0 => format!("memory {} MiB", most >> 20),
+                _ => format!("memory {most} bytes"),
+            }),
+            self.cpu_percent.map(|most| format!("CPU {most}% of a core")),
+            self.tasks.map(|most| format!("tasks {most}")),
+        ];
+        let limits = limits.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        write!(f, "{limits}, by {}", self.by)
+    }
 }
 
 /// A failure that a person on the machine dismissed.
@@ -224,6 +256,12 @@ pub(crate) fn explanation(
             }),
             generation: found.generation,
             local: found.is_local,
+            owners_limits: found.owners_limits.as_ref().map(|own| OwnersLimitsJson {
+                by: own.by.clone(),
+                cpu_percent: own.cpu_percent,
+                memory_bytes: own.memory_bytes,
+                tasks: own.tasks,
+            }),
             pending: text(&found.pending_revision),
             revision: text(&found.revision),
             stopped_by_owner: found.stopped_by_owner,
@@ -319,6 +357,9 @@ fn lines(found: &ExplanationJson) -> Vec<String> {
             lines.push(format!("  reported  {revision}{pending}{local}{stopped}"));
             if let Some(DismissedJson { by, revision }) = &reported.dismissed {
                 lines.push(format!("  dismissed the failure of {revision}, by {by}"));
+            }
+            if let Some(own) = &reported.owners_limits {
+                lines.push(format!("  limits    {own}; its owner's, over those of orders"));
             }
         }
         None => lines.push("  reported  nothing".to_owned()),

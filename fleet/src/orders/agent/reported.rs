@@ -7,7 +7,7 @@ use guest_agent_proto::agent_controlplane::CurrentPluginStates;
 use guest_agent_proto::fleet::plugin_report::Installation;
 use guest_agent_proto::fleet::{AgentReport, PluginReport};
 use guest_fleet_ledger::records::report::{
-    DismissedPart, FaultPart, ReportRecord, ReportedHold, ReportedPlugin,
+    DismissedPart, FaultPart, OwnersLimitsPart, ReportRecord, ReportedHold, ReportedPlugin,
 };
 use guest_fleet_ledger::records::{self, Versioned};
 use guest_fleet_ledger::{Bucket, Ledger, Revision, Write, WriteError};
@@ -83,6 +83,12 @@ fn plugin(report: &PluginReport) -> ReportedPlugin {
         dismissed: report.dismissed.as_ref().map(|dismissed| DismissedPart {
             revision: dismissed.revision.clone(),
             by: dismissed.by.clone(),
+        }),
+        owners_limits: report.owners_limits.as_ref().map(|own| OwnersLimitsPart {
+            memory_bytes: own.memory_bytes,
+            cpu_percent: own.cpu_percent,
+            tasks: own.tasks,
+            by: own.by.clone(),
         }),
     }
 }

@@ -113,6 +113,7 @@ const fn act_word(act: AuditAct) -> &'static str {
         AuditAct::Hold => "Hold",
         AuditAct::Release => "Release",
         AuditAct::Dismiss => "Dismiss a failure",
+        AuditAct::Limit => "Change limits",
         AuditAct::Run => "Run",
         AuditAct::VmEvent => "VM event",
         AuditAct::Orders => "Orders",

@@ -157,7 +157,7 @@ impl Plugin {
             html! { (one_line(&display::exit(exit))) " " span class="quiet" { (ago(exit.at.as_ref(), ages)) } }
         });
         let started = plugin.started_at.as_ref().filter(|_| plugin.pid.is_some());
-        let limits = display::limits(self.limits.memory_bytes, self.limits.cpu_percent);
+        let limits = plugin.limits.as_ref().and_then(display::limits);
         let limits = limits.unwrap_or_else(|| "none".to_owned());
         let code = |text: &str| some(text).map(|text| html! { code { (text) } });
         html! {
@@ -174,6 +174,7 @@ impl Plugin {
                 (fact("Last exit", last_exit))
                 (fact("Memory", display::memory(plugin)))
                 (fact("Limits", Some(limits)))
+                (fact("Limited", display::limit_override(plugin).map(|text| one_line(&text))))
                 @for shortfall in &plugin.not_enforced {
                     (fact("Not enforced", Some(html! {
                         span class=(class(Tone::Bad)) { (one_line(&not_enforced(shortfall))) }

@@ -146,7 +146,7 @@ impl Source {
         Ok(Some(Plugin {
             row: row(self.shown(&listed, sight), &mut usage),
             why,
-            limits: listed.view.spec.limits,
+            limits: listed.view.limits,
             offers,
             events: self.lately(Some(name.as_str()), sight),
             log,

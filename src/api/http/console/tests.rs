@@ -183,7 +183,7 @@ fn plugin_of(text: &str) -> Plugin {
     Plugin {
         row: row(text),
         why: Some(why),
-        limits: Limits { memory_bytes: Some(6 << 20), cpu_percent: Some(50) },
+        limits: Limits { memory_bytes: Some(6 << 20), cpu_percent: Some(50), tasks: None },
         offers: vec![Entry { offer: Some(offer), ..Entry::default() }],
         events: lines_of(text),
         log: Some(Part { text: own(), from: 3, next: 10, end: 20, ..Part::default() }),
