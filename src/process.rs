@@ -14,3 +14,4 @@ pub mod logs;
 pub mod meter;
 pub mod rpc;
 pub mod sandbox;
+pub(crate) mod silent;

@@ -8,14 +8,35 @@ use guest_agent_actors::control_plane::TRACEPARENT;
 use guest_agent_proto::local::local_agent_client::LocalAgentClient;
 use guest_agent_proto::local::{GetStatusRequest, GetStatusResponse};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
 use super::failure::{Exit, Failure};
 use crate::config::Environment;
+use crate::process::silent::Silent;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the agent may take for its first words, after which the kernel is asked about it. They come
+/// from its connection alone, which no work of it holds up.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the agent may take for them on a machine with no time for it.
+const GREETING_PATIENCE: Duration = Duration::from_secs(8);
+
+/// How long the kernel may take to say what it knows of a process.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The first words of a client in HTTP/2, and its settings, which are those by default (RFC 9113, 3.4).
+const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// The length of the head of a frame.
+const FRAME_HEAD: usize = 9;
+
+/// The type of a frame with settings, in the fourth byte of its head.
+const SETTINGS: u8 = 4;
 
 /// How long the agent may take to begin an answer. Longer than what it allows a plugin.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,7 +57,7 @@ pub(super) async fn connect(socket: &Path) -> Result<Client, Failure> {
 pub(super) async fn channel(socket: &Path) -> Result<Channel, Failure> {
     // The first connection is made here, where the operating system's reason can still be seen.
     match tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(socket)).await {
-        Ok(Ok(_probe)) => {}
+        Ok(Ok(probe)) => greet(probe, socket).await?,
         Ok(Err(error)) => return Err(unreachable_because(socket, &error)),
         Err(_elapsed) => {
             return Err(Failure::new(
@@ -62,6 +83,63 @@ pub(super) async fn channel(socket: &Path) -> Result<Channel, Failure> {
                 format_args!("failed to talk to the agent on {}", socket.display()).to_string();
             Failure::new(Exit::Unreachable, what).because(&error)
         })
+}
+
+/// Has the agent say its first words, before anything is asked of it: whether a question reached an
+/// agent that hangs could not be known.
+async fn greet(mut probe: UnixStream, socket: &Path) -> Result<(), Failure> {
+    let pid = probe.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
+    let greeting = async {
+        probe.write_all(GREETING).await?;
+        let mut head = [0; FRAME_HEAD];
+        probe.read_exact(&mut head).await.map(|_| head[3] == SETTINGS)
+    };
+    tokio::pin!(greeting);
+    let mut known = None;
+    let mut answer = tokio::time::timeout(GREETING_TIMEOUT, &mut greeting).await;
+    if answer.is_err() {
+        known = look_at(pid).await;
+        if !known.as_ref().is_some_and(Silent::stays_silent) {
+            answer = tokio::time::timeout(GREETING_PATIENCE, greeting).await;
+        }
+    }
+    match answer {
+        Ok(Ok(true)) => Ok(()),
+        // It ends the connection. Why, it says to the first question.
+        Ok(Err(_)) => Ok(()),
+        Ok(Ok(false)) => Err(Failure::new(
+            Exit::Unreachable,
+            format_args!("{} is not the socket of an agent", socket.display()),
+        )
+        .hint("name the agent's socket with --socket")),
+        Err(_) => Err(silent(socket, known.as_ref())),
+    }
+}
+
+/// What the kernel knows of a process; `None` where it says nothing, or not soon.
+async fn look_at(pid: Option<u32>) -> Option<Silent> {
+    let (found, looked) = tokio::sync::oneshot::channel();
+    let pid = pid?;
+    // A thread that the kernel keeps must not keep this program from ending.
+    std::thread::spawn(move || drop(found.send(Silent::look_at(pid))));
+    tokio::time::timeout(LOOK_TIMEOUT, looked).await.ok()?.ok()?
+}
+
+/// The failure of an agent that does not answer, with what is known without it.
+fn silent(socket: &Path, known: Option<&Silent>) -> Failure {
+    let Some(known) = known else {
+        return Failure::new(
+            Exit::Unreachable,
+            format_args!("the agent does not answer on {}", socket.display()),
+        )
+        .hint("see `systemctl status guest-agent`; a restart of the service harms no plugin");
+    };
+    let failure = Failure::new(
+        Exit::Unreachable,
+        format_args!("the agent does not answer: {}", known.what()),
+    );
+    let failure = known.facts().into_iter().fold(failure, Failure::cause);
+    Failure { silent: Some(known.pid), ..failure.hint(known.fix()) }
 }
 
 /// A request that is part of the trace that the variable `TRACEPARENT` names, if it is set: a

@@ -18,6 +18,13 @@ use crate::doctor::{self, Agent, Finding, Host, Severity};
 
 pub(super) mod document;
 
+/// The fix where the agent ended its answer, or did not end it.
+const TRY_AGAIN: &str = "try again; where it stays so, keep the agent's log and start it afresh with \
+                         `systemctl restart guest-agent`, which no plugin notices";
+
+/// The fix where the caller may not look.
+const AS_ROOT: &str = "run it as root: sudo guest-agent doctor";
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -77,10 +84,20 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let text = as_text(&host, &findings, context.console);
         context.console.text(&text)?;
     }
-    match findings.iter().filter(|finding| finding.is_problem()).count() {
-        0 => Ok(()),
-        1 => Err(Failure::failed("1 problem was found")),
-        count => Err(Failure::failed(format_args!("{count} problems were found"))),
+    let problems = match findings.iter().filter(|finding| finding.is_problem()).count() {
+        0 => None,
+        1 => Some("1 problem was found".to_owned()),
+        count => Some(format!("{count} problems were found")),
+    };
+    let is_partial = document::unseen(&findings).next().is_some();
+    match (problems, is_partial) {
+        (None, false) => Ok(()),
+        (Some(problems), false) => Err(Failure::failed(problems)),
+        (None, true) => Err(Failure::failed("not everything was looked at").hint(AS_ROOT)),
+        (Some(problems), true) => {
+            let what = format_args!("{problems}, and not everything was looked at").to_string();
+            Err(Failure::failed(what).hint(AS_ROOT))
+        }
     }
 }
 
@@ -141,14 +158,20 @@ impl Examined {
     async fn now(context: &Context<'_, '_>) -> Result<Self, Failure> {
         let (config, unread) = readable_config(context)?;
         let agent = match context.connect().await {
-            Ok(mut client) => ask(&mut client).await?,
-            Err(failure) if failure.is_forbidden() => Agent::Hidden {
-                reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
-            },
-            Err(failure) if failure.exit == Exit::Unreachable => Agent::Silent {
-                reason: [&[failure.reason][..], &failure.causes].concat().join(": "),
-                hint: failure.hint.unwrap_or_else(|| "start the service".to_owned()),
-            },
+            Ok(mut client) => ask(&mut client).await,
+            Err(failure) => Err(failure),
+        };
+        let agent = match agent {
+            Ok(agent) => agent,
+            Err(failure) if failure.is_forbidden() => Agent::Hidden { reason: in_one(&failure) },
+            // The other checks need no agent.
+            Err(failure) if matches!(failure.exit, Exit::Unreachable | Exit::TimedOut) => {
+                Agent::Silent {
+                    reason: in_one(&failure),
+                    process: failure.silent,
+                    hint: failure.hint.unwrap_or_else(|| TRY_AGAIN.to_owned()),
+                }
+            }
             Err(failure) => return Err(failure),
         };
         let now = SystemTime::from((context.console.now)());
@@ -164,6 +187,12 @@ impl Examined {
         findings.extend(self.unread.clone());
         findings
     }
+}
+
+/// A failure with all its causes.
+fn in_one(failure: &Failure) -> String {
+    let causes = failure.causes.iter().map(String::as_str);
+    std::iter::once(&*failure.reason).chain(causes).collect::<Vec<_>>().join(": ")
 }
 
 /// The configuration; the defaults with a note where the caller may not read it.
@@ -193,8 +222,15 @@ fn checked(host: &Host<'_>) -> String {
 
 fn as_text(host: &Host<'_>, findings: &[Finding], console: &Console<'_>) -> String {
     let mut text = String::new();
-    if !findings.iter().any(Finding::is_problem) {
-        text.push_str("nothing is wrong\n");
+    let unseen: Vec<&str> = document::unseen(findings).collect();
+    if !unseen.is_empty() {
+        let line = format!("not looked at, for lack of permission: {}", unseen.join(", "));
+        text.push_str(&[&console.paint(Tone::Busy, &one_line(&line)), "\n"].concat());
+    }
+    match (findings.iter().any(Finding::is_problem), unseen.is_empty()) {
+        (true, _) => {}
+        (false, true) => text.push_str("nothing is wrong\n"),
+        (false, false) => text.push_str("nothing is wrong with the rest\n"),
     }
     for finding in findings {
         let (word, tone) = match finding.severity {

@@ -24,6 +24,8 @@ pub struct Failure {
     pub hint: Option<String>,
     /// The kind of the operating system's error, where one is the reason.
     pub kind: Option<ErrorKind>,
+    /// The process that listens and does not answer, where one does not.
+    pub silent: Option<u32>,
 }
 
 // === impl Failure ===
@@ -31,7 +33,14 @@ pub struct Failure {
 impl Failure {
     /// A failure with an exit code of its own.
     pub(super) fn new(exit: Exit, reason: impl Display) -> Self {
-        Self { exit, reason: reason.to_string(), causes: Vec::new(), hint: None, kind: None }
+        Self {
+            exit,
+            reason: reason.to_string(),
+            causes: Vec::new(),
+            hint: None,
+            kind: None,
+            silent: None,
+        }
     }
 
     /// The command failed, with this line as its reason.

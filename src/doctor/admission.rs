@@ -30,7 +30,7 @@ mod tests {
     fn findings(command: &[&str]) -> Vec<Finding> {
         let mut config = Config::default();
         config.admission.command = command.iter().map(|part| (*part).to_owned()).collect();
-        let agent = Agent::Silent { reason: String::new(), hint: String::new() };
+        let agent = Agent::Silent { reason: String::new(), hint: String::new(), process: None };
         check(&Host { config: &config, agent: &agent, now: SystemTime::UNIX_EPOCH })
     }
 

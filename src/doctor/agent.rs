@@ -7,7 +7,7 @@ const WAITING: u64 = 1000;
 
 pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let agent = match host.agent {
-        Agent::Silent { reason, hint } => {
+        Agent::Silent { reason, hint, .. } => {
             let what = "the agent does not answer";
             return vec![Finding::new(Severity::Error, what, reason, hint)];
         }

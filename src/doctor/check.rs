@@ -45,6 +45,8 @@ pub enum Agent {
         reason: String,
         /// What to try.
         hint: String,
+        /// The process that listens and does not answer, where one does.
+        process: Option<u32>,
     },
 }
 
@@ -58,8 +60,10 @@ pub(crate) fn is_denied(why: &str) -> bool {
 /// The note that something was not looked at, because the caller may not: that says nothing about
 /// the machine.
 pub(crate) fn not_looked_at(what: impl Display, why: impl Into<String>) -> Finding {
-    let what = format!("not looked at, for lack of permission: {what}");
-    Finding::new(Severity::Note, what, why, "sudo guest-agent doctor")
+    let subject = what.to_string();
+    let what = format!("not looked at, for lack of permission: {subject}");
+    let note = Finding::new(Severity::Note, what, why, "sudo guest-agent doctor");
+    Finding { not_looked_at: Some(subject), ..note }
 }
 
 /// One thing that is checked.

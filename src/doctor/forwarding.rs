@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn without_an_agent_the_journal_is_looked_at_where_it_is_wanted() {
-        let agent = Agent::Silent { reason: String::new(), hint: String::new() };
+        let agent = Agent::Silent { reason: String::new(), hint: String::new(), process: None };
         let dir = tempfile::tempdir().expect("a directory");
         let mut config = Config::default();
         config.plugins.log_journal_socket = dir.path().join("socket");

@@ -14,6 +14,8 @@ pub(super) fn check(host: &Host<'_>) -> Vec<Finding> {
     let Some(holder) = holder_of(&locks, stat.ino()) else { return Vec::new() };
     let place = host.config.agent.state_dir.display();
     match host.agent {
+        // The finding about the agent says it.
+        Agent::Silent { process, .. } if *process == Some(holder) => Vec::new(),
         Agent::Silent { .. } => vec![Finding::new(
             Severity::Error,
             format!("process {holder} holds {place}, but does not answer on its socket"),

@@ -131,7 +131,7 @@ mod tests {
     use crate::doctor::Agent;
 
     fn examine(config: &Config) -> Vec<Finding> {
-        let agent = Agent::Silent { reason: String::new(), hint: String::new() };
+        let agent = Agent::Silent { reason: String::new(), hint: String::new(), process: None };
         check(&Host { config, agent: &agent, now: std::time::SystemTime::UNIX_EPOCH })
     }
 

@@ -39,6 +39,7 @@ mod http;
 mod http_socket;
 mod https;
 
+mod hung;
 mod identity;
 mod incident;
 mod install;

@@ -23,6 +23,8 @@ pub(crate) struct Examination<'a> {
     lost_records: Vec<Lost<'a>>,
     /// Paths of whole stores that were set aside, the oldest first.
     lost_stores: &'a [String],
+    /// What the caller may not look at. Unless this is empty, the findings say nothing about it.
+    not_looked_at: Vec<&'a str>,
 }
 
 /// A plugin of a lost store that the agent did not adopt.
@@ -83,6 +85,11 @@ pub(crate) struct Forgotten<'a> {
     pub(super) forgotten: Vec<&'a str>,
 }
 
+/// The subjects that the caller may not look at.
+pub(super) fn unseen(findings: &[Finding]) -> impl Iterator<Item = &str> {
+    findings.iter().filter_map(|finding| finding.not_looked_at.as_deref())
+}
+
 // === impl Examination ===
 
 impl<'a> Examination<'a> {
@@ -103,6 +110,7 @@ impl<'a> Examination<'a> {
                 .collect(),
             lost_records: itself.map_or(&[][..], |it| &it.records).iter().map(Lost::from).collect(),
             lost_stores: itself.map_or(&[], |it| &it.stores),
+            not_looked_at: unseen(findings).collect(),
         }
     }
 }

@@ -16,6 +16,9 @@ pub struct Finding {
     pub why: String,
     /// The fix.
     pub fix: String,
+    /// The subject that the caller may not look at, where the finding says nothing else.
+    #[serde(skip)]
+    pub(crate) not_looked_at: Option<String>,
 }
 
 /// How bad a finding is.
@@ -40,7 +43,8 @@ impl Finding {
         why: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self { severity, what: what.into(), why: why.into(), fix: fix.into() }
+        let (what, why, fix) = (what.into(), why.into(), fix.into());
+        Self { severity, what, why, fix, not_looked_at: None }
     }
 
     /// Whether it is an error.
