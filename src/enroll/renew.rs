@@ -41,10 +41,11 @@ pub async fn keep(identity: Identity) -> Infallible {
     loop {
         let enrolled = read(&identity).await;
         let wait = match &enrolled {
-            Ok(Some(enrolled)) => due(enrolled, jitter)
-                .duration_since(SystemTime::now())
-                .ok()
-                .filter(|wait| !wait.is_zero()),
+            Ok(Some(enrolled)) => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                let wait = due(enrolled, jitter).saturating_sub(now.unwrap_or_default());
+                (!wait.is_zero()).then_some(wait)
+            }
             Ok(None) => Some(LOOK),
             Err(_) => None,
         };
@@ -72,11 +73,12 @@ pub async fn keep(identity: Identity) -> Infallible {
     }
 }
 
-/// When a certificate is renewed; the jitter is between 0 and 1.
-fn due(enrolled: &Enrolled, jitter: f64) -> SystemTime {
+/// When a certificate is renewed, as the time since 1970; the jitter is between 0 and 1. The times of a
+/// file or of a fleet's answer may be later than any that a clock has.
+fn due(enrolled: &Enrolled, jitter: f64) -> Duration {
     let left = Duration::from_secs(enrolled.ends.saturating_sub(enrolled.renew_at));
     let renew_at = Duration::from_secs(enrolled.renew_at);
-    SystemTime::UNIX_EPOCH + renew_at + left.mul_f64(SPREAD * jitter)
+    renew_at.saturating_add(left.mul_f64(SPREAD * jitter))
 }
 
 async fn read(identity: &Identity) -> Result<Option<Enrolled>, RenewError> {
@@ -116,9 +118,24 @@ mod tests {
             renew_at: 2000,
             ends: 3000,
         };
-        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let at = Duration::from_secs;
         assert_eq!(due(&enrolled, 0.0), at(2000));
         assert_eq!(due(&enrolled, 1.0), at(2200));
         assert_eq!(due(&Enrolled { ends: 0, ..enrolled }, 1.0), at(2000));
+    }
+
+    #[test]
+    fn times_that_no_clock_reaches_are_never_due() {
+        let enrolled = |renew_at, ends| Enrolled {
+            server: String::new(),
+            agent_id: String::new(),
+            fleet_id: String::new(),
+            renew_at,
+            ends,
+        };
+        let centuries = Duration::from_secs(1 << 40);
+        for (renew_at, ends) in [(u64::MAX, 0), (u64::MAX, u64::MAX), (u64::MAX / 2, u64::MAX)] {
+            assert!(due(&enrolled(renew_at, ends), 1.0) > centuries, "{renew_at} {ends}");
+        }
     }
 }

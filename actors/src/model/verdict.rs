@@ -418,8 +418,10 @@ impl Case<'_> {
             let why = format!("had {crashes} before revision {}, last {last}", self.view.revision);
             return Some(self.verdict((Level::Ok, Cause::Recovered), why, Some(well_since), ""));
         }
+        // A record may hold any time, also one that nothing can be added to.
+        let well_for = self.now.duration_since(well_since).unwrap_or_default();
         let (why, since) = match self.view.history.changed_at {
-            Some(changed_at) if self.now < well_since + CALM => {
+            Some(changed_at) if well_for < CALM => {
                 (format!("had {crashes} until an order changed it, last {last}"), changed_at)
             }
             Some(_) | None => (format!("up again after {crashes}, last {last}"), well_since),
@@ -445,7 +447,7 @@ impl Case<'_> {
         // A change in the future was before the clock was set back.
         let changed_at = self.view.history.changed_at.filter(|changed_at| *changed_at <= self.now);
         let counted = self.crashes_since(changed_at);
-        let calm = CALM.max(self.longest_run_between() * 2);
+        let calm = CALM.max(self.longest_run_between().saturating_mul(2));
         let is_calm = self.well_since().is_some_and(|since| {
             self.now.duration_since(since).is_ok_and(|well_for| well_for >= calm)
         });

@@ -7,6 +7,8 @@ use crate::model::history::Down;
 use crate::model::view::Pending;
 use crate::ports::{Health, Shortfall};
 
+mod laws;
+
 const MIB: u64 = 1 << 20;
 
 fn now() -> SystemTime {
