@@ -31,7 +31,7 @@ pub use counters::{Count, Counters, NoCounters, OrderKind, Outcome};
 pub use installer::{InstallError, InstallStep, Installer, Progress, ProgressSender, RemoveError};
 pub use launcher::{
     Cleanup, FindError, LAST_OUTPUT, LaunchError, Launched, Launcher, LimitError, StopError,
-    StopManner, StopOrder, Stopped, before_output,
+    StopManner, StopOrder, Stopped, before_output, without_output,
 };
 pub use local::{LocalPlugins, LocalScan, ScanError};
 pub use machine::{Clock, Facts, Ids, Machine, OsFacts, RandomIds};

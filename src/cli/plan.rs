@@ -256,9 +256,9 @@ pub(super) fn difference(order: &ConfigurePlugin, there: Option<&PluginStatus>) 
     }
 }
 
-/// Whether the last installation or start of what there is failed. An order then begins anew.
+/// Whether the last installation or start of the plugin failed. An order then begins anew.
 fn has_failed(now: &Running) -> bool {
-    matches!(now.value, StatusValue::InstallFailed | StatusValue::Crashed)
+    values::has_failed(now.value)
 }
 
 /// Whether the installation would ask the admission plugin. The agent does not ask again about a

@@ -26,6 +26,11 @@ pub(crate) trait Named: Copy + Default + PartialEq {
     }
 }
 
+/// Whether a revision in this state failed, and is not tried again until it is ordered anew.
+pub(crate) const fn has_failed(state: StatusValue) -> bool {
+    matches!(state, StatusValue::InstallFailed | StatusValue::Crashed)
+}
+
 /// Implements [`Named`] for an enum from the names of its values.
 macro_rules! named {
     ($enum:ty { $($value:ident => $name:literal),+ $(,)? }) => {

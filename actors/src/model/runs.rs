@@ -103,6 +103,19 @@ pub enum Due {
     Yes,
 }
 
+// === impl Due ===
+
+impl Due {
+    /// Whether this or the other is due.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        match self {
+            Self::Yes => Self::Yes,
+            Self::No => other,
+        }
+    }
+}
+
 // === impl Trigger ===
 
 impl Trigger {

@@ -1,4 +1,4 @@
-//! What people see of a plugin beside its state: times, health, progress, and recent changes.
+//! The part of a plugin that people see beside its state: times, health, progress, and recent changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::model::runs::Outcome;
 use crate::model::spec::Difference;
 use crate::model::view::{Activity, Held, Outlook, Pending, PluginView, Reported};
 use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State, Then};
-use crate::ports::{Health, LAST_OUTPUT, Progress, before_output};
+use crate::ports::{Health, LAST_OUTPUT, Progress, without_output};
 
-/// What people see of a plugin beside its state.
+/// The part of a plugin that people see beside its state.
 pub(super) struct Shown {
     pub(super) started_at: Option<SystemTime>,
     pub(super) last_exit_at: Option<SystemTime>,
@@ -60,7 +60,7 @@ impl Shown {
         self.health = Some((health, at));
     }
 
-    /// Notes what ends or begins a verdict: crashes, changes of what is run, a revision that failed.
+    /// Notes the causes that end or begin a verdict: crashes, changes of what is run, a revision that failed.
     /// `before` is the state before this one, whose process is the one in `started_at`; `output` is what
     /// that wrote last, where it ended unasked.
     pub(super) fn note_causes(
@@ -83,8 +83,7 @@ impl Shown {
                 | Phase::Stopping { then: Then::BackOff { reason }, .. } => reason,
                 _ => "",
             };
-            let why = before_output(reason).trim_end_matches("; ");
-            self.story.crashed(now, ran.unwrap_or_default(), why);
+            self.story.crashed(now, ran.unwrap_or_default(), without_output(reason));
             // A failed start quotes the output itself.
             let quoted = reason.split_once(LAST_OUTPUT).map_or("", |(_, quoted)| quoted);
             self.story.wrote_last(if output.is_empty() { quoted } else { output });
@@ -93,32 +92,27 @@ impl Shown {
 
     /// Why a plugin of this state is down, as far as its record says it.
     pub(super) fn down_at_first(state: &State, story: &TransitionLog) -> Option<Down> {
-        match &state.phase {
-            Phase::Pausing { reason, .. }
-            | Phase::BackingOff { reason, pause: Pause::AfterCrash } => {
-                let since = story.moves.back()?.at;
-                Some(Down { since, because: reason.clone() })
-            }
-            _ => None,
-        }
+        let because = why_down(&state.phase)?.clone();
+        Some(Down { since: story.moves.back()?.at, because })
     }
 
     /// Notes why the plugin is down, until it runs, rests or is another revision.
     fn note_fall(&mut self, before: &State, state: &State, now: SystemTime) {
-        let is_replaced = before.spec.revision != state.spec.revision;
-        match &state.phase {
-            Phase::Pausing { reason, .. }
-            | Phase::BackingOff { reason, pause: Pause::AfterCrash } => {
-                let since = self.down.take().map_or(now, |down| down.since);
-                self.down = Some(Down { since, because: reason.clone() });
-            }
+        if let Some(because) = why_down(&state.phase).cloned() {
+            let since = self.down.take().map_or(now, |down| down.since);
+            self.down = Some(Down { since, because });
+            return;
+        }
+        let is_started_again = matches!(
+            &state.phase,
             Phase::Starting { .. } | Phase::Stopping { then: Then::BackOff { .. }, .. }
-                if !is_replaced => {}
-            _ => self.down = None,
+        );
+        if !is_started_again || before.spec.revision != state.spec.revision {
+            self.down = None;
         }
     }
 
-    /// What is durable of the plugin.
+    /// The durable part of the plugin.
     pub(super) fn snapshot(&self, state: &State) -> Snapshot {
         Snapshot {
             state: state.clone(),
@@ -128,8 +122,8 @@ impl Shown {
         }
     }
 
-    /// What the plugin looks like in this state. `is_found` says whether what the state says of a
-    /// process is known to be so, not only read back; `next_start` says when a pause ends.
+    /// The view of the plugin in this state. `is_found` says whether the process of the state is known to
+    /// run, and not only read back; `next_start` says when a pause ends.
     #[must_use]
     pub(super) fn view(
         &self,
@@ -211,6 +205,16 @@ impl Shown {
     }
 }
 
+/// Why a plugin in this phase is down; `None` where it is not, or where its start is under way.
+fn why_down(phase: &Phase) -> Option<&Arc<str>> {
+    match phase {
+        Phase::Pausing { reason, .. } | Phase::BackingOff { reason, pause: Pause::AfterCrash } => {
+            Some(reason)
+        }
+        _ => None,
+    }
+}
+
 /// The view of a state: current revision, its state, the reason, and the pending revision.
 pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option<Pending>) {
     let none: Arc<str> = "".into();
@@ -247,7 +251,7 @@ pub(super) fn reported(state: &State) -> (RevisionId, Reported, Arc<str>, Option
             error: reason.clone(),
         }),
     };
-    // What failed before is of an older order than the one that waits.
+    // A failure of before is of an older order than the one that waits.
     let pending = match &state.next {
         Next::Nothing | Next::Failed { .. } => pending_held(state).or(pending),
         Next::Preparing { .. } | Next::Ready { .. } | Next::AfterRemoval { .. } => pending,

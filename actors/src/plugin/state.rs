@@ -426,12 +426,8 @@ impl Owed {
 
     /// The outcomes that this or the other has.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        let either = |one, two| if one == Due::Yes { one } else { two };
-        Self {
-            install: either(self.install, other.install),
-            apply: either(self.apply, other.apply),
-        }
+    pub const fn and(self, other: Self) -> Self {
+        Self { install: self.install.or(other.install), apply: self.apply.or(other.apply) }
     }
 }
 

@@ -203,6 +203,12 @@ pub fn before_output(text: &str) -> &str {
     text.split_once(LAST_OUTPUT).map_or(text, |(before, _)| before)
 }
 
+/// The same without the separator before these words: a reason as a text of its own.
+#[must_use]
+pub fn without_output(text: &str) -> &str {
+    before_output(text).trim_end_matches("; ")
+}
+
 struct Quoted<'a>(&'a str);
 
 impl std::fmt::Display for Quoted<'_> {

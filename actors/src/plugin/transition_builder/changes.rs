@@ -111,9 +111,7 @@ impl TransitionBuilder<'_> {
         else {
             return;
         };
-        let limits = before.map_or(newer.limits, |before| {
-            if before.limits == Due::Yes { Due::Yes } else { newer.limits }
-        });
+        let limits = before.map_or(newer.limits, |before| before.limits.or(newer.limits));
         // The call answers for an order of the kind no more: that order shares its end with this one,
         // or ended already.
         let answers = Owed {

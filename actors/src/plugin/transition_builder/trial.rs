@@ -9,7 +9,7 @@ use crate::model::runs::Due;
 use crate::plugin::event::Effect;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{FailedAt, Next, Owed};
-use crate::ports::before_output;
+use crate::ports::without_output;
 
 // === impl TransitionBuilder: the trial ===
 
@@ -95,8 +95,8 @@ impl TransitionBuilder<'_> {
 fn told(before: Next, taken_back: &RevisionId, why: Arc<str>) -> Next {
     match before {
         Next::Failed { revision, at, reason, dismissed: _ } if revision != *taken_back => {
-            let reason = before_output(&reason).trim_end_matches("; ");
-            let both = format!("{reason}; then revision {taken_back} was taken back: {why}");
+            let before = without_output(&reason);
+            let both = format!("{before}; then revision {taken_back} was taken back: {why}");
             Next::failed(revision, at, both.into())
         }
         _of_the_same_revision => Next::failed(taken_back.clone(), FailedAt::Run, why),

@@ -8,7 +8,7 @@ use pb::plugin_fault::{Cause, Level};
 use crate::model::exit::ExitCause;
 use crate::model::verdict::{self, Verdict, last_end};
 use crate::model::view::{PluginView, Reported};
-use crate::ports::before_output;
+use crate::ports::without_output;
 use crate::text::shortened;
 
 /// Longest reason, in bytes: as long as the texts about the machine.
@@ -44,9 +44,8 @@ fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
     let ended = view.last_exit.map(|(cause, _)| cause);
     let is_memory = matches!(ended, Some(ExitCause::OutOfMemory | ExitCause::OverMemoryLimit));
     // A failed start quotes the output of the process, which is another one on each machine.
-    let without_output = |text: &str| before_output(text).trim_end_matches("; ").to_owned();
-    let reason = || without_output(&view.reason);
-    let last_end = || without_output(&last_end(view));
+    let reason = || without_output(&view.reason).to_owned();
+    let last_end = || without_output(&last_end(view)).to_owned();
     let down = view.history.down.as_ref();
     Some(match verdict.cause {
         Of::CrashLoop | Of::Crashed | Of::Down if is_memory => {
@@ -63,7 +62,7 @@ fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
         // Of a revision that takes over, its order tells.
         Of::StartFails if view.state == Reported::Stopped => return None,
         Of::StartFails => {
-            let why = down.map_or_else(reason, |down| without_output(&down.because));
+            let why = down.map_or_else(reason, |down| without_output(&down.because).to_owned());
             (Cause::StartFailed, why)
         }
         Of::StartFailed => (Cause::StartFailed, reason()),
