@@ -42,10 +42,10 @@ pub enum Level {
     Ok,
 }
 
-/// Declares the causes with their names at once, so that none is without a name.
+/// Declares the causes with their names at once, so that each cause has a name.
 macro_rules! causes {
     ($($(#[$doc:meta])* $cause:ident $name:literal,)*) => {
-        /// What a verdict is about, for programs.
+        /// The subject of a verdict, for programs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Cause {
             $($(#[$doc])* $cause,)*
@@ -111,7 +111,7 @@ causes! {
 pub struct Verdict {
     /// How much attention it needs.
     pub level: Level,
-    /// What the verdict is about.
+    /// The subject of the verdict.
     pub cause: Cause,
     /// Why, as one sentence without a full stop; empty where there is nothing to say.
     pub reason: String,
@@ -149,7 +149,7 @@ impl Verdict {
     /// ([`MemoryUse::bytes`](crate::ports::MemoryUse::bytes)), and by the time.
     #[must_use]
     pub fn of(view: &PluginView, memory_bytes: Option<u64>, now: SystemTime) -> Self {
-        let case = Case { view, memory_bytes, now };
+        let case = Case::of(view, memory_bytes, now);
         let trouble = case.failing().or_else(|| case.degraded());
         let verdict = trouble.map(|verdict| case.in_full(verdict));
         let verdict = verdict.or_else(|| case.held()).or_else(|| case.busy());
@@ -163,16 +163,24 @@ impl Verdict {
     }
 }
 
-/// What is judged.
+/// The plugin that is judged, and the time.
 struct Case<'a> {
     view: &'a PluginView,
     memory_bytes: Option<u64>,
     now: SystemTime,
+    /// The crashes that count, oldest first.
+    counted: Vec<Crash>,
 }
 
 // === impl Case ===
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    fn of(view: &'a PluginView, memory_bytes: Option<u64>, now: SystemTime) -> Self {
+        let mut case = Self { view, memory_bytes, now, counted: Vec::new() };
+        case.counted = case.counted_crashes();
+        case
+    }
+
     fn verdict(
         &self,
         (level, cause): (Level, Cause),
@@ -215,7 +223,7 @@ impl Case<'_> {
             self.verdict((Level::Failing, cause), why, since, verb)
         };
         let here = history.since;
-        let recent = self.counted_crashes();
+        let recent = &self.counted;
         if recent.len() >= CRASH_LOOP && *state != Reported::Stopped {
             let (count, within) = (recent.len(), CRASH_WINDOW.as_secs() / 60);
             let cause = last_end(self.view);
@@ -335,7 +343,7 @@ impl Case<'_> {
             };
             return Some(degraded(Cause::RevisionFailed, why, history.failed_at, "events"));
         }
-        let recent = self.counted_crashes();
+        let recent = &self.counted;
         if let Some(last) = recent.last()
             && self.view.state != Reported::Stopped
         {
@@ -440,7 +448,7 @@ impl Case<'_> {
     /// The crashes that count, oldest first: those of the plugin as it is now ordered, until it has been
     /// well for long enough.
     fn counted_crashes(&self) -> Vec<Crash> {
-        // They are those of the revision before. They count again if the agent returns to it.
+        // The revision before had them. They count again if the agent returns to it.
         if self.view.on_trial {
             return Vec::new();
         }
@@ -513,8 +521,7 @@ pub fn is_recovered(view: &PluginView, now: SystemTime) -> bool {
     let ended_since = view
         .last_exit
         .is_some_and(|(cause, at)| is_memory(cause) && at.is_some_and(|at| at > newest.at));
-    let case = Case { view, memory_bytes: None, now };
-    newest.at <= now && !ended_since && case.counted_crashes().is_empty()
+    newest.at <= now && !ended_since && Case::of(view, None, now).counted.is_empty()
 }
 
 /// Who holds a plugin, and the order that waits.

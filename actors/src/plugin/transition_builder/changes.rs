@@ -11,6 +11,15 @@ use crate::plugin::event::{ApplyFailure, Effect};
 use crate::plugin::live::Live;
 use crate::plugin::state::{Change, Newer, Owed, Phase, Then};
 
+/// What is known of the Apply call before a change.
+#[derive(Clone, Copy)]
+enum Call {
+    /// The plugin took its configuration.
+    Taken,
+    /// Whether the plugin took its configuration, in whole or in part, is unknown.
+    Unknown,
+}
+
 // === impl TransitionBuilder: changes ===
 
 impl TransitionBuilder<'_> {
@@ -31,7 +40,7 @@ impl TransitionBuilder<'_> {
                 self.took(*answers);
                 match newer.clone() {
                     None => self.settle(live),
-                    Some(newer) => self.follow(live, newer),
+                    Some(newer) => self.follow(live, newer, Call::Taken),
                 }
             }
             Err(ApplyFailure::Unimplemented) => {
@@ -48,13 +57,7 @@ impl TransitionBuilder<'_> {
                 }
                 match newer.clone() {
                     None => self.settle(live),
-                    // Whether the plugin has the configuration of the call, in whole or in part, is
-                    // unknown: only a start is sure to set limits and configuration.
-                    Some(Newer { config, limits: Due::Yes }) => {
-                        self.set_config(config);
-                        self.stop_running(live, Then::Start);
-                    }
-                    Some(newer) => self.follow(live, newer),
+                    Some(newer) => self.follow(live, newer, Call::Unknown),
                 }
             }
         }
@@ -72,14 +75,22 @@ impl TransitionBuilder<'_> {
     }
 
     /// No call is in flight any more: the change that waits for that begins.
-    fn follow(&mut self, live: &Live, Newer { config, limits }: Newer) {
-        if limits == Due::Yes {
-            // The change of limits answers for the INSTALL.
-            self.state.owed.install = Due::No;
-            self.limit(live, config);
-        } else {
-            let orders = std::mem::take(&mut self.state.owed);
-            self.apply(live, config, orders);
+    fn follow(&mut self, live: &Live, Newer { config, limits }: Newer, call: Call) {
+        match (limits, call) {
+            (Due::Yes, Call::Taken) => {
+                // The change of limits answers for the INSTALL.
+                self.state.owed.install = Due::No;
+                self.limit(live, config);
+            }
+            // Only a start is sure to set limits and configuration then.
+            (Due::Yes, Call::Unknown) => {
+                self.set_config(config);
+                self.stop_running(live, Then::Start);
+            }
+            (Due::No, Call::Taken | Call::Unknown) => {
+                let orders = std::mem::take(&mut self.state.owed);
+                self.apply(live, config, orders);
+            }
         }
     }
 
@@ -91,14 +102,9 @@ impl TransitionBuilder<'_> {
             Change::Applying { config, answers, newer: None, .. } => {
                 self.apply(live, config.clone(), *answers);
             }
-            // Only a start is sure to set limits and configuration after a call of unknown outcome.
-            Change::Applying { newer: Some(Newer { limits: Due::Yes, .. }), .. } => {
-                self.keep_config_of(&live.change);
-                self.stop_running(live, Then::Start);
-            }
             Change::Applying { newer: Some(newer), .. } => {
                 self.owe(&live.change);
-                self.follow(live, newer.clone());
+                self.follow(live, newer.clone(), Call::Unknown);
             }
             Change::Limiting { config, .. } => self.limit(live, config.clone()),
         }
