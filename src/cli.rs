@@ -44,6 +44,7 @@ mod format;
 mod http_token;
 mod install;
 mod json;
+mod judge;
 mod keygen;
 mod limit;
 mod logs;
