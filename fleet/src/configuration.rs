@@ -243,7 +243,7 @@ impl Configuration {
     }
 }
 
-/// What the names of such holds begin with.
+/// The prefix of the names of such holds.
 const UNREADABLE: &str = "unreadable:";
 
 impl Default for Configuration {

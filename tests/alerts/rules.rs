@@ -1,7 +1,7 @@
 //! Reads `config/prometheus-alerts.yml` and `config/prometheus-fleet-alerts.yml`, line by line: every key of an alert
 //! stands on one line.
 //!
-//! Used by the tests of the documentation and by those that have promtool look at real series.
+//! Tests of the documentation use it, and tests that have promtool look at real series.
 
 use std::path::{Path, PathBuf};
 

@@ -12,11 +12,11 @@ mod rules;
 /// A file of alerts, and what belongs to it.
 struct Set {
     file: &'static str,
-    /// What the names of its alerts begin with.
+    /// The prefix of the names of its alerts.
     prefix: &'static str,
     /// The page with a section for each.
     runbook: &'static str,
-    /// What shows them, where there is one.
+    /// The dashboard that shows its alerts, where there is one.
     dashboard: Option<&'static str>,
     /// The page with all metrics that there are.
     metrics: &'static str,
@@ -100,7 +100,7 @@ fn every_alert_has_a_section_of_the_runbook_and_every_section_an_alert() {
     }
 }
 
-/// What somebody looks for in a section, in this order.
+/// The parts that a section has, in this order.
 const PARTS: [&str; 4] = ["**Means:**", "**Look at:**", "**Do:**", "**Clears:**"];
 
 #[test]
@@ -117,7 +117,7 @@ fn every_section_of_the_runbook_says_what_it_means_what_to_do_and_when_it_is_ove
     }
 }
 
-/// All expressions of a dashboard, those that fill its lists too.
+/// All expressions of a dashboard, also of its lists.
 fn expressions(document: &Value) -> Vec<String> {
     match document {
         Value::Object(map) => {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::model::spec::PluginSpec;
 use crate::plugin::restart::RestartPolicy;
 
-/// What unpacking, waiting for a turn, retries and syncing may take beyond the download itself.
+/// Longest that unpacking, waiting for a turn, retries and syncing may take beyond the download itself.
 const INSTALL_SLACK: Duration = Duration::from_secs(15 * 60);
 
 /// Adapters keep their own deadlines; the machine's are this much later, for an adapter that does
 /// not.
 const SLACK: Duration = Duration::from_secs(20);
 
-/// What waiting for a turn, preparing and giving up may take beyond the start itself.
+/// Longest that waiting for a turn, preparing and giving up may take beyond the start itself.
 const START_SLACK: Duration = Duration::from_secs(90);
 
 /// Longest a deletion may take, and the pause before another.

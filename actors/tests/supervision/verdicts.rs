@@ -52,7 +52,7 @@ async fn a_crash_loop_is_over_after_three_calm_minutes_over_restarts_of_the_agen
     let over = verdict(&agent, "a").await;
     assert_eq!((over.level, over.cause), (Level::Ok, Cause::Recovered));
     assert_eq!(over.reason, "up again after 4 crashes, last exited with code 3");
-    // What is over stays so over another restart.
+    // A restart of the agent revives no verdict that is over.
     agent.crash_and_wake().await;
     agent.connect().await;
     until_runs(&agent, "a", "1").await;

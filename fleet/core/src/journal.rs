@@ -236,7 +236,7 @@ pub fn next(decision: &Decision, body: &Digests, entry: &Entry, at: &Situation<'
 fn wanted(decision: &Decision, body: &Digests, entry: &Entry, at: &Situation<'_>) -> Next {
     let Situation { observed, generations, fenced, leave, now } = *at;
     // The agent took an order that this journal does not know: the ledger was lost or restored from
-    // an older copy while it was on its way. What was recorded of this one says nothing any more.
+    // an older copy while it was on its way. The record of this one says nothing any more.
     let reported = observed.map_or(0, |observed| observed.generation);
     let same = entry
         .order

@@ -30,11 +30,11 @@ pub enum Stage {
 pub struct Check {
     /// Its name, for programs.
     pub name: &'static str,
-    /// What is wrong, in a sentence for people; `None` where nothing is.
+    /// The trouble, in a sentence for people; `None` where all is well.
     pub problem: Option<String>,
 }
 
-/// What is asked. Cheap to clone.
+/// The parts of the process that answer for its health. Cheap to clone.
 #[derive(Clone)]
 pub struct Health {
     /// The ledger.
@@ -50,7 +50,7 @@ pub struct Health {
 // === impl Health ===
 
 impl Health {
-    /// What has to be so for the process to be left alone by its service manager.
+    /// The checks of a service manager: it leaves the process alone while all of them pass.
     #[must_use]
     pub fn alive(&self) -> Vec<Check> {
         let has_failed = self.failed.as_ref().is_some_and(CancellationToken::is_cancelled);
@@ -61,7 +61,7 @@ impl Health {
         vec![Check { name: "ledger", problem }]
     }
 
-    /// What has to be so for agents to be sent here.
+    /// The checks of a load balancer: it sends agents here while all of them pass.
     pub async fn ready(&self) -> Vec<Check> {
         let mut checks = self.alive();
         let listeners = match *self.stage.borrow() {

@@ -1,4 +1,4 @@
-//! What this process takes, from a few files in `/proc`. What cannot be read is not known.
+//! The resources that this process takes, from a few files in `/proc`. A figure that cannot be read is not known.
 
 use std::fs;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, getrlimit};
 
-/// What this process takes.
+/// The resources that this process takes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Process {
     pub(super) cpu_time: Option<Duration>,

@@ -13,17 +13,17 @@ use crate::telemetry::traces::OrderSpans;
 /// Where the values come from. Cheap to clone.
 #[derive(Clone)]
 pub struct Sources {
-    /// What was counted.
+    /// The counts of this process.
     pub figures: Arc<Figures>,
-    /// What reads the counts of the whole fleet.
+    /// Reads the counts of the whole fleet.
     pub fleet: FleetReader,
-    /// What is asked for health.
+    /// Answers for the health of the process.
     pub health: Health,
     /// Name of the ledger's engine.
     pub engine: &'static str,
     /// The certificates of this process.
     pub ends: Ends,
-    /// What makes the spans of orders.
+    /// Makes the spans of orders.
     pub spans: OrderSpans,
     /// When this process was started.
     pub started_at: SystemTime,
@@ -48,7 +48,7 @@ pub(super) struct Snapshot {
 /// A certificate that people replace.
 #[derive(Debug)]
 pub(super) struct Certificate {
-    /// What it is for.
+    /// Its purpose.
     pub(super) of: &'static str,
     pub(super) ends: SystemTime,
     /// Whether what shall replace it cannot be used.

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::recording::JOB;
 
-/// What Grafana puts in the place of its variables: everything is chosen, and the interval is four
+/// The values that Grafana puts in the place of its variables: everything is chosen, and the interval is four
 /// scrapes.
 const VARIABLES: [(&str, &str); 4] =
     [("$__rate_interval", "2m"), ("$job", JOB), ("$instance", ".*"), ("$plugin", ".*")];
 
-/// All of them: those of the panels, and those that fill the lists at the top.
+/// All queries of the dashboard: of its panels, and of the lists at its top.
 pub(super) fn queries() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/grafana-dashboard.json");
     let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();

@@ -12,7 +12,7 @@ use crate::harness::promtool;
 /// Alerts about what ends at a known time.
 const EXPIRE: [&str; 2] = ["GuestAgentCertificateExpires", "GuestAgentTokenExpires"];
 
-/// What was recorded of an incident, and what has to fire when.
+/// The recording of an incident, and the alerts that have to fire, with their times.
 pub(super) struct Story {
     pub(super) recording: Recording,
     pub(super) moments: Vec<Moment>,
@@ -36,8 +36,8 @@ pub(super) struct Fires {
 // === impl Story ===
 
 impl Story {
-    /// The series, what every alert of the file has to do at each moment, and that none fires at any
-    /// time but those of the moments.
+    /// The series, the alerts of the file that fire at each moment, and a check that no alert fires at
+    /// another time.
     fn test(&self, alerts: &[Alert]) -> Value {
         let Recording { instance, pace, .. } = self.recording;
         let seconds = |number: usize| {
@@ -101,7 +101,7 @@ impl Fires {
     }
 }
 
-/// What a Prometheus sees that scrapes no agent at all.
+/// The series of a Prometheus that scrapes no agent at all.
 fn nothing_is_scraped(alerts: &[Alert]) -> Value {
     let of = |alert: &Alert| {
         let missing = Fires { alert: "GuestAgentMissing", labels: Vec::new() };
@@ -121,8 +121,8 @@ fn nothing_is_scraped(alerts: &[Alert]) -> Value {
     })
 }
 
-/// What is about to end, next to what is not. The series are made up: until it ends, a certificate of
-/// a year is like any other, and nobody can wait for that.
+/// Certificates and tokens that are about to end, next to others that are not. The series are made up:
+/// until it ends, a certificate of a year is like any other, and nobody can wait for that.
 fn what_expires(alerts: &[Alert]) -> Value {
     const DAY: u32 = 86400;
     let series = |metric: &str, label: &str, days: u32| {

@@ -1,4 +1,4 @@
-//! What a Prometheus would have of an agent: its page, scraped at a steady beat, as series.
+//! The series that a Prometheus would have of an agent: its page, scraped at a steady beat.
 //!
 //! Nobody can wait an hour for an alert, so time is stretched, all of it by one factor: a scrape of every half
 //! second counts as one of every half minute, and each metric that is a time is stretched with it, by the unit
@@ -67,7 +67,7 @@ impl Pace {
     /// Two hours last a second: for what has no pace of its own.
     pub(super) const DAYS: Self = Self { beat: Duration::from_millis(250), factor: 7200 };
 
-    /// What the time from one scrape to the next counts as.
+    /// The time that lies between two scrapes in the recording.
     pub(super) fn interval(self) -> Duration {
         self.beat * self.factor
     }
@@ -138,7 +138,7 @@ impl Recorder {
         *waited.unwrap_or_else(|_| panic!("not so in time: {what}")).unwrap()
     }
 
-    /// What was recorded.
+    /// Ends the recording and returns it.
     pub(super) fn stop(self) -> Recording {
         self.task.abort();
         self.recording.lock().unwrap().clone()

@@ -27,7 +27,7 @@ pub(super) type Labels = &'static [(&'static str, &'static str)];
 /// Values by series, without job and instance, as promtool takes them.
 type Series = BTreeMap<String, String>;
 
-/// What was recorded of an incident.
+/// The recording of an incident.
 pub(super) struct Incident {
     pub(super) name: &'static str,
     /// The page while all was well.
@@ -119,7 +119,7 @@ fn input<'a>(series: impl IntoIterator<Item = (&'a String, &'a String)>, job: &s
     series.map(|(name, values)| json!({ "series": whole(name, job), "values": values })).collect()
 }
 
-/// What every alert has to do at this minute: with the job of its fleet, all that fires.
+/// The alerts that fire at this minute, with the job of their fleet, in the form in which promtool expects them.
 fn expected(alerts: &[Alert], at: u32, fires: &[(Fires, String)]) -> Vec<Value> {
     let of = |alert: &Alert| {
         let firing = fires.iter().filter(|(fires, _)| fires.alert == alert.name);

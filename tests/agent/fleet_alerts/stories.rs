@@ -2,7 +2,7 @@
 
 use super::proof::Labels;
 
-/// What happens to an alert.
+/// An alert, the series that fire it, and others that do not.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Story {
     pub(super) alert: &'static str,

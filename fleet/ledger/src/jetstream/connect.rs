@@ -84,7 +84,7 @@ impl Who {
         }
     }
 
-    /// What the names of the options of its login begin with.
+    /// The prefix of the names of the options of its login.
     fn prefix(self) -> &'static str {
         match self {
             Self::Ledger => "",

@@ -69,7 +69,7 @@ pub enum StreamError {
          `{prefix}-…` with `nats stream rm` and restore again"
     )]
     BeingRestored {
-        /// What the names of the streams begin with.
+        /// The prefix of the names of the streams.
         prefix: String,
     },
     /// Something is in the ledger already.

@@ -19,7 +19,7 @@ const AGENT: &str = "guest-agent";
 /// Longest that a command may take which ends by itself.
 const COMMAND: Duration = Duration::from_secs(60);
 
-/// What the names of variables begin with that would have a process do something else than it does here: settings
+/// Prefixes of the names of variables that would have a process do something else than it does here: settings
 /// of other agents and fleets, the service manager of this process, proxies before local addresses.
 const OF_OTHERS: [&str; 7] =
     ["GUEST_AGENT", "GUEST_FLEET", "RUST_LOG", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "JOURNAL_"];
