@@ -1,5 +1,7 @@
 //! Every guard is needed: without it a law does not hold any more.
 
+use std::iter::once;
+
 use super::interleavings::an_order_waits_while_its_view_grows_old;
 use super::seeds::notice;
 use super::{on_paused_time, run};
@@ -10,7 +12,14 @@ const SEEDS: u64 = 1500;
 
 #[track_caller]
 fn notices(guard: Guard, law: &str) {
-    notice(guard, law, SEEDS, run);
+    notice(guard, law, 0..SEEDS, run);
+}
+
+/// The same, for a guard that few seeds notice. It begins with one that did; where the run of that one
+/// is another by now, the search goes on as ever.
+#[track_caller]
+fn notices_from(seed: u64, guard: Guard, law: &str) {
+    notice(guard, law, once(seed).chain(0..SEEDS), run);
 }
 
 #[test]
@@ -20,14 +29,14 @@ fn an_order_that_is_recorded_on_an_old_view_is_noticed() {
 
 #[test]
 fn an_order_that_is_queued_on_a_view_that_grew_old_is_noticed() {
-    notices(Guard::ViewAgeAfterJournal, "was queued, and no view");
+    notices_from(642, Guard::ViewAgeAfterJournal, "was queued, and no view");
 }
 
 #[test]
 fn an_order_that_leaves_on_an_old_view_is_noticed() {
     // This comes about in one of some thousand seeds.
     let waits = |_| on_paused_time(an_order_waits_while_its_view_grows_old());
-    notice(Guard::ViewAgeAtHandOver, "was sent, and no view", 1, waits);
+    notice(Guard::ViewAgeAtHandOver, "was sent, and no view", once(0), waits);
 }
 
 #[test]
@@ -77,7 +86,7 @@ fn an_agent_that_starts_what_its_owner_stopped_is_noticed() {
 
 #[test]
 fn drift_that_was_looked_at_once_is_noticed() {
-    notices(Guard::SecondLook, "which it has");
+    notices_from(935, Guard::SecondLook, "which it has");
 }
 
 #[test]
@@ -87,7 +96,7 @@ fn an_agent_that_is_ordered_again_without_leave_is_noticed() {
 
 #[test]
 fn an_order_that_undoes_what_a_person_did_is_noticed() {
-    notices(Guard::OwnersChange, "which it has");
+    notices_from(184, Guard::OwnersChange, "which it has");
 }
 
 #[test]

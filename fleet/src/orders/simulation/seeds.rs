@@ -93,16 +93,16 @@ pub(crate) fn repeat<E: Debug>(
     }
 }
 
-/// Without a guard, a run of one of the first seeds breaks the law that says this.
+/// Without a guard, a run of one of these seeds breaks the law that says this.
 #[track_caller]
 pub(crate) fn notice<E: Display>(
     guard: Guard,
     law: &str,
-    seeds: u64,
+    mut seeds: impl Iterator<Item = u64>,
     run: impl Fn(u64) -> Result<(), E>,
 ) {
     removed::remove(Some(guard));
-    let broken = (0..seeds).find_map(|seed| {
+    let broken = seeds.find_map(|seed| {
         let broken = run(seed).err()?.to_string();
         println!("without {guard:?}, seed {seed}: {broken}");
         broken.contains(law).then_some(())
