@@ -20,7 +20,7 @@ use crate::keys::number_key;
 use crate::manager::{asked_of, number_orders, restart_of};
 use crate::messages::{
     Configure, ListPlugins, Listed, MetricsDelivered, OrderOutcome, Received, Save, SaveFailed,
-    SaveOrForget, Submission, Submit, SubmitError,
+    SaveOrForget, Submission, Submit, SubmitError, Submitted,
 };
 use crate::model::audit::{AuditAct, AuditEntry};
 use crate::model::event;
@@ -345,7 +345,7 @@ impl ControlPlaneActor {
             let repeated = this.taking.remove(&key).unwrap_or_default();
             this.fleet.settle(kept, saved.is_ok());
             match saved {
-                Ok(()) => {
+                Ok(_) => {
                     this.remembered.remember(key, receipt.stream, at, since.elapsed());
                     this.acknowledge_all(repeated, ctx);
                     crash_point::reach("after", "acknowledgement", "inbox");
@@ -489,7 +489,7 @@ fn reported(plugins: &[Listed]) -> Vec<(crate::model::id::PluginName, u64)> {
     with_points.map(|plugin| (plugin.view.name.clone(), plugin.sampled)).collect()
 }
 
-fn flatten(result: Result<Result<(), SaveFailed>, MailboxError>) -> Result<(), SaveFailed> {
+fn flatten<T>(result: Result<Result<T, SaveFailed>, MailboxError>) -> Result<T, SaveFailed> {
     result.unwrap_or_else(|error| Err(SaveFailed(error.to_string().into())))
 }
 
@@ -506,7 +506,7 @@ impl Handler<Received> for ControlPlaneActor {
 }
 
 impl Handler<Submit> for ControlPlaneActor {
-    type Result = ResponseActFuture<Self, Result<Vec<OrderOutcome>, SubmitError>>;
+    type Result = ResponseActFuture<Self, Result<Submitted, SubmitError>>;
 
     fn handle(&mut self, submit: Submit, _: &mut Self::Context) -> Self::Result {
         let Submit { submission, asker, traceparent } = submit;
@@ -533,9 +533,9 @@ impl Handler<Submit> for ControlPlaneActor {
         save.writes.extend(writes);
         let receiving = receiving(configure.as_ref());
         let of_all = configure.as_ref().and_then(|configure| configure.of_all.as_ref());
-        let verdicts = match of_all {
+        let outcomes = match of_all {
             Some(asked) => vec![OrderOutcome { name: String::new(), result: Ok(asked.generation) }],
-            None => verdicts(&decoded, given),
+            None => outcomes(&decoded, given),
         };
         save.audit = match (&audited, of_all) {
             (Some(audited), Some(asked)) => vec![audited.of_all(&asked.act, asked.generation)],
@@ -550,15 +550,19 @@ impl Handler<Submit> for ControlPlaneActor {
         };
         Box::pin(saved.into_actor(self).map(move |saved, this, _| {
             this.fleet.settle(kept, saved.is_ok());
-            if let Err(error) = saved {
-                this.carry_out(given, None);
-                let audit = not_saved(entries, &error.to_string());
-                // The store keeps them until it can be written; the caller need not wait for that.
-                this.audit.do_send(Save { audit, ..Save::default() });
-                return Err(SubmitError::NotSaved(error));
+            match saved {
+                Ok(last_event) => {
+                    this.carry_out(given, configure);
+                    Ok(Submitted { outcomes, last_event })
+                }
+                Err(error) => {
+                    this.carry_out(given, None);
+                    let audit = not_saved(entries, &error.to_string());
+                    // The store keeps them until it can be written; the caller need not wait for that.
+                    this.audit.do_send(Save { audit, ..Save::default() });
+                    Err(SubmitError::NotSaved(error))
+                }
             }
-            this.carry_out(given, configure);
-            Ok(verdicts)
         }))
     }
 }
@@ -585,12 +589,12 @@ fn decode_submission(
 }
 
 /// The answer to a submitter about each order, in the sequence given.
-fn verdicts(decoded: &[DecodedOrder], first: Generation) -> Vec<OrderOutcome> {
-    let verdict = |(order, number): (&DecodedOrder, u64)| match order {
+fn outcomes(decoded: &[DecodedOrder], first: Generation) -> Vec<OrderOutcome> {
+    let outcome = |(order, number): (&DecodedOrder, u64)| match order {
         Ok(order) => OrderOutcome { name: order.name.to_string(), result: Ok(Generation(number)) },
         Err(refusal) => {
             OrderOutcome { name: refusal.name.clone(), result: Err(refusal.reason.clone()) }
         }
     };
-    decoded.iter().zip(first.0..).map(verdict).collect()
+    decoded.iter().zip(first.0..).map(outcome).collect()
 }

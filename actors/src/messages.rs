@@ -50,8 +50,13 @@ pub struct Save {
 /// From senders that try again after a failure: make all of this durable, or nothing. Records that
 /// cannot be written are not kept, and their events are not sent.
 #[derive(Message, Debug, Default)]
-#[rtype(result = "Result<(), SaveFailed>")]
+#[rtype(result = "Result<LastEvent, SaveFailed>")]
 pub struct SaveOrForget(pub Save);
+
+/// The number of the last event that had been recorded when a save came; 0 for none. Events that are
+/// recorded later have higher numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastEvent(pub u64);
 
 /// From senders that can lose it: write this together with the next commit.
 #[derive(Message, Debug)]
@@ -563,7 +568,7 @@ pub struct Received(pub InboundMessage);
 /// From the local API: orders of a user of this machine. Answered when they are durable; so is the
 /// entry of the audit record about each then.
 #[derive(Message, Debug)]
-#[rtype(result = "Result<Vec<OrderOutcome>, SubmitError>")]
+#[rtype(result = "Result<Submitted, SubmitError>")]
 pub struct Submit {
     /// The orders.
     pub submission: Submission,
@@ -597,6 +602,15 @@ pub enum SubmitError {
     /// The orders could not be made durable.
     #[error(transparent)]
     NotSaved(#[from] SaveFailed),
+}
+
+/// The answer to a submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// The outcome of each order, in the sequence given.
+    pub outcomes: Vec<OrderOutcome>,
+    /// The last event of before: events about these orders have higher numbers.
+    pub last_event: LastEvent,
 }
 
 /// What became of one order of a submission.

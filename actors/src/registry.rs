@@ -295,7 +295,8 @@ impl RegistryActor {
         let saving = self.handles.or_forget.send(save);
         async move {
             let gone = |_| SaveFailed("the store is gone".into());
-            saving.await.map_err(gone).and_then(|saved| saved).map_err(NotRegistered::NotSaved)
+            let saved = saving.await.map_err(gone).and_then(|saved| saved);
+            saved.map(drop).map_err(NotRegistered::NotSaved)
         }
     }
 }

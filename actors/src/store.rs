@@ -21,7 +21,9 @@ use tracing::{error, info};
 use crate::crash_point::Labels;
 use crate::error::Chain;
 use crate::keys::number_key;
-use crate::messages::{Enqueue, LoadSnapshot, Save, SaveFailed, SaveLazily, SaveOrForget};
+use crate::messages::{
+    Enqueue, LastEvent, LoadSnapshot, Save, SaveFailed, SaveLazily, SaveOrForget,
+};
 use crate::model::event::{NewEvent, StoredEvent};
 use crate::ports::{
     Count, Counters, Durability, Ids, Outcome, Storage, StorageError, Table, Write,
@@ -283,13 +285,14 @@ impl Handler<Save> for StoreActor {
 }
 
 impl Handler<SaveOrForget> for StoreActor {
-    type Result = ResponseFuture<Result<(), SaveFailed>>;
+    type Result = ResponseFuture<Result<LastEvent, SaveFailed>>;
 
     fn handle(
         &mut self,
         SaveOrForget(save): SaveOrForget,
         ctx: &mut Self::Context,
     ) -> Self::Result {
+        let last_event = LastEvent(self.next_event.saturating_sub(1));
         let (writes, events) = self.number(save.events);
         let first = self.waiting.passing.len();
         self.waiting.passing.extend(save.writes.into_iter().chain(writes));
@@ -297,7 +300,8 @@ impl Handler<SaveOrForget> for StoreActor {
         self.waiting.passing.extend(self.audit.record(save.audit));
         self.waiting.labels.add(&self.waiting.passing[first..]);
         self.waiting.passing_events.extend(events);
-        self.answer_when_durable(ctx)
+        let durable = self.answer_when_durable(ctx);
+        Box::pin(async move { durable.await.map(|()| last_event) })
     }
 }
 

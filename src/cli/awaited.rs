@@ -49,8 +49,8 @@ pub(super) struct Awaited {
     pub(super) goal: Goal,
     /// The number that the agent gave it.
     pub(super) generation: u64,
-    /// The number of the last event that was recorded before the order was given; `None` where no
-    /// event was, and for a goal that ends in no event.
+    /// The number of the last event that was recorded before the agent took the order, 0 for none.
+    /// `None` from an agent of an older version, and for a goal that ends in no event.
     pub(super) after: Option<u64>,
 }
 

@@ -30,9 +30,10 @@ pub(super) async fn events_of(client: &mut Client, name: &str) -> Result<Vec<Eve
 /// How this order ended; `None` where it has not ended, or where events do not say it. `now` is the
 /// plugin as it is, if it is there.
 ///
-/// An event carries no number of an order. The announcement of the order is the first one after it was
-/// given, and the last one while no newer order was taken; an order that joins the work for an earlier
-/// one has no announcement of its own, and shares the end of that one.
+/// An event carries no number of an order. The announcement of the order is the first one after the
+/// agent took it, and the last one while no newer order was taken; an order that joins the work for an
+/// earlier one has no announcement of its own, and shares the end of that one. An agent of an older
+/// version does not say which events are later than the order, so a newer order hides its end.
 pub(super) fn end_of(
     order: &Awaited,
     events: &[Event],
@@ -68,10 +69,10 @@ pub(super) fn end_of(
         }
     };
     let fits = |event: &&Event| revision.is_none_or(|revision| event.revision == *revision);
-    let later: Vec<_> =
-        events.iter().filter(|event| Some(event.seq) > order.after).filter(fits).collect();
-    let begins = |event: &&Event| values::event_type(event) == begin;
     let is_newest = now.is_some_and(|now| now.generation == order.generation);
+    let after = order.after.or(is_newest.then_some(0))?;
+    let later: Vec<_> = events.iter().filter(|event| event.seq > after).filter(fits).collect();
+    let begins = |event: &&Event| values::event_type(event) == begin;
     let own =
         if is_newest { later.iter().rposition(begins) } else { later.iter().position(begins) };
     let later = own.map_or(&later[..], |own| &later[own + 1..]);
@@ -118,7 +119,7 @@ mod tests {
     }
 
     fn ordered(goal: Goal) -> Awaited {
-        Awaited { name: "a".to_owned(), goal, generation: 5, after: None }
+        Awaited { name: "a".to_owned(), goal, generation: 5, after: Some(0) }
     }
 
     fn installed() -> Awaited {
@@ -197,20 +198,36 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_of_an_older_version_shows_the_end_of_the_newest_order_alone() {
+        let events = numbered([
+            event(PluginConfigInstall, "2", ""),
+            event(PluginInstalled, "2", ""),
+            event(PluginConfigInstall, "2", ""),
+            event(PluginInstallFailed, "2", "the digest differs"),
+        ]);
+        let order = Awaited { after: None, ..installed() };
+        let why = Some(FollowedOrder::Failed("the digest differs".to_owned()));
+        assert_eq!(end_of(&order, &events, Some(&at(5))), why);
+        assert_eq!(end_of(&order, &events, Some(&at(6))), None, "it may be that of another order");
+        assert_eq!(end_of(&order, &events, None), None);
+    }
+
+    #[test]
     fn other_orders_end_with_theirs() {
-        let events = [
+        let events = numbered([
             event(PluginConfigApply, "2", ""),
             event(PluginConfigApplyFailed, "2", "refused"),
             event(PluginConfigRemove, "2", ""),
             event(PluginRemoved, "2", ""),
             event(PluginConfigInstall, "2", ""),
-        ];
+        ]);
         let configured = ordered(Goal::Configured { config_hash: String::new() });
         let why = Some(FollowedOrder::Failed("refused".to_owned()));
         assert_eq!(end_of(&configured, &events, None), why);
         let removed = Some(FollowedOrder::Done(REMOVED.to_owned()));
         assert_eq!(end_of(&ordered(Goal::Removed), &events, None), removed);
-        let twice = [&[event(PluginConfigRemove, "2", "")], &events[..]].concat();
+        let before = Event { seq: 1, ..event(PluginConfigRemove, "2", "") };
+        let twice = [&[before], &events[..]].concat();
         assert_eq!(end_of(&ordered(Goal::Removed), &twice, None), removed);
         assert_eq!(end_of(&installed(), &events, None), None);
         assert_eq!(end_of(&ordered(Goal::Working), &events, None), None);

@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use super::client::{self, Client};
 use super::console::Console;
-use super::ends;
 use super::failure::{Exit, Failure};
 use super::follow::{Awaited, FollowedOrder, Goal, REMOVED, follow, held, late};
 use super::format::one_line;
@@ -54,12 +53,6 @@ pub(super) async fn order_and_report(
     json: bool,
     (console, environment): (&mut Console<'_>, &dyn Environment),
 ) -> Result<(), Failure> {
-    let after = match timeout {
-        // Where the events cannot be read, the order is given all the same, and the status alone says
-        // what became of it.
-        Some(_) => last_event(client, &orders).await.unwrap_or(Some(u64::MAX)),
-        None => None,
-    };
     let results = hand_over(client, &orders, environment).await?;
     let taken = results.iter().filter(|result| result.error.is_empty());
     let patience = timeout.map(|timeout| timeout.of(taken.map(|result| result.at_most)));
@@ -67,7 +60,7 @@ pub(super) async fn order_and_report(
         None => Vec::new(),
         Some(patience) => {
             let mut progress = Progress::new(console);
-            let awaited = accepted(&orders, &results, until, after);
+            let awaited = accepted(&orders, &results, until);
             follow(client, &awaited, patience, &mut progress).await?
         }
     };
@@ -81,17 +74,6 @@ pub(super) async fn order_and_report(
         }
     }
     failure(&ended, patience.map(|patience| patience.whole).unwrap_or_default())
-}
-
-/// The number of the last event that is recorded of the plugins of these orders, before the agent has
-/// the orders. An event of a later number that fits an order is about this very order.
-async fn last_event(
-    client: &mut Client,
-    orders: &[ConfigurePlugin],
-) -> Result<Option<u64>, Failure> {
-    // The empty name stands for all plugins.
-    let name = if let [one] = orders { name_of(one) } else { "" };
-    Ok(ends::events_of(client, name).await?.last().map(|event| event.seq))
 }
 
 /// Sends orders to the agent. Its results are in the order of `orders`, one for each.
@@ -111,20 +93,15 @@ async fn hand_over(
     Ok(results)
 }
 
-/// The orders that the agent accepted, given after the event of this number.
-fn accepted(
-    orders: &[ConfigurePlugin],
-    results: &[ConfigureResult],
-    until: Until,
-    after: Option<u64>,
-) -> Vec<Awaited> {
+/// The orders that the agent accepted.
+fn accepted(orders: &[ConfigurePlugin], results: &[ConfigureResult], until: Until) -> Vec<Awaited> {
     let pairs = orders.iter().zip(results).filter(|(_, result)| result.error.is_empty());
     pairs
         .map(|(order, result)| Awaited {
             name: name_of(order).to_owned(),
             goal: goal_of(order, until),
             generation: result.generation,
-            after,
+            after: result.last_event,
         })
         .collect()
 }

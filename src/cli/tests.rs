@@ -237,7 +237,8 @@ fn everything() -> Script {
     Script { status: vec![status], ..Script::default() }
 }
 
-/// The agent's answer to one order for the plugin `a`.
+/// The agent's answer to one order for the plugin `a`, before which it recorded no event.
 fn accepted(generation: u64) -> Vec<ConfigureResult> {
-    vec![ConfigureResult { name: "a".to_owned(), generation, ..ConfigureResult::default() }]
+    let (name, last_event) = ("a".to_owned(), Some(0));
+    vec![ConfigureResult { name, generation, last_event, ..ConfigureResult::default() }]
 }

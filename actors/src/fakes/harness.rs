@@ -314,9 +314,8 @@ impl Harness {
         submission: Submission,
     ) -> Result<Vec<OrderOutcome>, SubmitError> {
         let submit = Submit { submission, asker, traceparent: None };
-        self.run(|system| system.control_plane.send(submit))
-            .await
-            .expect("the control-plane actor lives")
+        let submitted = self.run(|system| system.control_plane.send(submit)).await;
+        Ok(submitted.expect("the control-plane actor lives")?.outcomes)
     }
 
     /// What the manager lists.

@@ -237,9 +237,9 @@ impl Run {
             .run(|system| {
                 let to = system.control_plane.clone();
                 let asking = async move {
-                    if let Ok(Ok(verdicts)) = to.send(submit).await {
-                        let numbers =
-                            verdicts.into_iter().filter_map(|verdict| verdict.result.ok());
+                    if let Ok(Ok(answer)) = to.send(submit).await {
+                        let outcomes = answer.outcomes.into_iter();
+                        let numbers = outcomes.filter_map(|outcome| outcome.result.ok());
                         submitted.borrow_mut().extend(numbers.map(|generation| generation.0));
                     }
                 };

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use guest_agent_actors::fakes::{Answer, Harness, Reply, World};
-use guest_agent_actors::messages::{Listed, Submission, SubmitError};
+use guest_agent_actors::messages::{LastEvent, Listed, Submission, Submit, SubmitError};
 use guest_agent_actors::model::exit::ExitCause;
 use guest_agent_actors::model::view::Reported;
-use guest_agent_actors::ports::{Cleanup, Count, StopManner};
+use guest_agent_actors::ports::{Cleanup, Count, StopManner, Table};
 
 use super::support::*;
 
@@ -412,6 +412,26 @@ async fn somebody_on_the_machine_is_told_what_became_of_each_order() {
     until_runs(&agent, "a", "1").await;
     let generation = *verdicts[0].result.as_ref().unwrap();
     assert_eq!(agent.view("a").await.unwrap().generation, generation);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_orders_has_the_number_of_the_last_event_before_them() {
+    let agent = Harness::awake().await;
+    let submit = async |revision: &str| {
+        let submission = Submission::Configure(encoded(&[install("a", revision)]));
+        let submit = Submit { submission, asker: None, traceparent: None };
+        let answer = agent.run(|system| system.control_plane.send(submit)).await;
+        let LastEvent(number) = answer.unwrap().unwrap().last_event;
+        until_runs(&agent, "a", revision).await;
+        usize::try_from(number).unwrap()
+    };
+    assert_eq!(submit("1").await, 0, "no event was recorded");
+    agent.pass(MINUTE).await;
+    let recorded =
+        [Table::Outbox, Table::History].map(|table| agent.world.storage.keys(table).len());
+    let recorded = recorded.iter().sum::<usize>();
+    assert!(recorded > 0);
+    assert_eq!(submit("2").await, recorded);
 }
 
 #[tokio::test(start_paused = true)]

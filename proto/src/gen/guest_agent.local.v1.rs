@@ -363,6 +363,11 @@ pub struct ConfigureResult {
     /// version, and of an order that was refused.
     #[prost(message, optional, tag = "4")]
     pub at_most: ::core::option::Option<::prost_types::Duration>,
+    /// Number of the last event that the agent had recorded when it took the order, of whichever plugin;
+    /// 0 where it had recorded no event. Events about the order have higher numbers. Absent in an answer
+    /// of an older version, and of an order that was refused.
+    #[prost(uint64, optional, tag = "5")]
+    pub last_event: ::core::option::Option<u64>,
 }
 /// Only the first message has fields other than data.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -2,9 +2,9 @@
 
 use guest_agent_actors::control_plane::TRACEPARENT;
 use guest_agent_actors::error::Chain;
-use guest_agent_actors::messages::{HowLong, Submission, Submit, SubmitError};
+use guest_agent_actors::messages::{HowLong, OrderOutcome, Submission, Submit, SubmitError};
 use guest_agent_actors::model::audit::Asker;
-use guest_agent_actors::model::id::PluginName;
+use guest_agent_actors::model::id::{Generation, PluginName};
 use guest_agent_actors::model::origin::Origin;
 use guest_agent_actors::plugin::event::Order;
 use guest_agent_actors::wire;
@@ -83,21 +83,28 @@ pub(super) async fn submit(
 ) -> Result<Vec<local::ConfigureResult>, Status> {
     let at_most = at_most(api, &submission).await;
     let traceparent = metadata.get(TRACEPARENT).and_then(|text| Some(text.to_str().ok()?.into()));
-    let verdicts = api
+    let submitted = api
         .control_plane
         .send(Submit { submission, asker: Some(asker), traceparent })
         .await
         .map_err(|_| Status::unavailable("the agent is stopping"))?
         .map_err(|error| not_taken(&error))?;
     let at_most = at_most.into_iter().chain(std::iter::repeat(None));
-    let result = |(verdict, at_most): (guest_agent_actors::messages::OrderOutcome, _)| {
-        let (error, generation, at_most) = match verdict.result {
-            Ok(generation) => (String::new(), generation.0, at_most),
-            Err(reason) => (reason, 0, None),
-        };
-        local::ConfigureResult { name: verdict.name, error, generation, at_most }
+    let last_event = Some(submitted.last_event.0);
+    let result = |(outcome, at_most): (OrderOutcome, _)| {
+        let name = outcome.name;
+        match outcome.result {
+            Ok(Generation(generation)) => local::ConfigureResult {
+                name,
+                generation,
+                at_most,
+                last_event,
+                ..Default::default()
+            },
+            Err(error) => local::ConfigureResult { name, error, ..Default::default() },
+        }
     };
-    Ok(verdicts.into_iter().zip(at_most).map(result).collect())
+    Ok(submitted.outcomes.into_iter().zip(at_most).map(result).collect())
 }
 
 /// How long each order takes at most; `None` for one that cannot be understood.

@@ -145,7 +145,7 @@ fn the_end_of_a_newer_order_for_the_revision_is_not_that_of_this_one() {
     let agent = FakeAgent::start(Script {
         status: vec![plugins([PluginStatus { generation: 8, ..settled("2", "RUNNING") }])],
         then: Then::Stay,
-        configure: accepted(7),
+        configure: vec![ConfigureResult { last_event: Some(2), ..accepted(7)[0].clone() }],
         events: vec![
             numbered(1, PluginConfigInstall, ""),
             numbered(2, PluginInstallFailed, "an older order"),
@@ -160,6 +160,30 @@ fn the_end_of_a_newer_order_for_the_revision_is_not_that_of_this_one() {
     });
     let ran = ran_on(&agent, &install(&["--wait"]));
     assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: RUNNING\n"), "{}", ran.err);
+    let read: Vec<_> = agent.asked().events.into_iter().map(|asked| asked.name).collect();
+    assert_eq!(read, ["a"], "events are read once, for the end of the order");
+}
+
+#[test]
+fn a_wait_works_with_an_agent_that_does_not_number_the_last_event() {
+    use PluginEventType::{PluginConfigInstall, PluginInstallFailed};
+    let numbered = |seq, kind, details| Event { seq, ..event(kind, "2", details) };
+    let script = Script {
+        status: vec![plugins([settled("2", "RUNNING")])],
+        then: Then::Stay,
+        configure: vec![ConfigureResult { last_event: None, ..accepted(7)[0].clone() }],
+        ..Script::default()
+    };
+    let agent = FakeAgent::start(script.clone());
+    let ran = ran_on(&agent, &install(&["--wait"]));
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "a: RUNNING\n"), "{}", ran.err);
+    // Nothing but the events says that the archive was refused.
+    let events_of_orders =
+        vec![numbered(8, PluginConfigInstall, ""), numbered(9, PluginInstallFailed, "refused")];
+    let agent = FakeAgent::start(Script { events_of_orders, ..script });
+    let ran = ran_on(&agent, &install(&["--wait"]));
+    assert_eq!(ran.exit, Exit::Failed);
+    assert!(ran.err.contains("a: it is RUNNING: refused"), "{}", ran.err);
 }
 
 #[test]
@@ -170,7 +194,10 @@ fn an_end_that_came_while_nobody_was_connected_is_in_the_events() {
         status: vec![plugins([newer.clone()])],
         then: Then::Stay,
         configure: accepted(7),
-        events_of_orders: vec![event(PluginEventType::PluginConfigInstall, "2", ""), end],
+        events_of_orders: vec![
+            Event { seq: 1, ..event(PluginEventType::PluginConfigInstall, "2", "") },
+            Event { seq: 2, ..end },
+        ],
         ..Script::default()
     };
     let agent = FakeAgent::start(script(event(PluginEventType::PluginInstalled, "2", "")));
