@@ -1,6 +1,8 @@
 //! Laws of verdicts over views whose times come from records: a record may hold any time, and the
 //! clock of a machine may be set to any.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -92,7 +94,7 @@ fn any_view() -> impl Strategy<Value = PluginView> {
     (parts, maybe(health), is_settled, any::<bool>(), maybe(any::<u64>())).prop_map(
         |((state, history, pending, last_exit), health, is_settled, on_trial, limit)| {
             let mut view = sample_view("web", "2");
-            Arc::make_mut(&mut view.spec).limits.memory_bytes = limit;
+            view.limits.memory_bytes = limit;
             let health = health.map(|(code, at)| (Health { code, ..Health::default() }, at));
             let activity = if is_settled { Activity::Settled } else { Activity::Busy };
             PluginView { state, history, pending, last_exit, health, activity, on_trial, ..view }
