@@ -13,6 +13,7 @@ mod words;
 
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+use guest_agent_proto::fleet::PluginHealthEvent;
 use guest_agent_proto::local::{Event, NotEnforced};
 use jiff::Timestamp;
 
@@ -60,8 +61,12 @@ pub(crate) fn event_kind(event: &Event) -> (&str, Tone) {
         | Type::PluginRemoved
         | Type::PluginStopped
         | Type::PluginConfigApply
-        | Type::PluginConfigApplied
-        | Type::Unspecified => Tone::Plain,
+        | Type::PluginConfigApplied => Tone::Plain,
+        Type::Unspecified => match values::health_event(event) {
+            PluginHealthEvent::PluginUnhealthy => Tone::Bad,
+            PluginHealthEvent::PluginHealthy => Tone::Good,
+            PluginHealthEvent::Unspecified => Tone::Plain,
+        },
     };
     (event.r#type.strip_prefix("PLUGIN_").unwrap_or(&event.r#type), tone)
 }

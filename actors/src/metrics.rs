@@ -153,10 +153,10 @@ impl MetricsActor {
             let Some(usage) = usages.get(&name).filter(|_| measured.process == process) else {
                 continue;
             };
-            if let Some(reason) =
+            if let Some((reason, peak)) =
                 measured.guard.as_mut().and_then(|guard| guard.look(usage.memory.bytes))
             {
-                let verdict = HealthVerdict::OverMemory(reason);
+                let verdict = HealthVerdict::OverMemory { reason, peak };
                 measured.happened.do_send(Happened(Event::HealthReported { process, verdict }));
             }
             if is_for == Sample::OfGuard {

@@ -19,7 +19,7 @@ use crate::crash_point;
 use crate::keys::number_key;
 use crate::messages::{Enqueue, LinkChanged, Save, SaveLazily};
 use crate::model::event::{SettledEvent, Settlement, StoredEvent};
-use crate::ports::{ControlLink, DeliveryError, Ids, Table, Write};
+use crate::ports::{ControlLink, DeliveryError, Ids, ServerKind, Table, Write};
 use crate::wire;
 
 pub use backlog::Waiting;
@@ -73,7 +73,16 @@ pub struct OutboxActor {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Connection {
     Down,
-    Up,
+    Up(ServerKind),
+}
+
+/// What became of the first events of the plugins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Firsts {
+    /// Each that there is room for is under way.
+    AreUnderWay,
+    /// Some were settled, and others are the first now.
+    SomeAreSettled,
 }
 
 /// Where an outbox's contents can be watched.
@@ -101,6 +110,14 @@ pub struct UseStore {
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "Weight")]
 pub struct WeighBacklog;
+
+/// Whether a server has a type for an event.
+const fn takes(server: ServerKind, recorded: &StoredEvent) -> bool {
+    match server {
+        ServerKind::Fleet => true,
+        ServerKind::Public => recorded.event.kind.is_public(),
+    }
+}
 
 // === impl Bounds ===
 
@@ -152,11 +169,15 @@ impl OutboxActor {
         self.depth.send_replace(self.backlog.len());
     }
 
-    /// Sends the first event of every plugin that has none under way.
+    /// Sends the first event of every plugin that has none under way. Events that the control plane has no
+    /// type for are not sent: they are settled when their turn comes.
     fn send_what_can_be_sent(&mut self, ctx: &mut Context<Self>) {
-        if self.connection == Connection::Down {
-            return;
-        }
+        while self.send_firsts(ctx) == Firsts::SomeAreSettled {}
+    }
+
+    fn send_firsts(&mut self, ctx: &mut Context<Self>) -> Firsts {
+        let Connection::Up(server) = self.connection else { return Firsts::AreUnderWay };
+        let mut firsts = Firsts::AreUnderWay;
         let under_way = self.in_flight.len().saturating_sub(self.refused);
         let free = IN_FLIGHT_MAX.saturating_sub(under_way);
         let next: Vec<(Arc<str>, u64)> = self
@@ -170,12 +191,18 @@ impl OutboxActor {
             let Some((recorded, record)) = self.backlog.begin_sending(&plugin, seq) else {
                 continue;
             };
+            if !takes(server, &recorded) {
+                self.settle(recorded, Settlement::Unaddressed);
+                firsts = Firsts::SomeAreSettled;
+                continue;
+            }
             self.in_flight.insert(plugin);
             match record {
                 Some(record) => self.save_and_send(recorded, record, ctx),
                 None => self.send(recorded, 1, ctx),
             }
         }
+        firsts
     }
 
     /// Sends a marker when its record is durable. After a crash an older record would let it count
@@ -241,7 +268,9 @@ impl OutboxActor {
             if is_refused {
                 this.refused = this.refused.saturating_sub(1);
             }
-            if this.backlog.is_first(&recorded) && this.connection == Connection::Up {
+            let is_taken =
+                matches!(this.connection, Connection::Up(server) if takes(server, &recorded));
+            if this.backlog.is_first(&recorded) && is_taken {
                 this.send(recorded, attempt.saturating_add(1), ctx);
             } else {
                 this.in_flight.remove(&recorded.event.plugin);
@@ -342,8 +371,8 @@ impl Handler<LinkChanged> for OutboxActor {
 
     fn handle(&mut self, change: LinkChanged, ctx: &mut Self::Context) {
         match change {
-            LinkChanged::Connected { .. } => {
-                self.connection = Connection::Up;
+            LinkChanged::Connected { server, .. } => {
+                self.connection = Connection::Up(server);
                 // A control plane may appear later: the metadata server gives its address.
                 self.destination = Destination::ControlPlane;
                 self.send_what_can_be_sent(ctx);

@@ -17,16 +17,14 @@ use tokio::sync::{oneshot, watch};
 use tracing::{Span, debug, info, warn};
 
 use crate::messages::{
-    Changed, Deliver, ExplainYourself, Happened, HealthHeard, Inspect, Leave, Save, Taken,
-    UsePolicy,
+    Changed, Deliver, ExplainYourself, Happened, Inspect, Leave, Save, Taken, UsePolicy,
 };
 use crate::model::event::NewEvent;
 use crate::model::facts::FactSet;
-use crate::model::history::Condition;
 use crate::model::id::{Attempt, Process};
 use crate::model::spec::PluginSpec;
 use crate::model::view::PluginView;
-use crate::ports::{LAST_OUTPUT, Ports};
+use crate::ports::{LAST_OUTPUT, Ports, Write};
 use crate::records;
 use crate::trace::{self, Outcome, Trace};
 use crate::wire;
@@ -42,6 +40,8 @@ mod event_log;
 pub mod explain;
 mod farewell;
 mod handles;
+mod health_check;
+pub mod health_log;
 mod held;
 mod live;
 mod local;
@@ -167,7 +167,7 @@ impl PluginActor {
         handles: Arc<PluginHandles>,
         guard: oneshot::Sender<()>,
     ) -> Self {
-        let (state, started_at, last_exit_at, story) = match &beginning {
+        let (state, started_at, last_exit_at, mut story) = match &beginning {
             Beginning::Ordered(first, _) => {
                 (first.next.clone(), None, None, TransitionLog::default())
             }
@@ -176,11 +176,14 @@ impl PluginActor {
                 (state.clone(), *started_at, *last_exit_at, story.clone())
             }
         };
+        let is_other_boot = matches!(beginning, Beginning::Recovered { boot: Boot::New, .. });
+        if story.health.condition.is_none() || is_other_boot {
+            // No record says how its process is.
+            story.health.begin(started_at);
+        }
         let shown = Shown {
             started_at,
             last_exit_at,
-            health: None,
-            condition: started_at.map(Condition::Well),
             down: Shown::down_at_first(&state, &story),
             progress: None,
             story,
@@ -334,10 +337,7 @@ impl PluginActor {
         }
         // A plugin that is gone is recorded as gone: the manager deletes the record when no order
         // is left that could bring it back.
-        let writes = vec![records::put_snapshot(
-            &self.state.name,
-            self.shown.snapshot(&self.state).encode(),
-        )];
+        let writes = vec![self.record()];
         let save = self.handles.store.send(Save { writes, events, ..Save::default() });
         ctx.wait(save.into_actor(self).map(move |result, this, ctx| {
             let mut work = work;
@@ -442,6 +442,11 @@ impl PluginActor {
         let outlook = at_most::outlook(&self.state, &self.policy, ends(Wait::Probation));
         let view = self.shown.view(&self.state, self.is_found, ends(Wait::Retry));
         PluginView { outlook, ..view }
+    }
+
+    /// Its record, as it is to be written now.
+    fn record(&self) -> Write {
+        records::put_snapshot(&self.state.name, self.shown.snapshot(&self.state).encode())
     }
 
     /// The process a snapshot says is this plugin's.
@@ -552,21 +557,6 @@ impl Handler<UsePolicy> for PluginActor {
         if self.is_found {
             self.arm(self.ports.clock.now(), ctx);
         }
-    }
-}
-
-impl Handler<HealthHeard> for PluginActor {
-    type Result = ();
-
-    fn handle(&mut self, HealthHeard { process, health }: HealthHeard, _: &mut Self::Context) {
-        if self.recorded_process().as_ref() != Some(&process) {
-            return;
-        }
-        let at = self.ports.clock.now();
-        self.shown.heard(health.clone(), at);
-        let name = self.state.name.clone();
-        let condition = self.shown.condition;
-        self.handles.changed.do_send(Changed::Health { name, heard: (health, at), condition });
     }
 }
 

@@ -3,7 +3,6 @@
 //! Decoding checks every field before it acts: what comes out of here is safe to join into paths
 //! and to wait for. One bad order is refused by name; the others in its message stand.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use guest_agent_proto::agent_controlplane::configure_plugin_states as cfg;
 use prost::Message;
 
 use crate::messages::Listed;
-use crate::model::event::{NAME_MAX, PluginEventKind, StoredEvent};
+use crate::model::event::{NAME_MAX, PluginEventKind};
 use crate::model::id::{PluginName, Sha256Digest};
 use crate::model::origin::Origin;
 use crate::model::spec::{
@@ -23,12 +22,14 @@ use crate::plugin::event::Order;
 use crate::ports::{InboundMessage, OsFacts, OutboundMessage};
 use crate::text::echoed;
 
+mod event;
 mod local;
 mod model;
 mod numbered;
 mod report;
 mod states;
 
+pub use event::{encode_event, event_kind, event_name, event_number, event_type};
 pub use local::decode_local;
 use model::decode_execution;
 pub use numbered::{FLEET_GENERATION, FleetOrder, fleet_order};
@@ -47,7 +48,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const AGENT_INFO: &str = "agent_controlplane.AgentInfo";
 const OS_INFO: &str = "agent_controlplane.OSInfo";
 const STATES: &str = "agent_controlplane.CurrentPluginStates";
-const EVENT: &str = "agent_controlplane.PluginEventMessage";
 
 /// A message of the control plane.
 #[derive(Clone, Debug, PartialEq)]
@@ -523,25 +523,6 @@ pub fn encode_states(to: &InboundMessage, plugins: &[Listed]) -> OutboundMessage
     reply(to, STATES, guest_agent_proto::encode_plugin_states(&states::current(plugins)))
 }
 
-/// An event as it is sent: always under the id it was recorded with.
-#[must_use]
-pub fn encode_event(recorded: &StoredEvent) -> OutboundMessage {
-    let event = &recorded.event;
-    let body = pb::PluginEventMessage {
-        revision_id: event.revision.to_string(),
-        plugin_name: event.plugin.to_string(),
-        event_type: event_number(event.kind),
-        event_timestamp: Some(event.at.into()),
-        event_details: (!event.details.is_empty()).then(|| event.details.as_bytes().to_vec()),
-    };
-    OutboundMessage {
-        id: recorded.id.to_string(),
-        labels: BTreeMap::from([(MESSAGE_TYPE.to_owned(), EVENT.to_owned())]),
-        type_url: type_url(EVENT),
-        body: body.encode_to_vec(),
-    }
-}
-
 fn reply(to: &InboundMessage, kind: &str, body: Vec<u8>) -> OutboundMessage {
     let mut labels = to.labels.clone();
     labels.insert(MESSAGE_TYPE.to_owned(), kind.to_owned());
@@ -557,47 +538,6 @@ fn type_url(message: &str) -> String {
 #[must_use]
 pub fn state_name(state: Reported) -> &'static str {
     status_value(state).as_str_name()
-}
-
-/// The wire name of an event kind, such as `PLUGIN_STARTED`.
-#[must_use]
-pub fn event_name(kind: PluginEventKind) -> &'static str {
-    event_type(kind).as_str_name()
-}
-
-/// The wire number of an event kind.
-#[must_use]
-pub fn event_number(kind: PluginEventKind) -> i32 {
-    event_type(kind).into()
-}
-
-/// The event kind with a wire number, if there is one.
-#[must_use]
-pub fn event_kind(number: i32) -> Option<PluginEventKind> {
-    PluginEventKind::ALL.iter().copied().find(|kind| event_number(*kind) == number)
-}
-
-/// The wire value of an event kind.
-#[must_use]
-pub fn event_type(kind: PluginEventKind) -> pb::plugin_event_message::PluginEventType {
-    use pb::plugin_event_message::PluginEventType as T;
-    match kind {
-        PluginEventKind::InstallRequested => T::PluginConfigInstall,
-        PluginEventKind::RemoveRequested => T::PluginConfigRemove,
-        PluginEventKind::Installed => T::PluginInstalled,
-        PluginEventKind::Started => T::PluginStarted,
-        PluginEventKind::Removed => T::PluginRemoved,
-        PluginEventKind::Stopped => T::PluginStopped,
-        PluginEventKind::Crashed => T::PluginCrashed,
-        PluginEventKind::InstallFailed => T::PluginInstallFailed,
-        PluginEventKind::StartFailed => T::PluginStartFailed,
-        PluginEventKind::RemoveFailed => T::PluginRemoveFailed,
-        PluginEventKind::ApplyRequested => T::PluginConfigApply,
-        PluginEventKind::Applied => T::PluginConfigApplied,
-        PluginEventKind::ApplyFailed => T::PluginConfigApplyFailed,
-        PluginEventKind::ExecutionCompleted => T::PluginExecutionCompleted,
-        PluginEventKind::ExecutionFailed => T::PluginExecutionFailed,
-    }
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn happening(state: &State, event: &Event) -> Option<&'static str> {
         Event::HealthReported { verdict: HealthVerdict::Healthy, .. } => "healthy",
         Event::HealthReported { verdict: HealthVerdict::Unhealthy(_), .. } => "unhealthy on trial",
         Event::HealthReported { verdict: HealthVerdict::Hung(_), .. } => "hung",
-        Event::HealthReported { verdict: HealthVerdict::OverMemory(_), .. } => {
+        Event::HealthReported { verdict: HealthVerdict::OverMemory { .. }, .. } => {
             "over its memory limit"
         }
         Event::DeadlinePassed(wait) => match wait {
@@ -303,7 +303,7 @@ fn everything(world: &World) -> Vec<Happening> {
         HealthVerdict::Healthy,
         HealthVerdict::Unhealthy(Arc::from("ill")),
         HealthVerdict::Hung(Arc::from("silent")),
-        HealthVerdict::OverMemory(Arc::from("too much")),
+        HealthVerdict::OverMemory { reason: Arc::from("too much"), peak: 1 },
     ] {
         all.push(Box::new(move |world| world.judge(verdict.clone())));
     }

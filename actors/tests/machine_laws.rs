@@ -166,7 +166,7 @@ fn happening() -> impl Strategy<Value = Act> {
         Just(HealthVerdict::Healthy),
         Just(HealthVerdict::Unhealthy("ill".into())),
         Just(HealthVerdict::Hung("silent".into())),
-        Just(HealthVerdict::OverMemory("too much".into())),
+        Just(HealthVerdict::OverMemory { reason: "too much".into(), peak: 1 }),
     ];
     prop_oneof![
         12 => (0usize..3, answer).prop_map(|(index, answer)| Act::Answer(index, answer)),

@@ -85,7 +85,7 @@ fn happen(world: &mut World, happening: Do) {
         Become(role) => world.become_a(Some(role)),
         Hang => world.judge(HealthVerdict::Hung("no answer".into())),
         Sicken => world.judge(HealthVerdict::Unhealthy("code 3".into())),
-        Hog => world.judge(HealthVerdict::OverMemory("too much".into())),
+        Hog => world.judge(HealthVerdict::OverMemory { reason: "too much".into(), peak: 1 }),
         Pass(wait) => pass(world, wait),
         Prove => (0..PROBATION_SLICES).for_each(|_| pass(world, Wait::Probation)),
         AgentRestarts => world.restart(Boot::Same),
@@ -108,7 +108,7 @@ fn told(world: &mut World) -> String {
 }
 
 /// Numbers of the wire's event types.
-fn number(notice: PluginEventKind) -> u8 {
+fn number(notice: PluginEventKind) -> u16 {
     match notice {
         PluginEventKind::InstallRequested => 1,
         PluginEventKind::RemoveRequested => 2,
@@ -125,6 +125,8 @@ fn number(notice: PluginEventKind) -> u8 {
         PluginEventKind::ApplyFailed => 13,
         PluginEventKind::ExecutionCompleted => 14,
         PluginEventKind::ExecutionFailed => 15,
+        PluginEventKind::Unhealthy => 1001,
+        PluginEventKind::Healthy => 1002,
     }
 }
 
@@ -1431,7 +1433,7 @@ fn a_plugin_over_its_memory_limit_is_stopped_told_and_started_after_a_pause() {
         (Good, "Running r1", "4(r1)"),
     ];
     let world = check(running(), rows);
-    assert_eq!(world.state.last_exit, Some(ExitCause::OverMemoryLimit));
+    assert_eq!(world.state.last_exit, Some(ExitCause::OverMemoryLimit { peak: Some(1) }));
     let rows = [(Hang, "Stopping (then back off) r1", "7(r1)"), (Good, "BackingOff r1", "")];
     let world = check(world, rows);
     assert_eq!(world.state.last_exit, Some(ExitCause::Signaled(15)), "that was about another end");
@@ -1446,7 +1448,7 @@ fn a_run_over_its_memory_limit_fails() {
         (Good, "Idle r1", "15(r1)"),
     ];
     let world = check(World::ordered(one_shot("r1")), rows);
-    assert_eq!(world.state.last_exit, Some(ExitCause::OverMemoryLimit));
+    assert_eq!(world.state.last_exit, Some(ExitCause::OverMemoryLimit { peak: Some(1) }));
 }
 
 const TOLD: &str = "Running r1, told of the shutdown";

@@ -42,6 +42,7 @@ use guest_agent_actors::model::spec::{
     Tries, Triggers,
 };
 use guest_agent_actors::outbox::{Gap, Waiting};
+use guest_agent_actors::plugin::health_log::HealthLog;
 use guest_agent_actors::plugin::operation::{Operation, Trouble};
 use guest_agent_actors::plugin::restart::Restarts;
 use guest_agent_actors::plugin::snapshot::Snapshot;
@@ -50,7 +51,7 @@ use guest_agent_actors::plugin::state::{
     Then, Trial,
 };
 use guest_agent_actors::plugin::transition_log::TransitionLog;
-use guest_agent_actors::ports::{Shortfall, Unenforced, Write};
+use guest_agent_actors::ports::{Health, Shortfall, Unenforced, Write};
 use guest_agent_actors::records::{
     InboxContent, InboxEntry, put_deeds, put_generation, read_deeds, read_generation,
 };
@@ -228,6 +229,8 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "trigger", &None::<()>);
     text = without(&text, "story", &TransitionLog::default());
     text = without(&text, "operation", &None::<()>);
+    text = without(&text, "health", &HealthLog::default());
+    text = without_braces(&without(&text, "peak", &None::<u64>));
     text = without(&text, "crashes", &Vec::<()>::new());
     text = without(&text, "crash_reason", &"");
     text = without(&text, "unenforced", &Unenforced::default());
@@ -272,6 +275,22 @@ fn snapshot(read: &Snapshot) -> String {
         writeln!(text, "applying {:?}", config.digest()).unwrap();
     }
     text
+}
+
+/// `text` with the names of variants alone where no field is left of them.
+fn without_braces(text: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        match line.strip_suffix(" {") {
+            Some(name) if lines.peek().is_some_and(|next| next.trim() == "},") => {
+                lines.next();
+                writeln!(kept, "{name},").unwrap();
+            }
+            Some(_) | None => writeln!(kept, "{line}").unwrap(),
+        }
+    }
+    kept
 }
 
 /// `text` without a field wherever it has the value that every record has which was written before
@@ -341,6 +360,16 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
     (story.changed_at, story.failed_at) = (Some(at(1_700_000_001, 5)), Some(at(1_700_000_100, 6)));
     let changed = Snapshot { story, ..plain(state(running(Change::None))) };
     add("plugin-with-a-change".to_owned(), changed.encode());
+    let mut story = TransitionLog::default();
+    story.health.begin(Some(at(1_700_000_000, 1)));
+    let sick = Health { code: 7, results: vec!["disk full".to_owned(), "no net".to_owned()] };
+    let _event = story.health.heard(sick.clone(), at(1_700_000_010, 2));
+    let unhealthy = Snapshot { story: story.clone(), ..plain(state(running(Change::None))) };
+    add("plugin-unhealthy".to_owned(), unhealthy.encode());
+    let _event = story.health.heard(Health::default(), at(1_700_000_020, 3));
+    let _no_event = story.health.heard(sick, at(1_700_000_030, 4));
+    let flaps = Snapshot { story, ..plain(state(running(Change::None))) };
+    add("plugin-unhealthy-without-an-event".to_owned(), flaps.encode());
     let left = Left { revision: "3".parse().unwrap(), by: "root: it is slow".into() };
     let stopped = Some("root: maintenance".into());
     let person = Person { stopped, left: Some(left), ..Person::default() };
@@ -460,7 +489,7 @@ fn samples() -> BTreeMap<String, Vec<u8>> {
             other => panic!("{name} is kept elsewhere: {other:?}"),
         }
     }
-    for number in 1..=15 {
+    for number in (1..=15).chain([1001, 1002]) {
         let kind = wire::event_kind(number).unwrap();
         let recorded = event(number, "in words, ünïcode too");
         add(format!("event-{number:02}-{kind:?}"), recorded.encode());
@@ -763,8 +792,13 @@ fn others() -> Vec<(&'static str, State)> {
         ),
         ("exited", exited(ExitCause::Exited(-1))),
         ("signaled", exited(ExitCause::Signaled(9))),
-        ("out-of-memory", exited(ExitCause::OutOfMemory)),
-        ("over-memory-limit", exited(ExitCause::OverMemoryLimit)),
+        ("out-of-memory", exited(ExitCause::OutOfMemory { peak: None })),
+        ("over-memory-limit", exited(ExitCause::OverMemoryLimit { peak: None })),
+        ("out-of-memory-with-peak", exited(ExitCause::OutOfMemory { peak: Some(64 << 20) })),
+        (
+            "over-memory-limit-with-peak",
+            exited(ExitCause::OverMemoryLimit { peak: Some(65 << 20) }),
+        ),
         ("exit-unknown", exited(ExitCause::Unknown)),
         ("bare-spec", State { spec: Arc::new(bare), ..runs() }),
         ("ran-for-install", ran_for(Trigger::Install)),

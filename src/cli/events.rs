@@ -1,7 +1,6 @@
 //! `events`: what happened to plugins, oldest first.
 
 use guest_agent_actors::model::id::PluginName;
-use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::local::{self, StreamEventsRequest};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -12,7 +11,7 @@ use super::console::{Console, Tone};
 use super::context::Context;
 use super::failure::Failure;
 use super::format::{one_line, rfc3339, timestamp, when};
-use super::json::{NameOf, Time};
+use super::json::{EventTypeName, Time};
 use super::moment::{Moment, moment};
 use crate::display::event_kind;
 
@@ -52,7 +51,7 @@ pub(super) struct EventJson<'a> {
     revision: &'a str,
     /// What happened.
     #[serde(rename = "type")]
-    #[schemars(with = "NameOf<PluginEventType>")]
+    #[schemars(with = "EventTypeName")]
     kind: &'a str,
     /// What happened, in words.
     details: &'a str,

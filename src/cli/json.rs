@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
+use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+use guest_agent_proto::fleet::PluginHealthEvent;
 use guest_agent_proto::local;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
@@ -20,6 +22,9 @@ pub(super) struct Time;
 
 /// The name of a value of this enum. Stands for the text in schemas, which list the names.
 pub(super) struct NameOf<T>(PhantomData<T>);
+
+/// The name of an event's type, of the public protocol or of this agent's own.
+pub(super) struct EventTypeName;
 
 /// The agent itself.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -127,6 +132,25 @@ impl<T: Named + TryFrom<i32>> JsonSchema for NameOf<T> {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let values = NUMBERS.filter_map(|number| T::try_from(number).ok());
         let names: Vec<&str> = values.map(Named::name).collect();
+        json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+// === impl EventTypeName ===
+
+impl JsonSchema for EventTypeName {
+    fn schema_name() -> Cow<'static, str> {
+        "EventTypeName".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let public = NUMBERS.filter_map(|number| PluginEventType::try_from(number).ok());
+        let own = [PluginHealthEvent::PluginUnhealthy, PluginHealthEvent::PluginHealthy];
+        let names: Vec<&str> = public.map(Named::name).chain(own.map(Named::name)).collect();
         json_schema!({ "type": "string", "enum": names })
     }
 }

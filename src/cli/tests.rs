@@ -196,6 +196,7 @@ fn running(name: &str) -> PluginStatus {
             code: None,
             signal: Some(9),
             at: time(3 * 3600 + 1),
+            ..LastExit::default()
         }),
         ..plugin(name, "1.4", "RUNNING")
     }

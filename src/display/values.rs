@@ -6,6 +6,7 @@
 use guest_agent_proto::agent_controlplane::PluginType;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+use guest_agent_proto::fleet::PluginHealthEvent;
 use guest_agent_proto::local::{
     AdmissionVerdict, AskAdmissionResponse, AuditAct, AuditVia, Event, ExitKind, Installation,
     LastExit, PluginStatus, RuleResult, RuleVerdict, RulesDecision, RulesVerdict, SweepFate,
@@ -109,7 +110,7 @@ named!(AuditAct {
     ClearQuarantine => "clear-quarantine",
 });
 
-// The values of these two have the names that the control plane knows them by.
+// The values of these have the names that the control plane knows them by.
 
 impl Named for StatusValue {
     fn name(self) -> &'static str {
@@ -122,6 +123,16 @@ impl Named for StatusValue {
 }
 
 impl Named for PluginEventType {
+    fn name(self) -> &'static str {
+        if self == Self::default() { "" } else { self.as_str_name() }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::from_str_name(name)
+    }
+}
+
+impl Named for PluginHealthEvent {
     fn name(self) -> &'static str {
         if self == Self::default() { "" } else { self.as_str_name() }
     }
@@ -160,6 +171,11 @@ pub(crate) fn exit_kind(exit: &LastExit) -> ExitKind {
 /// The type of an event.
 pub(crate) fn event_type(event: &Event) -> PluginEventType {
     event.type_value().or_named(&event.r#type)
+}
+
+/// The type of an event about the health of a plugin; unspecified for any other event.
+pub(crate) fn health_event(event: &Event) -> PluginHealthEvent {
+    PluginHealthEvent::default().or_named(&event.r#type)
 }
 
 /// The decision of all rules of a plugin together.

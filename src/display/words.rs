@@ -4,6 +4,7 @@
 use guest_agent_proto::agent_controlplane::PluginType;
 use guest_agent_proto::agent_controlplane::current_plugin_states::StatusValue;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+use guest_agent_proto::fleet::PluginHealthEvent;
 use guest_agent_proto::local::{Event, Installation, PluginStatus, VerdictLevel};
 
 use super::values;
@@ -45,10 +46,14 @@ pub(crate) fn event_word(event: &Event) -> String {
         Type::PluginConfigApplyFailed => "Configuration refused",
         Type::PluginExecutionCompleted => "Completed",
         Type::PluginExecutionFailed => "Run failed",
-        Type::Unspecified => {
-            let name = event.r#type.strip_prefix("PLUGIN_").unwrap_or(&event.r#type);
-            return one_line(&name.to_ascii_lowercase().replace('_', " "));
-        }
+        Type::Unspecified => match values::health_event(event) {
+            PluginHealthEvent::PluginUnhealthy => "Unhealthy",
+            PluginHealthEvent::PluginHealthy => "Healthy again",
+            PluginHealthEvent::Unspecified => {
+                let name = event.r#type.strip_prefix("PLUGIN_").unwrap_or(&event.r#type);
+                return one_line(&name.to_ascii_lowercase().replace('_', " "));
+            }
+        },
     };
     word.to_owned()
 }
@@ -110,8 +115,10 @@ mod tests {
         let states = (0..20).filter_map(|number| StatusValue::try_from(number).ok());
         let states = states.map(|state| state_word(state).to_owned());
         let types = (0..40).filter_map(|number| PluginEventType::try_from(number).ok());
-        let events = types.map(|kind| {
-            let r#type = kind.as_str_name().to_owned();
+        let own = [PluginHealthEvent::PluginUnhealthy, PluginHealthEvent::PluginHealthy];
+        let names = types.map(|kind| kind.as_str_name()).chain(own.map(|kind| kind.as_str_name()));
+        let events = names.map(|name| {
+            let r#type = name.to_owned();
             event_word(&Event { r#type, ..Event::default() })
         });
         for word in states.chain(events) {

@@ -511,6 +511,17 @@ impl Group {
         }
     }
 
+    /// The most memory that the group ever had, in bytes; the memory of ended processes counts. `None` where the
+    /// kernel does not keep it, and without a group.
+    #[must_use]
+    pub fn memory_peak(&self) -> Option<u64> {
+        let memory = self.room_with(Controller::Memory)?;
+        match memory.version {
+            Version::V1 => v1::memory_peak(&memory.dir),
+            Version::V2 => v2::memory_peak(&memory.dir),
+        }
+    }
+
     /// Watches the group for OOM kills from now on. `None` where the kernel cannot report them.
     pub(crate) fn watch_oom(&self) -> Option<OomWatch> {
         let memory = self.room_with(Controller::Memory)?;

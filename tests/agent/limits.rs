@@ -181,14 +181,20 @@ async fn without_control_groups_a_memory_hog_is_found_out_and_started_again() {
     });
     bed.configure(vec![hog.order()]).await;
     let crash = bed.event(7, "hog", "1").await;
-    assert!(crash.details().contains("limit of 64 MiB: it used "), "{}", crash.details());
+    let details = crash.details();
+    for part in ["limit of 64 MiB: it used ", " at its peak", "`guest-agent limit hog --memory "] {
+        assert!(details.contains(part), "{part}: {details}");
+    }
     let status = bed
         .status_where("hog", "it went for memory and is started again", |status| {
             let is_oom = status.last_exit.as_ref().is_some_and(|exit| exit.kind == "oom");
             is_oom && status.restarts >= 1 && status.state == "RUNNING"
         })
         .await;
-    assert!(status.last_exit.unwrap().detail.contains("ended by the agent"));
+    let exit = status.last_exit.unwrap();
+    assert!(exit.detail.contains("ended by the agent"), "{}", exit.detail);
+    assert!(exit.memory_peak_bytes > Some(64 << 20), "{exit:?}");
+    assert!(exit.proposed_memory_bytes > exit.memory_peak_bytes, "{exit:?}");
     bed.finish().await;
 }
 
@@ -229,14 +235,29 @@ async fn a_memory_hog_is_killed_reported_as_such_and_started_again() {
         .manifest(|manifest| manifest.max_memory_usage_bytes = 64 << 20);
     bed.configure(vec![hog.order()]).await;
     let crash = bed.event(7, "hog", "1").await;
-    assert!(crash.details().contains("memory"), "{}", crash.details());
+    let advice = "`guest-agent limit hog --memory 96M` gives it more";
+    let details = crash.details();
+    assert!(details.starts_with("out of memory at its limit of 64 MiB"), "{details}");
+    assert!(details.contains(advice), "{details}");
     let status = bed
         .status_where("hog", "it was killed for memory", |status| {
             status.last_exit.as_ref().is_some_and(|exit| exit.kind == "oom")
         })
         .await;
     assert_eq!(status.revision, "1");
+    let exit = status.last_exit.unwrap();
+    assert_eq!(exit.proposed_memory_bytes, Some(96 << 20));
+    // Kernels before 5.19 keep no peak.
+    let peak = exit.memory_peak_bytes;
+    assert!(peak.is_none_or(|peak| (60 << 20..=65 << 20).contains(&peak)), "{peak:?}");
+    assert_eq!(exit.detail.contains(" at its peak"), peak.is_some(), "{}", exit.detail);
     bed.status_where("hog", "it is started again", |status| status.restarts >= 2).await;
+    for verb in
+        [&["status"][..], &["status", "hog"], &["explain", "hog"], &["doctor"], &["events", "hog"]]
+    {
+        let shown = bed.cli(verb).await.stdout;
+        assert!(shown.contains(advice), "{verb:?}: {shown}");
+    }
     bed.finish().await;
 }
 

@@ -112,7 +112,7 @@ async fn a_revision_that_is_unwell_on_probation_is_taken_back() {
         .set("plugins.health_failures=2")
         .start()
         .await;
-    let events = [1, 6, 4, 3, 7, 8];
+    let events = [1, 6, 4, 3, 1001, 7, 8];
     check_return(&bed, &["--unhealthy-code=4"], &events, "unhealthy with code 4").await;
     bed.finish().await;
 }

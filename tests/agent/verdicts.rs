@@ -99,3 +99,27 @@ async fn a_crash_carries_the_last_line_to_wherever_it_is_shown() {
     }
     bed.finish().await;
 }
+
+#[tokio::test]
+async fn a_change_of_health_is_an_event_and_a_line_of_the_log() {
+    let bed = Bed::new().await;
+    let trouble = bed.trouble().await;
+    let order = orders::install("web", "1", &trouble).arg("--unhealthy-code=7").order();
+    bed.configure(vec![order]).await;
+    until_cause(&bed, "unhealthy").await;
+    let words = "code 7: told to be unhealthy";
+    let shown = bed
+        .until("the event is there", async || {
+            let shown = bed.cli(&["events", "web"]).await.stdout;
+            shown.contains("UNHEALTHY").then_some(shown)
+        })
+        .await;
+    let line = shown.lines().find(|line| line.contains("UNHEALTHY")).unwrap();
+    assert!(line.contains(&format!("web 1: {words}")), "{line}");
+    let json = bed.cli(&["events", "web", "--json"]).await.stdout;
+    assert!(json.contains("\"type\":\"PLUGIN_UNHEALTHY\""), "{json}");
+    let logged = bed.log();
+    let line = logged.lines().find(|line| line.contains("the plugin is unhealthy"));
+    assert!(line.is_some_and(|line| line.contains("WARN") && line.contains(words)), "{line:?}");
+    bed.finish().await;
+}

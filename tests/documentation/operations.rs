@@ -12,16 +12,21 @@ fn below(chapter: &str) -> Vec<String> {
 
 #[test]
 fn every_event_has_its_words() {
-    let proto = pages::text("proto/proto/agent_controlplane.proto");
-    let list = proto.split("enum PluginEventType {").nth(1).expect("the enum");
-    let list = list.split('}').next().expect("its end");
-    let events: Vec<_> = list
+    let list = |page: &str, of: &str| {
+        let proto = pages::text(page);
+        let list = proto.split(&format!("enum {of} {{")).nth(1).expect("the enum");
+        list.split('}').next().expect("its end").to_owned()
+    };
+    let public = list("proto/proto/agent_controlplane.proto", "PluginEventType");
+    let own = list("proto/proto/fleet.proto", "PluginHealthEvent");
+    let events: Vec<_> = public
         .lines()
+        .chain(own.lines())
         .filter_map(|line| line.trim().split_once(" = "))
         .map(|(name, _)| name.to_owned())
         .filter(|name| !name.ends_with("_UNSPECIFIED"))
         .collect();
-    assert!(events.len() >= 15);
+    assert!(events.len() >= 17);
     assert_eq!(below("Events"), events);
 }
 

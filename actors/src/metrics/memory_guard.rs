@@ -21,6 +21,8 @@ pub struct MemoryGuard {
     /// In bytes.
     limit: u64,
     over: u32,
+    /// The most that was seen, in bytes.
+    peak: u64,
 }
 
 // === impl MemoryGuard ===
@@ -29,19 +31,21 @@ impl MemoryGuard {
     /// A guard without samples.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
-        Self { limit, over: 0 }
+        Self { limit, over: 0, peak: 0 }
     }
 
     /// The same looks under another limit. What was within the old one may not be within the new
     /// one, and the other way round, so that counting begins anew.
     #[must_use]
     pub const fn with_limit(self, limit: u64) -> Self {
-        if self.limit == limit { self } else { Self::new(limit) }
+        if self.limit == limit { self } else { Self { peak: self.peak, ..Self::new(limit) } }
     }
 
-    /// Takes one more look, and returns the reason to end the process, if there is one. When the
-    /// caller does not end it, the same reason comes again after as many looks.
-    pub fn look(&mut self, used: u64) -> Option<Arc<str>> {
+    /// Takes one more look, and returns the reason to end the process, if there is one, with the most memory
+    /// that it was seen to have, in bytes. When the caller does not end it, the same reason comes again after
+    /// as many looks.
+    pub fn look(&mut self, used: u64) -> Option<(Arc<str>, u64)> {
+        self.peak = self.peak.max(used);
         if used <= self.limit {
             self.over = 0;
             return None;
@@ -51,12 +55,12 @@ impl MemoryGuard {
             return None;
         }
         self.over = 0;
-        let how = ExitCause::OverMemoryLimit.under(Some(self.limit));
+        let how = ExitCause::OverMemoryLimit { peak: Some(self.peak) }.under(Some(self.limit));
         let reason = format!(
-            "{how}: it used {used} bytes in the last of {LOOKS} looks in a row, and the kernel does not \
+            "{how}, and {used} bytes in the last of {LOOKS} looks in a row, and the kernel does not \
              enforce the limit here"
         );
-        Some(reason.into())
+        Some((reason.into(), self.peak))
     }
 }
 
@@ -88,7 +92,20 @@ mod tests {
         assert_eq!((guard.look(11), guard.look(11)), (None, None));
         let mut other = guard.with_limit(9);
         assert_eq!(other.look(11), None);
-        let reason = guard.with_limit(10).look(11).expect("the third look");
-        assert!(reason.contains("11 bytes") && reason.contains("limit of 10 bytes"), "{reason}");
+        assert_eq!(guard.with_limit(12).look(12), None);
+        let (reason, peak) = guard.with_limit(10).look(11).expect("the third look");
+        assert!(
+            reason.contains("11 bytes in the last") && reason.contains("limit of 10 bytes"),
+            "{reason}"
+        );
+        assert_eq!(peak, 11);
+        let mut sinking = MemoryGuard::new(10);
+        assert_eq!((sinking.look(40), sinking.look(11)), (None, None));
+        let (reason, peak) = sinking.look(12).expect("the third look");
+        assert!(
+            reason.contains("it used 40 bytes at its peak, and 12 bytes in the last"),
+            "{reason}"
+        );
+        assert_eq!(peak, 40);
     }
 }

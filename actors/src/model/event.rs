@@ -40,7 +40,7 @@ pub struct StoredEvent {
 pub enum Settlement {
     /// The control plane acknowledged it.
     Acknowledged,
-    /// There was no control plane to send it to.
+    /// There was no control plane to send it to, or the one there was has no type for it.
     Unaddressed,
 }
 

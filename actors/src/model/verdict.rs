@@ -8,7 +8,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::model::exit::ExitCause;
+use crate::model::exit::{ExitCause, without_remedy};
 use crate::model::history::{Condition, Crash, StartTry};
 use crate::model::view::{Activity, Held, Pending, PluginView, Reported};
 use crate::ports::LAST_OUTPUT;
@@ -422,6 +422,7 @@ impl<'a> Case<'a> {
             count => format!("{count} crashes"),
         };
         let (well_since, last) = (self.well_since()?, last_end(self.view));
+        let last = without_remedy(&last);
         if self.view.on_trial {
             let why = format!("had {crashes} before revision {}, last {last}", self.view.revision);
             return Some(self.verdict((Level::Ok, Cause::Recovered), why, Some(well_since), ""));
@@ -517,7 +518,8 @@ impl<'a> Case<'a> {
 #[must_use]
 pub fn is_recovered(view: &PluginView, now: SystemTime) -> bool {
     let Some(newest) = view.history.crashes.last() else { return false };
-    let is_memory = |cause| matches!(cause, ExitCause::OutOfMemory | ExitCause::OverMemoryLimit);
+    let is_memory =
+        |cause| matches!(cause, ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. });
     let ended_since = view
         .last_exit
         .is_some_and(|(cause, at)| is_memory(cause) && at.is_some_and(|at| at > newest.at));

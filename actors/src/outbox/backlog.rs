@@ -18,7 +18,7 @@ use std::time::SystemTime;
 
 use super::gap::{Gap, Priority, TEXT_MAX, worth};
 use crate::keys::number_key;
-use crate::model::event::{NewEvent, StoredEvent};
+use crate::model::event::{NewEvent, PluginEventKind, StoredEvent};
 use crate::ports::{Ids, Table, Write};
 
 /// How many events are kept.
@@ -307,10 +307,11 @@ impl Backlog {
 }
 
 /// The marker that replaces an event. It has a new id, because the server may have received the old
-/// one.
+/// one; and a kind that every server knows, because it stands for events of other kinds as well.
 fn begun(victim: Waiting, loss: Gap, id: Arc<str>) -> Waiting {
     let StoredEvent { seq, event: NewEvent { kind, plugin, revision, at, .. }, .. } =
         victim.recorded;
+    let kind = if kind.is_public() { kind } else { PluginEventKind::Stopped };
     let event = NewEvent { kind, plugin, revision, at, details: Arc::from("") };
     Waiting { recorded: StoredEvent { seq, id, event }, gap: Some(loss), sent: false }
 }

@@ -125,27 +125,33 @@ mod tests {
     fn what_repeats_by_itself_goes_before_what_was_ordered() {
         // By wire number, so that a new kind of event is not forgotten here.
         let table = [
-            (1, Priority::Outcome),  // INSTALL requested
-            (2, Priority::Outcome),  // REMOVE requested
-            (3, Priority::Outcome),  // INSTALLED
-            (4, Priority::Chatter),  // STARTED
-            (5, Priority::Outcome),  // REMOVED
-            (6, Priority::Chatter),  // STOPPED
-            (7, Priority::Chatter),  // CRASHED
-            (8, Priority::Outcome),  // INSTALL_FAILED
-            (9, Priority::Chatter),  // START_FAILED
-            (10, Priority::Outcome), // REMOVE_FAILED
-            (11, Priority::Outcome), // APPLY requested
-            (12, Priority::Outcome), // APPLIED
-            (13, Priority::Outcome), // APPLY_FAILED
-            (14, Priority::Chatter), // EXECUTION_COMPLETED
-            (15, Priority::Chatter), // EXECUTION_FAILED
+            (1, Priority::Outcome),    // INSTALL requested
+            (2, Priority::Outcome),    // REMOVE requested
+            (3, Priority::Outcome),    // INSTALLED
+            (4, Priority::Chatter),    // STARTED
+            (5, Priority::Outcome),    // REMOVED
+            (6, Priority::Chatter),    // STOPPED
+            (7, Priority::Chatter),    // CRASHED
+            (8, Priority::Outcome),    // INSTALL_FAILED
+            (9, Priority::Chatter),    // START_FAILED
+            (10, Priority::Outcome),   // REMOVE_FAILED
+            (11, Priority::Outcome),   // APPLY requested
+            (12, Priority::Outcome),   // APPLIED
+            (13, Priority::Outcome),   // APPLY_FAILED
+            (14, Priority::Chatter),   // EXECUTION_COMPLETED
+            (15, Priority::Chatter),   // EXECUTION_FAILED
+            (1001, Priority::Chatter), // UNHEALTHY
+            (1002, Priority::Chatter), // HEALTHY
         ];
         for (number, expected) in table {
             let kind = wire::event_kind(number).expect("a number of the table");
             assert_eq!(worth(kind), expected, "{kind:?}");
         }
-        assert_eq!(wire::event_kind(16), None, "a new kind needs a line in this table");
+        assert_eq!(
+            table.len(),
+            PluginEventKind::ALL.len(),
+            "a new kind needs a line in this table"
+        );
         assert!(Priority::Chatter < Priority::Outcome);
     }
 

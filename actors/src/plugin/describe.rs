@@ -136,7 +136,7 @@ pub fn event(event: &Event) -> String {
             HealthVerdict::Healthy => "it is healthy".to_owned(),
             HealthVerdict::Unhealthy(reason)
             | HealthVerdict::Hung(reason)
-            | HealthVerdict::OverMemory(reason) => reason.to_string(),
+            | HealthVerdict::OverMemory { reason, .. } => reason.to_string(),
         },
         Event::Triggered(firing) => match firing {
             Firing::Startup(_) => "trigger: startup".to_owned(),

@@ -152,7 +152,12 @@ pub enum HealthVerdict {
     /// It has not answered often enough.
     Hung(Arc<str>),
     /// It stayed over its memory limit, and the kernel does not hold it to that.
-    OverMemory(Arc<str>),
+    OverMemory {
+        /// Why it has to end.
+        reason: Arc<str>,
+        /// The most memory that it was seen to have, in bytes.
+        peak: u64,
+    },
 }
 
 /// The result of the search after a restart of the agent.

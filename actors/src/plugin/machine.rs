@@ -386,10 +386,11 @@ impl TransitionBuilder<'_> {
             }
             Event::DeadlinePassed(Wait::Execution) => self.run_takes_long(process, slices_left),
             Event::Recovered(found) => self.run_recovered(process, &found),
-            Event::HealthReported { process: of, verdict: HealthVerdict::OverMemory(reason) }
-                if of == process =>
-            {
-                self.state.last_exit = Some(ExitCause::OverMemoryLimit);
+            Event::HealthReported {
+                process: of,
+                verdict: HealthVerdict::OverMemory { reason, peak },
+            } if of == process => {
+                let reason = self.over_memory(&reason, peak);
                 self.stop_run(process, Then::Fail { reason });
             }
             // A run is not cut short by rules, and gives no health.

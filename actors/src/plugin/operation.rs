@@ -81,7 +81,10 @@ impl Operation {
                 let is_same = |trouble: &Trouble| *trouble.revision == *told.revision.as_str();
                 self.trouble = self.trouble.take().filter(|trouble| !is_same(trouble));
             }
-            EventClass::Requested | EventClass::Stopped | EventClass::Crashed => {}
+            EventClass::Requested
+            | EventClass::Stopped
+            | EventClass::Crashed
+            | EventClass::Health => {}
         }
     }
 

@@ -112,7 +112,7 @@ impl TransitionBuilder<'_> {
             self.state.runs.last = Outcome::Completed;
             self.state.runs.unfinished = Due::No;
         } else {
-            self.run_failed(cause.to_string().into());
+            self.run_failed(self.in_words(cause));
         }
         self.rest_idle();
     }

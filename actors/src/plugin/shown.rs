@@ -11,21 +11,18 @@ use super::snapshot::Snapshot;
 use super::transition_log::TransitionLog;
 use crate::model::act::{HeldOrder, Hold};
 use crate::model::exit::ExitCause;
-use crate::model::history::{Condition, Down, History, StartTry};
+use crate::model::history::{Down, History, StartTry};
 use crate::model::id::RevisionId;
 use crate::model::runs::Outcome;
 use crate::model::spec::Difference;
 use crate::model::view::{Activity, Held, Outlook, Pending, PluginView, Reported};
 use crate::plugin::state::{FailedAt, Next, Pause, Phase, Resume, State, Then};
-use crate::ports::{Health, LAST_OUTPUT, Progress, without_output};
+use crate::ports::{LAST_OUTPUT, Progress, without_output};
 
 /// The part of a plugin that people see beside its state.
 pub(super) struct Shown {
     pub(super) started_at: Option<SystemTime>,
     pub(super) last_exit_at: Option<SystemTime>,
-    pub(super) health: Option<(Health, SystemTime)>,
-    /// How the process is; `None` where none runs.
-    pub(super) condition: Option<Condition>,
     /// Set while the plugin is down.
     pub(super) down: Option<Down>,
     pub(super) progress: Option<(watch::Receiver<Progress>, SpawnHandle)>,
@@ -45,19 +42,12 @@ impl Shown {
         };
         let (was, is) = (process(before), process(&state.phase));
         if was != is {
-            self.health = None;
             self.started_at = is.is_some().then_some(now);
-            self.condition = self.started_at.map(Condition::Well);
+            self.story.health.begin(self.started_at);
             if was.is_some() {
                 self.last_exit_at = Some(now);
             }
         }
-    }
-
-    /// The process was asked how it is.
-    pub(super) fn heard(&mut self, health: Health, at: SystemTime) {
-        self.condition = Some(Condition::after(self.condition, health.code == 0, at));
-        self.health = Some((health, at));
     }
 
     /// Notes the causes that end or begin a verdict: crashes, changes of what is run, a revision that failed.
@@ -157,7 +147,7 @@ impl Shown {
             restarts: state.restarts.total,
             last_exit: state.last_exit.map(|cause: ExitCause| (cause, self.last_exit_at)),
             started_at: self.started_at,
-            health: self.health.clone(),
+            health: self.story.health.last.clone(),
             progress: self.progress.as_ref().map(|(progress, _)| *progress.borrow()),
             metrics: state.spec.metrics,
             spec: state.spec.clone(),
@@ -198,7 +188,7 @@ impl Shown {
                 Next::Failed { dismissed, .. } => dismissed.clone(),
                 _has_not_failed => None,
             },
-            condition: self.condition,
+            condition: self.story.health.condition,
             next_start,
             start,
         }

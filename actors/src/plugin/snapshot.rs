@@ -28,6 +28,7 @@ use crate::text::shortened;
 
 mod beside;
 mod error;
+mod health;
 mod held;
 mod runs;
 mod spec;
@@ -35,6 +36,7 @@ mod spec;
 pub use beside::Beside;
 pub use error::SnapshotError;
 
+use health::{health_of, health_record};
 use held::{check_hold, held_order_of, held_order_record};
 pub(crate) use held::{hold_of, hold_record, limit_override_of, limit_override_record};
 use runs::{
@@ -116,6 +118,7 @@ impl Snapshot {
             failed_at: self.story.failed_at.map(Into::into),
             crash_reason: self.story.crash_reason.to_string(),
             crash_line: self.story.last_line.to_string(),
+            health: health_record(&self.story.health),
             former: state.former.as_deref().map(spec_record),
             stopped_by: state.person.stopped.as_deref().map(str::to_owned),
             left: state.person.left.as_ref().map(|left| rec::Left {
@@ -196,6 +199,7 @@ impl Snapshot {
                 operation: record.errand.and_then(operation_of),
                 changed_at: time(record.changed_at),
                 failed_at: time(record.failed_at),
+                health: record.health.map(health_of).unwrap_or_default(),
                 ..story
             },
         })
@@ -466,14 +470,15 @@ pub(crate) fn process_of(record: rec::Process) -> Process {
 
 fn exit_record(cause: ExitCause) -> rec::ExitCause {
     use rec::exit_cause::Cause;
+    let peak_bytes = cause.memory_peak();
     let cause = match cause {
         ExitCause::Exited(code) => Cause::Exited(code),
         ExitCause::Signaled(signal) => Cause::Signaled(signal),
-        ExitCause::OutOfMemory => Cause::OutOfMemory(true),
-        ExitCause::OverMemoryLimit => Cause::OverMemoryLimit(true),
+        ExitCause::OutOfMemory { .. } => Cause::OutOfMemory(true),
+        ExitCause::OverMemoryLimit { .. } => Cause::OverMemoryLimit(true),
         ExitCause::Unknown => Cause::Unknown(true),
     };
-    rec::ExitCause { cause: Some(cause) }
+    rec::ExitCause { cause: Some(cause), peak_bytes }
 }
 
 fn exit_of(record: rec::ExitCause) -> ExitCause {
@@ -481,8 +486,8 @@ fn exit_of(record: rec::ExitCause) -> ExitCause {
     match record.cause {
         Some(Cause::Exited(code)) => ExitCause::Exited(code),
         Some(Cause::Signaled(signal)) => ExitCause::Signaled(signal),
-        Some(Cause::OutOfMemory(_)) => ExitCause::OutOfMemory,
-        Some(Cause::OverMemoryLimit(_)) => ExitCause::OverMemoryLimit,
+        Some(Cause::OutOfMemory(_)) => ExitCause::OutOfMemory { peak: record.peak_bytes },
+        Some(Cause::OverMemoryLimit(_)) => ExitCause::OverMemoryLimit { peak: record.peak_bytes },
         Some(Cause::Unknown(_)) | None => ExitCause::Unknown,
     }
 }

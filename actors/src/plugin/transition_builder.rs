@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::model::act::HeldOrder;
 use crate::model::event::PluginEventKind;
-use crate::model::exit::ExitCause;
+use crate::model::exit::{ExitCause, with_remedy, without_figures};
 use crate::model::facts::FactSet;
 use crate::model::id::{Attempt, Endpoint, Process, RevisionId};
 use crate::model::runs::{Due, Runs, Trigger};
@@ -349,15 +349,29 @@ impl<'a> TransitionBuilder<'a> {
             self.end_with_machine(cause);
             return;
         }
-        let then = self.crashed(cause.under(self.state.limits().memory_bytes).into());
+        let reason = self.in_words(cause);
+        let then = self.crashed(reason);
         self.conclude(then);
+    }
+
+    /// How the process ended, with what would help.
+    pub(super) fn in_words(&self, cause: ExitCause) -> Arc<str> {
+        cause.advised(self.state.name.as_str(), self.state.limits().memory_bytes).into()
+    }
+
+    /// The process stayed over its memory limit. Returns why, with what would help.
+    pub(super) fn over_memory(&mut self, reason: &str, peak: u64) -> Arc<str> {
+        let cause = ExitCause::OverMemoryLimit { peak: Some(peak) };
+        self.state.last_exit = Some(cause);
+        let proposed = cause.proposed_limit(self.state.limits().memory_bytes);
+        with_remedy(reason, self.state.name.as_str(), proposed).into()
     }
 
     /// Announces a crash, and says what follows.
     fn crashed(&mut self, reason: Arc<str>) -> Then {
         if self.state.trial.is_some() {
             self.announce(PluginEventKind::Crashed, &reason);
-            self.take_back(&format!("{reason}, while on probation"));
+            self.take_back(&format!("{}, while on probation", without_figures(&reason)));
             return Then::Return { reason };
         }
         self.state.restarts = self.state.restarts.crashed();
@@ -380,10 +394,7 @@ impl<'a> TransitionBuilder<'a> {
                 self.state.last_exit = Some(ExitCause::Unknown);
                 reason
             }
-            HealthVerdict::OverMemory(reason) => {
-                self.state.last_exit = Some(ExitCause::OverMemoryLimit);
-                reason
-            }
+            HealthVerdict::OverMemory { reason, peak } => self.over_memory(&reason, peak),
         };
         self.keep_config_of(&live.change);
         self.effect(Effect::Unwatch);
@@ -434,7 +445,7 @@ impl<'a> TransitionBuilder<'a> {
                 false
             }
         };
-        own_doing && self.state.last_exit == Some(ExitCause::OverMemoryLimit)
+        own_doing && matches!(self.state.last_exit, Some(ExitCause::OverMemoryLimit { .. }))
     }
 
     /// Takes the step that was to follow the end of the process. No process runs at this point.

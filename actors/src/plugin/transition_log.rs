@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::model::history::Crash;
+use crate::plugin::health_log::HealthLog;
 use crate::plugin::operation::Operation;
 use crate::ports::Unenforced;
 use crate::text::shortened;
@@ -47,6 +48,8 @@ pub struct TransitionLog {
     pub failed_at: Option<SystemTime>,
     /// The operation of the plugin.
     pub operation: Option<Operation>,
+    /// The health of its process, and what events reported of it.
+    pub health: HealthLog,
 }
 
 /// Something that went wrong.

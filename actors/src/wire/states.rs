@@ -87,7 +87,7 @@ fn exit_code(cause: ExitCause) -> i32 {
     match cause {
         ExitCause::Exited(code) => code,
         ExitCause::Signaled(signal) => signal.saturating_add(128),
-        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => 137,
+        ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. } => 137,
         ExitCause::Unknown => UNKNOWN_CODE,
     }
 }

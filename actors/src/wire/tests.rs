@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use proptest::prelude::*;
@@ -6,7 +7,7 @@ use guest_agent_proto::agent_controlplane::current_plugin_states as cur;
 
 use super::*;
 use crate::messages::Point;
-use crate::model::event::{DETAILS_MAX, NewEvent};
+use crate::model::event::{DETAILS_MAX, NewEvent, StoredEvent};
 use crate::model::exit::ExitCause;
 use crate::model::id::{Generation, RevisionId};
 use crate::model::runs::Runs;
@@ -617,7 +618,12 @@ fn every_kind_of_event_has_its_own_number_and_name_on_the_wire() {
     }
     assert_eq!(event_kind(0), None);
     assert_eq!(event_kind(99), None);
-    assert_eq!(numbers.into_iter().collect::<Vec<_>>(), (1..=15).collect::<Vec<_>>());
+    let (public, own): (Vec<_>, Vec<_>) = numbers.into_iter().partition(|number| *number < 1000);
+    assert_eq!(public, (1..=15).collect::<Vec<_>>());
+    assert_eq!(own, [1001, 1002]);
+    for &kind in PluginEventKind::ALL {
+        assert_eq!(kind.is_public(), event_number(kind) <= 15, "{kind:?}");
+    }
 }
 
 #[test]

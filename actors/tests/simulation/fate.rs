@@ -88,7 +88,7 @@ pub(crate) struct Ledger {
     /// The highest number of a fleet's order that was durable, by plugin.
     pub(crate) numbers: BTreeMap<String, u64>,
     inboxes: BTreeSet<(u64, Vec<u8>)>,
-    /// Events that were durable: agent, number and plugin by id.
+    /// Events that were durable and that a public server takes: agent, number and plugin by id.
     pub(crate) recorded: BTreeMap<String, (u64, u64, String)>,
     /// Every event that was heard, by id, with its body.
     pub(crate) heard: BTreeMap<String, Vec<u8>>,
@@ -383,7 +383,10 @@ impl Ledger {
                     let event = StoredEvent::decode(key, value).expect("a good record");
                     let plugin = event.event.plugin.to_string();
                     let place = (self.life, event.seq, plugin);
-                    self.recorded.entry(event.id.to_string()).or_insert(place);
+                    // The server has no type for the others.
+                    if event.event.kind.is_public() {
+                        self.recorded.entry(event.id.to_string()).or_insert(place);
+                    }
                 }
                 // Withdrawn in the same breath.
                 Table::Inbox if deleted.contains(&(*table, key.as_slice())) => {}
@@ -455,6 +458,9 @@ impl Ledger {
             "TOLD {} {} {} ({}) {details}",
             event.plugin_name, event.event_type, event.revision_id, message.id
         ));
+        if event.event_type > 15 {
+            self.violated(format!("{} has a type that the server does not know", message.id));
+        }
         let told = Told {
             id: message.id.clone(),
             number: event.event_type,

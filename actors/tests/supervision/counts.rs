@@ -34,11 +34,11 @@ async fn crash(agent: &Harness, cause: ExitCause) {
 #[tokio::test(start_paused = true)]
 async fn every_crash_is_counted_once_with_its_cause_also_when_no_event_reports_it() {
     let agent = agent_with("a", "1").await;
-    crash(&agent, ExitCause::OutOfMemory).await;
+    crash(&agent, ExitCause::OutOfMemory { peak: None }).await;
     for _ in 0..8 {
         crash(&agent, ExitCause::Exited(3)).await;
     }
-    let mut expected = vec![ExitCause::OutOfMemory];
+    let mut expected = vec![ExitCause::OutOfMemory { peak: None }];
     expected.extend([ExitCause::Exited(3); 8]);
     assert_eq!(crashes(&agent.world), expected);
     let reported = numbers(&agent.world, "a").iter().filter(|kind| **kind == 7).count();
@@ -98,7 +98,7 @@ async fn a_run_that_a_reboot_cuts_short_is_not_counted_as_the_end_before_it() {
     let mut agent = agent_with_run().await;
     for (boot, runs_before) in [("boot-2", 1), ("boot-3", 2)] {
         if runs_before == 1 {
-            agent.world.launcher.exit("a", ExitCause::OutOfMemory);
+            agent.world.launcher.exit("a", ExitCause::OutOfMemory { peak: None });
             agent.until("it is counted", SOON, |world, _| crashes(world).len() == 1).await;
         }
         agent.crash();
@@ -111,5 +111,5 @@ async fn a_run_that_a_reboot_cuts_short_is_not_counted_as_the_end_before_it() {
             })
             .await;
     }
-    assert_eq!(crashes(&agent.world), [ExitCause::OutOfMemory]);
+    assert_eq!(crashes(&agent.world), [ExitCause::OutOfMemory { peak: None }]);
 }

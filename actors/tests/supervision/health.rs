@@ -6,8 +6,11 @@ use std::time::{Duration, SystemTime};
 use guest_agent_actors::fakes::{Delivery, Harness, Reply};
 use guest_agent_actors::messages::{Listed, Submission};
 use guest_agent_actors::model::act::Act;
+use guest_agent_actors::model::event::{PluginEventKind, SettledEvent, Settlement};
 use guest_agent_actors::model::exit::ExitCause;
-use guest_agent_actors::model::view::Reported;
+use guest_agent_actors::model::verdict::{Cause, Verdict};
+use guest_agent_actors::model::view::{PluginView, Reported};
+use guest_agent_actors::ports::{ServerKind, Table};
 use guest_agent_proto::agent_controlplane as pb;
 use prost::Message;
 
@@ -313,4 +316,106 @@ async fn one_sweep_measures_all_and_a_hung_one_is_given_up() {
     let regular = &sweeps[before..];
     assert!((7..=11).contains(&regular.len()), "{regular:?}");
     assert!(regular.iter().all(|size| *size == 20), "{regular:?}");
+}
+
+/// The kinds of the settled events of a plugin that are no events of the public protocol, and whether a control
+/// plane acknowledged each.
+fn own_events(agent: &Harness, plugin: &str) -> Vec<(PluginEventKind, Settlement)> {
+    let storage = &agent.world.storage;
+    let settled = storage.keys(Table::History).into_iter().filter_map(|key| {
+        let value = storage.read(Table::History, &key)?;
+        SettledEvent::decode(&key, &value).ok()
+    });
+    let own = settled.filter(|it| {
+        let event = &it.recorded.event;
+        *event.plugin == *plugin && !event.kind.is_public()
+    });
+    own.map(|it| (it.recorded.event.kind, it.how)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_is_sent_each_change_of_health_with_the_words_of_the_plugin() {
+    let mut agent = Harness::asleep();
+    agent.wake().await;
+    agent.connect_to(ServerKind::Fleet).await;
+    order(&agent, "first", &[install("a", "1")]).await;
+    until_runs(&agent, "a", "1").await;
+    agent.pass(MINUTE).await;
+    agent.world.rpc.always("a", Reply::Bad(7, "disk\u{1b}[2J full".to_owned()));
+    agent.pass(MINUTE).await;
+    until_told(&agent, "a", &[1, 4, 3, 1001]).await;
+    assert_eq!(told(&agent.world, "a")[3].details, "code 7: disk\\u{1b}[2J full");
+    agent.world.rpc.always("a", Reply::Good);
+    until_told(&agent, "a", &[1, 4, 3, 1001, 1002]).await;
+    let told = told(&agent.world, "a").remove(4).details;
+    assert!(told.starts_with("it was unhealthy for 60s"), "{told}");
+    agent.pass(SOON).await;
+    let acknowledged = |kind| (kind, Settlement::Acknowledged);
+    let both = [PluginEventKind::Unhealthy, PluginEventKind::Healthy].map(acknowledged);
+    assert_eq!(own_events(&agent, "a"), both);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_public_control_plane_is_sent_no_type_that_it_does_not_know() {
+    let agent = agent_with("a", "1").await;
+    agent.world.rpc.always("a", Reply::Bad(7, "disk full".to_owned()));
+    agent.pass(MINUTE).await;
+    agent.world.launcher.exit("a", ExitCause::Exited(3));
+    until_told(&agent, "a", &[1, 4, 3, 7, 4]).await;
+    agent.pass(SOON).await;
+    assert_eq!(own_events(&agent, "a"), [(PluginEventKind::Unhealthy, Settlement::Unaddressed)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_about_health_that_waits_keeps_no_other_one_from_a_public_control_plane() {
+    let agent = agent_with("a", "1").await;
+    agent.disconnect().await;
+    agent.world.rpc.always("a", Reply::Bad(7, "disk full".to_owned()));
+    agent.pass(MINUTE).await;
+    assert_eq!(own_events(&agent, "a"), [], "which control plane comes next is not known");
+    agent.world.launcher.exit("a", ExitCause::Exited(3));
+    agent.pass(MINUTE).await;
+    agent.connect().await;
+    until_told(&agent, "a", &[1, 4, 3, 7, 4]).await;
+    agent.pass(SOON).await;
+    assert_eq!(own_events(&agent, "a"), [(PluginEventKind::Unhealthy, Settlement::Unaddressed)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_restarts_knows_that_a_plugin_is_unhealthy_and_reports_it_no_second_time() {
+    let mut agent = agent_with("a", "1").await;
+    agent.world.rpc.always("a", Reply::Bad(7, "disk full".to_owned()));
+    agent.pass(MINUTE).await;
+    let since = |agent: &Harness, view: &PluginView| {
+        let verdict = Verdict::of(view, None, agent.world.clock.now());
+        (verdict.cause, verdict.since)
+    };
+    let before = since(&agent, &agent.view("a").await.unwrap());
+    assert_eq!(before.0, Cause::Unhealthy);
+    agent.crash();
+    // It answers no check any more, so that the agent has what it remembers.
+    agent.world.rpc.always("a", Reply::Unimplemented);
+    agent.wake().await;
+    agent.connect().await;
+    agent.pass(SOON).await;
+    let view = agent.view("a").await.unwrap();
+    assert_eq!(since(&agent, &view), before);
+    let (health, _) = view.health.clone().unwrap();
+    assert_eq!((health.code, health.results), (7, vec!["disk full".to_owned()]));
+    agent.world.rpc.always("a", Reply::Bad(7, "disk full".to_owned()));
+    agent.pass(30 * MINUTE).await;
+    assert_eq!(own_events(&agent, "a"), [(PluginEventKind::Unhealthy, Settlement::Unaddressed)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_changes_its_mind_with_every_check_has_few_events() {
+    let agent = agent_with("a", "1").await;
+    let replies = (0..1000).map(|number| match number % 2 {
+        0 => Reply::Bad(7, String::new()),
+        _ => Reply::Good,
+    });
+    agent.world.rpc.health("a", &replies.collect::<Vec<_>>());
+    agent.pass(60 * MINUTE).await;
+    let events = own_events(&agent, "a");
+    assert!((10..=14).contains(&events.len()), "{} events within an hour", events.len());
 }

@@ -123,7 +123,7 @@ async fn who_stays_over_its_memory_limit_is_started_afresh_after_a_pause() {
         .await;
     let crashed = told(&agent.world, "hog").remove(3);
     assert!(
-        crashed.details.contains("limit of 1 MiB: it used 1048577 bytes"),
+        crashed.details.contains("limit of 1 MiB: it used 1.0 MiB at its peak, and 1048577 bytes"),
         "{}",
         crashed.details
     );
@@ -133,7 +133,7 @@ async fn who_stays_over_its_memory_limit_is_started_afresh_after_a_pause() {
         })
         .await;
     let view = agent.view("hog").await.unwrap();
-    assert_eq!(view.last_exit.unwrap().0, ExitCause::OverMemoryLimit);
+    assert_eq!(view.last_exit.unwrap().0, ExitCause::OverMemoryLimit { peak: Some((1 << 20) + 1) });
     assert_eq!(view.restarts, 1);
     // Again and again, in longer and longer intervals.
     agent.pass(HOUR).await;
@@ -193,7 +193,7 @@ async fn limits_of_a_person_count_at_once_over_orders_restarts_and_crashes() {
     assert!(limited(96)(&agent.world, &agent.list().await));
 
     // The process that takes the place of a crashed one is launched with them.
-    agent.world.launcher.exit("a", ExitCause::OutOfMemory);
+    agent.world.launcher.exit("a", ExitCause::OutOfMemory { peak: None });
     let again = |world: &World, _: &[Listed]| world.launcher.launched("a").len() == 2;
     agent.until("it is started again", MINUTE, again).await;
     until_runs(&agent, "a", "1").await;

@@ -66,10 +66,11 @@ async fn a_higher_limit_ends_the_verdict_about_the_lower_one_which_is_still_the_
     order(&agent, "first", &limited("1", 32)).await;
     until_runs(&agent, "a", "1").await;
     for _ in 0..3 {
-        crashes(&agent, ExitCause::OutOfMemory).await;
+        crashes(&agent, ExitCause::OutOfMemory { peak: None }).await;
     }
     let looping = verdict(&agent, "a").await;
-    let why = "crashed 3 times within 30 minutes, last out of memory at its limit of 32 MiB";
+    let why = "crashed 3 times within 30 minutes, last out of memory at its limit of 32 MiB; `guest-agent limit \
+               a --memory 48M` gives it more";
     assert_eq!((looping.cause, &*looping.reason), (Cause::CrashLoop, why));
     let first = told(&agent.world, "a").into_iter().find(|told| told.number == 7).expect("a crash");
     assert!(first.details.starts_with("out of memory at its limit of 32 MiB"), "{first:?}");
@@ -87,9 +88,10 @@ async fn a_higher_limit_ends_the_verdict_about_the_lower_one_which_is_still_the_
     let why = "had 3 crashes until an order changed it, last out of memory at its limit of 32 MiB";
     assert_eq!(over.reason, why);
     // The next crash is one of the new order.
-    crashes(&agent, ExitCause::OutOfMemory).await;
+    crashes(&agent, ExitCause::OutOfMemory { peak: None }).await;
     let again = verdict(&agent, "a").await;
-    let why = "crashed once within 30 minutes, out of memory at its limit of 64 MiB";
+    let why = "crashed once within 30 minutes, out of memory at its limit of 64 MiB; `guest-agent limit a \
+               --memory 96M` gives it more";
     assert_eq!((again.cause, &*again.reason), (Cause::Crashed, why));
 }
 

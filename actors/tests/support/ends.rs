@@ -153,7 +153,9 @@ impl Ends {
             | PluginEventKind::Crashed
             | PluginEventKind::StartFailed
             | PluginEventKind::ExecutionCompleted
-            | PluginEventKind::ExecutionFailed => {}
+            | PluginEventKind::ExecutionFailed
+            | PluginEventKind::Unhealthy
+            | PluginEventKind::Healthy => {}
             // The REMOVE was refused and not announced.
             PluginEventKind::RemoveFailed if self.removes.is_empty() => {}
             // Another order takes its place.

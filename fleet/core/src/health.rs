@@ -107,9 +107,12 @@ pub fn crash_count(details: &str) -> u32 {
 /// The words before the last output of a plugin in the details of an event.
 const LAST_OUTPUT: &str = "its last output:";
 
+/// Where an agent begins to say how much memory the plugin used, and how it gets more.
+const MACHINES_OWN: [&str; 2] = [": it used ", "; `guest-agent limit "];
+
 /// The reason in the details of a crash's event. Where an event stands for several crashes, agents put their number
-/// before the reason, and how many came in a row and the last output of the plugin behind it; none of these belongs to
-/// the cause.
+/// before the reason, and how many came in a row and the last output of the plugin behind it, and how much memory it
+/// used; none of these belongs to the cause.
 #[must_use]
 pub fn crash_reason(details: &str) -> &str {
     let reason = match details.split_once('\n') {
@@ -118,6 +121,9 @@ pub fn crash_reason(details: &str) -> &str {
     };
     let reason = reason.split_once(LAST_OUTPUT).map_or(reason, |(before, _)| before);
     let reason = reason.trim_end_matches("; ");
+    let reason = MACHINES_OWN
+        .iter()
+        .fold(reason, |reason, own| reason.split_once(own).map_or(reason, |(before, _)| before));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match reason.rsplit_once("; ") {
         Some((cause, row))
@@ -280,6 +286,14 @@ mod tests {
         ];
         for details in reasons {
             assert_eq!(crash_reason(details), "exit code 3");
+        }
+        let limit = "out of memory at its limit of 64 MiB";
+        let more = "`guest-agent limit web --memory 96M` gives it more";
+        for details in [
+            format!("{limit}: it used 63.9 MiB at its peak; {more}; 3 times in a row"),
+            format!("crashes=2\n{limit}; {more}; its last output:\nx"),
+        ] {
+            assert_eq!(crash_reason(&details), limit);
         }
         for other in ["", "no disk; 3 of 4 are full", "one\ntwo", "; times in a row"] {
             assert_eq!(crash_reason(other), other);

@@ -231,7 +231,7 @@ fn event_of(event: &PluginEventMessage) -> Value {
     let details = String::from_utf8_lossy(event.event_details.as_deref().unwrap_or_default());
     let cut = &details[..details.floor_char_boundary(DETAILS)];
     json!({
-        "type": event.event_type().as_str_name(),
+        "type": event::type_name(event),
         "revision": event.revision_id,
         "at": time(event.event_timestamp).and_then(shown),
         "details": cut,

@@ -19,10 +19,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_serve_kit::tls;
 use guest_fleet_core::notice::Kind;
-use guest_fleet_ledger::records::event::{Content, kinds};
+use guest_fleet_ledger::records::event::{Content, kinds, type_number};
 
 use super::sign::Secret;
 use crate::chain::Chain;
@@ -232,11 +231,11 @@ fn events(context: &mut Context<'_>, fields: &Fields<'_>) -> (BTreeSet<i32>, BTr
             notices.insert(kind);
             continue;
         }
-        match PluginEventType::from_str_name(name) {
-            Some(event) if event != PluginEventType::Unspecified => {
-                events.insert(i32::from(event));
+        match type_number(name) {
+            Some(number) => {
+                events.insert(number);
             }
-            _ => {
+            None => {
                 let fix = suggestion(name, &kinds());
                 context.problem(at, &fields.key("events"), "it is no kind of event", fix);
             }
@@ -251,6 +250,7 @@ mod tests {
 
     use super::*;
     use guest_agent_proto::agent_controlplane::PluginEventMessage;
+    use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
     use guest_fleet_ledger::records::event::NoticePart;
 
     const GOOD: &str = r#"

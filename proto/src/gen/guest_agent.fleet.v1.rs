@@ -377,3 +377,37 @@ pub struct Hold {
     #[prost(message, optional, tag = "3")]
     pub until: ::core::option::Option<::prost_types::Timestamp>,
 }
+/// Types of a PluginEventMessage that the public protocol does not have. An agent sends them only on a stream
+/// of a fleet. The numbers are far from those of the public enum, which may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PluginHealthEvent {
+    Unspecified = 0,
+    /// A health check of a running plugin was answered with a code other than 0, after checks that were answered
+    /// with 0 or after its start.
+    PluginUnhealthy = 1001,
+    /// The code is 0 again.
+    PluginHealthy = 1002,
+}
+impl PluginHealthEvent {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PLUGIN_HEALTH_EVENT_UNSPECIFIED",
+            Self::PluginUnhealthy => "PLUGIN_UNHEALTHY",
+            Self::PluginHealthy => "PLUGIN_HEALTHY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PLUGIN_HEALTH_EVENT_UNSPECIFIED" => Some(Self::Unspecified),
+            "PLUGIN_UNHEALTHY" => Some(Self::PluginUnhealthy),
+            "PLUGIN_HEALTHY" => Some(Self::PluginHealthy),
+            _ => None,
+        }
+    }
+}

@@ -291,6 +291,12 @@ pub struct LastExit {
     /// The value whose name is in `kind`.
     #[prost(enumeration = "ExitKind", tag = "6")]
     pub kind_value: i32,
+    /// The most memory that the plugin had, in bytes, where memory ended it and the agent knows.
+    #[prost(uint64, optional, tag = "7")]
+    pub memory_peak_bytes: ::core::option::Option<u64>,
+    /// The memory limit that the agent proposes, in bytes, where the limit of now is what ended it.
+    #[prost(uint64, optional, tag = "8")]
+    pub proposed_memory_bytes: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Health {
@@ -503,7 +509,7 @@ pub struct Event {
     pub plugin: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub revision: ::prost::alloc::string::String,
-    /// Wire name, such as PLUGIN_STARTED.
+    /// Wire name, such as PLUGIN_STARTED; PLUGIN_UNHEALTHY and PLUGIN_HEALTHY are this agent's own.
     #[prost(string, tag = "6")]
     pub r#type: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
@@ -511,7 +517,7 @@ pub struct Event {
     /// True when the control plane has acknowledged it.
     #[prost(bool, tag = "8")]
     pub delivered: bool,
-    /// The value whose name is in `type`.
+    /// The value whose name is in `type`; unspecified for types of this agent's own.
     #[prost(
         enumeration = "super::super::super::agent_controlplane::plugin_event_message::PluginEventType",
         tag = "9"

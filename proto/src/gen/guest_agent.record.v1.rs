@@ -95,12 +95,41 @@ pub struct PluginRecord {
     /// The last line that the process wrote that crashed last; empty when it wrote none.
     #[prost(string, tag = "36")]
     pub crash_line: ::prost::alloc::string::String,
+    /// The health of its process and what was reported of it; absent before the first change, and in older
+    /// records.
+    #[prost(message, optional, tag = "37")]
+    pub health: ::core::option::Option<Health>,
     /// Limits that a person gives in the place of those that orders give; absent without any.
     #[prost(message, optional, tag = "39")]
     pub limit_override: ::core::option::Option<LimitOverride>,
     /// The process still has the limits that counted before a person changed them.
     #[prost(bool, tag = "40")]
     pub limits_due: bool,
+}
+/// The health of a plugin.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Health {
+    /// The code of the answer to the last health check that counts; 0 is healthy.
+    #[prost(sint32, tag = "1")]
+    pub code: i32,
+    /// The words of that answer, shortened.
+    #[prost(string, tag = "2")]
+    pub words: ::prost::alloc::string::String,
+    /// When it was given; absent where the process was not asked yet.
+    #[prost(message, optional, tag = "3")]
+    pub checked_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Since when the code is 0, or is not.
+    #[prost(message, optional, tag = "4")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// Whether the last event of this process is that it is unhealthy.
+    #[prost(bool, tag = "5")]
+    pub reported_unhealthy: bool,
+    /// When the last event was written that a process of the plugin is unhealthy; absent without one.
+    #[prost(message, optional, tag = "6")]
+    pub reported_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// How often its health changed since, without an event.
+    #[prost(uint32, tag = "7")]
+    pub unreported: u32,
 }
 /// Limits that a person gives a plugin. An absent one is that of the order.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -492,6 +521,10 @@ pub struct Process {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExitCause {
+    /// The most memory that its control group had, or that the agent measured; absent where that is not known,
+    /// and for other causes than memory.
+    #[prost(uint64, optional, tag = "6")]
+    pub peak_bytes: ::core::option::Option<u64>,
     #[prost(oneof = "exit_cause::Cause", tags = "1, 2, 3, 4, 5")]
     pub cause: ::core::option::Option<exit_cause::Cause>,
 }

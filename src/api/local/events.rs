@@ -12,6 +12,7 @@ use guest_agent_actors::keys::{key_number, number_key};
 use guest_agent_actors::model::event::{SettledEvent, Settlement, StoredEvent};
 use guest_agent_actors::outbox::OutboxView;
 use guest_agent_actors::ports::{Storage, StorageError, Table};
+use guest_agent_actors::wire;
 use guest_agent_proto::local;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -19,7 +20,6 @@ use tokio::sync::mpsc::Sender;
 use tonic::Status;
 
 use super::values;
-use crate::display::values::Named;
 
 /// Whether the store has an event of a plugin. The plugin itself may be gone.
 pub(super) async fn are_there_of(storage: &dyn Storage, name: &str) -> Result<bool, StorageError> {
@@ -227,17 +227,16 @@ fn told(recorded: &StoredEvent, fate: Fate, is_told_again: bool) -> local::Event
 
 fn shown(recorded: &StoredEvent, fate: Fate) -> local::Event {
     let event = &recorded.event;
-    let r#type = values::event_type(event.kind);
     local::Event {
         seq: recorded.seq,
         id: recorded.id.to_string(),
         at: Some(event.at.into()),
         plugin: event.plugin.to_string(),
         revision: event.revision.to_string(),
-        r#type: r#type.name().to_owned(),
+        r#type: wire::event_name(event.kind).to_owned(),
         details: event.details.to_string(),
         delivered: fate == Fate::DELIVERED,
-        type_value: r#type.into(),
+        type_value: values::event_type(event.kind).into(),
         delivered_at: None,
         unaddressed: fate == Fate::Settled(Settlement::Unaddressed),
     }

@@ -13,6 +13,7 @@ use guest_agent_actors::model::view::{Activity, Held, PluginView, Reported};
 use guest_agent_proto::local;
 
 use super::values;
+use crate::display::bytes;
 use crate::display::values::Named;
 use crate::link::LinkState;
 
@@ -50,9 +51,7 @@ pub(super) fn plugin(
         pid: view.pid,
         started_at: view.started_at.map(Into::into),
         restarts: view.restarts,
-        last_exit: view
-            .last_exit
-            .map(|(cause, at)| local::LastExit { at: at.map(Into::into), ..last_exit(cause) }),
+        last_exit: view.last_exit.map(|(cause, at)| last_exit(view, cause, at)),
         health: view.health.as_ref().map(|(health, at)| local::Health {
             code: health.code,
             results: health.results.clone(),
@@ -165,19 +164,28 @@ pub(super) fn link(state: &LinkState) -> String {
     }
 }
 
-fn last_exit(cause: ExitCause) -> local::LastExit {
+fn last_exit(view: &PluginView, cause: ExitCause, at: Option<SystemTime>) -> local::LastExit {
+    // The limit of now is not the one that the process had if an order changed it since.
+    let is_changed = view.history.changed_at > at;
+    let limit = view.limits.memory_bytes.filter(|_| !is_changed);
+    let peak = cause.memory_peak();
+    let used = peak.map(|peak| format!("; it used {} at its peak", bytes(peak)));
     let kind = values::exit_kind(cause);
     let (code, signal) = match cause {
         ExitCause::Exited(code) => (Some(code), None),
         ExitCause::Signaled(signal) => (None, Some(signal)),
-        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit | ExitCause::Unknown => (None, None),
+        ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. } | ExitCause::Unknown => {
+            (None, None)
+        }
     };
     local::LastExit {
         kind: kind.name().to_owned(),
         code,
         signal,
-        at: None,
-        detail: cause.to_string(),
+        at: at.map(Into::into),
+        detail: format!("{cause}{}", used.unwrap_or_default()),
         kind_value: kind.into(),
+        memory_peak_bytes: peak,
+        proposed_memory_bytes: cause.proposed_limit(limit),
     }
 }

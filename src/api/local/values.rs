@@ -40,7 +40,7 @@ pub(super) const fn exit_kind(cause: ExitCause) -> ExitKind {
     match cause {
         ExitCause::Exited(_) => ExitKind::Exited,
         ExitCause::Signaled(_) => ExitKind::Signaled,
-        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => ExitKind::OutOfMemory,
+        ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. } => ExitKind::OutOfMemory,
         ExitCause::Unknown => ExitKind::Unknown,
     }
 }
@@ -88,6 +88,10 @@ mod tests {
     use guest_agent_actors::wire;
 
     use super::*;
+    use guest_agent_actors::model::event::PluginEventKind;
+    use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+    use guest_agent_proto::fleet::PluginHealthEvent;
+
     use crate::display::values::Named;
 
     /// Checks a value against the name that agents have always sent for it.
@@ -122,6 +126,12 @@ mod tests {
         for kind in all {
             check(event_type(kind), wire::event_name(kind));
         }
+        let own = PluginEventKind::ALL.iter().filter(|kind| !kind.is_public());
+        for kind in own {
+            assert_eq!(event_type(*kind), PluginEventType::Unspecified);
+            let value = PluginHealthEvent::named(wire::event_name(*kind));
+            assert!(value.is_some_and(|value| value != PluginHealthEvent::default()), "{kind:?}");
+        }
     }
 
     #[test]
@@ -136,8 +146,8 @@ mod tests {
         for (cause, name) in [
             (ExitCause::Exited(3), "exited"),
             (ExitCause::Signaled(9), "signaled"),
-            (ExitCause::OutOfMemory, "oom"),
-            (ExitCause::OverMemoryLimit, "oom"),
+            (ExitCause::OutOfMemory { peak: None }, "oom"),
+            (ExitCause::OverMemoryLimit { peak: None }, "oom"),
             (ExitCause::Unknown, "unknown"),
         ] {
             check(exit_kind(cause), name);

@@ -80,6 +80,10 @@ struct LastExit<'a> {
     /// How it ended.
     #[schemars(with = "NameOf<ExitKind>")]
     kind: &'a str,
+    /// The most memory that the plugin had, in bytes, where memory ended it; null where that is not known.
+    memory_peak_bytes: Option<u64>,
+    /// The memory limit that the agent proposes, in bytes, where the limit ended it.
+    proposed_memory_bytes: Option<u64>,
     /// The number of the signal, of a process that a signal ended.
     signal: Option<i32>,
 }
@@ -207,8 +211,15 @@ impl<'a> Explanation<'a> {
 
 impl<'a> From<&'a local::LastExit> for LastExit<'a> {
     fn from(exit: &'a local::LastExit) -> Self {
-        let at = rfc3339(exit.at.as_ref());
-        Self { at, code: exit.code, detail: &exit.detail, kind: &exit.kind, signal: exit.signal }
+        Self {
+            at: rfc3339(exit.at.as_ref()),
+            code: exit.code,
+            detail: &exit.detail,
+            kind: &exit.kind,
+            memory_peak_bytes: exit.memory_peak_bytes,
+            proposed_memory_bytes: exit.proposed_memory_bytes,
+            signal: exit.signal,
+        }
     }
 }
 

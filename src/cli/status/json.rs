@@ -172,6 +172,10 @@ struct LastExit<'a> {
     at: Option<String>,
     /// How it ended, in words.
     detail: Option<&'a str>,
+    /// The most memory that the plugin had, in bytes, where memory ended it; null where that is not known.
+    memory_peak_bytes: Option<u64>,
+    /// The memory limit that the agent proposes, in bytes, where the limit ended it.
+    proposed_memory_bytes: Option<u64>,
 }
 
 /// What a plugin said of its health.
@@ -228,6 +232,8 @@ impl<'a> From<&'a local::PluginStatus> for Plugin<'a> {
                 signal: exit.signal,
                 at: rfc3339(exit.at.as_ref()),
                 detail: present(&exit.detail),
+                memory_peak_bytes: exit.memory_peak_bytes,
+                proposed_memory_bytes: exit.proposed_memory_bytes,
             }),
             health: plugin.health.as_ref().map(|health| Health {
                 code: health.code,

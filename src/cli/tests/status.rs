@@ -117,7 +117,9 @@ fn the_field_names_of_the_status_never_change() {
         assert_eq!(names(plugin), expected);
     }
     let upgrading = &status[2];
-    assert_eq!(names(&upgrading["last_exit"]), ["at", "code", "detail", "kind", "signal"]);
+    let last_exit =
+        ["at", "code", "detail", "kind", "memory_peak_bytes", "proposed_memory_bytes", "signal"];
+    assert_eq!(names(&upgrading["last_exit"]), last_exit);
     assert_eq!(names(&upgrading["health"]), ["at", "code", "results"]);
     let fields = ["dismissed_by", "error", "failed_at", "revision", "state"];
     assert_eq!(names(&upgrading["pending"]), fields);

@@ -171,7 +171,7 @@ impl CrashCause {
         match cause {
             ExitCause::Exited(_) => Self::Exited,
             ExitCause::Signaled(_) => Self::Signaled,
-            ExitCause::OutOfMemory | ExitCause::OverMemoryLimit => Self::OutOfMemory,
+            ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. } => Self::OutOfMemory,
             ExitCause::Unknown => Self::Unknown,
         }
     }
@@ -244,9 +244,9 @@ mod tests {
         for cause in [
             ExitCause::Exited(0),
             ExitCause::Exited(70),
-            ExitCause::OutOfMemory,
-            ExitCause::OverMemoryLimit,
-            ExitCause::OutOfMemory,
+            ExitCause::OutOfMemory { peak: None },
+            ExitCause::OverMemoryLimit { peak: None },
+            ExitCause::OutOfMemory { peak: None },
             ExitCause::Unknown,
         ] {
             counts.note(Count::Crashed { plugin: plugin.clone(), cause });

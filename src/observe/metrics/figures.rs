@@ -337,7 +337,9 @@ fn exit(cause: ExitCause) -> (&'static str, String) {
     let detail = match cause {
         ExitCause::Exited(code) => code.to_string(),
         ExitCause::Signaled(signal) => signal.to_string(),
-        ExitCause::OutOfMemory | ExitCause::OverMemoryLimit | ExitCause::Unknown => String::new(),
+        ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. } | ExitCause::Unknown => {
+            String::new()
+        }
     };
     (CrashCause::of(cause).name(), detail)
 }

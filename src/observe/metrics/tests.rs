@@ -130,7 +130,10 @@ fn counted(plugin: &str) -> Counted {
     let outcome = Outcome::Succeeded;
     counts.note(Count::Installed { plugin: plugin.clone(), took, outcome });
     counts.note(Count::Swept { deleted: 2, failed: 1 });
-    counts.note(Count::Crashed { plugin: plugin.clone(), cause: ExitCause::OverMemoryLimit });
+    counts.note(Count::Crashed {
+        plugin: plugin.clone(),
+        cause: ExitCause::OverMemoryLimit { peak: None },
+    });
     counts.now(Some(&BTreeSet::from([&plugin])))
 }
 

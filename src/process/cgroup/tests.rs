@@ -229,3 +229,24 @@ fn a_long_file_is_read_to_its_end() {
     }
     assert_eq!(read(dir.path(), "memory.stat"), None);
 }
+
+#[test]
+fn the_peak_of_a_group_is_read_where_the_kernel_keeps_it() {
+    for (version, file) in
+        [(Version::V2, "memory.peak"), (Version::V1, "memory.max_usage_in_bytes")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let group = |controller| {
+            let controllers = Arc::new(BTreeSet::from([controller]));
+            let room = Room { version, controllers, dir: dir.path().to_owned() };
+            Group { rooms: vec![room], ..Group::default() }
+        };
+        assert_eq!(group(Controller::Memory).memory_peak(), None, "an older kernel");
+        std::fs::write(dir.path().join(file), "67104768\n").unwrap();
+        assert_eq!(group(Controller::Memory).memory_peak(), Some(67_104_768));
+        assert_eq!(group(Controller::Cpu).memory_peak(), None, "it does not count memory");
+        std::fs::write(dir.path().join(file), "max\n").unwrap();
+        assert_eq!(group(Controller::Memory).memory_peak(), None);
+    }
+    assert_eq!(Group::default().memory_peak(), None, "there is no group");
+}

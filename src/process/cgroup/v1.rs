@@ -79,6 +79,11 @@ pub(super) fn oom_kills(dir: &Path) -> Option<u64> {
     keyed(&read(dir, "memory.oom_control")?, "oom_kill")
 }
 
+/// The most memory that the group had.
+pub(super) fn memory_peak(dir: &Path) -> Option<u64> {
+    read(dir, "memory.max_usage_in_bytes")?.trim().parse().ok()
+}
+
 /// Freezes every process of the group.
 pub(super) fn freeze(dir: &Path) -> io::Result<()> {
     write(dir, "freezer.state", "FROZEN")?;

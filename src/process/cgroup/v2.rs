@@ -53,6 +53,11 @@ pub(super) fn oom_kills(dir: &Path) -> Option<u64> {
     keyed(&read(dir, "memory.events")?, "oom_kill")
 }
 
+/// The most memory that the group had (Linux 5.19).
+pub(super) fn memory_peak(dir: &Path) -> Option<u64> {
+    read(dir, "memory.peak")?.trim().parse().ok()
+}
+
 /// Thaws the processes of the group (Linux 5.2).
 pub(super) fn thaw(dir: &Path) -> io::Result<()> {
     write(dir, "cgroup.freeze", "0")

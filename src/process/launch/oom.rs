@@ -80,6 +80,12 @@ impl OomRecord {
         false
     }
 
+    /// The most memory that the process and the others of its group had, in bytes, where the kernel keeps it.
+    /// Known until the group is removed.
+    pub(crate) fn peak(&self) -> Option<u64> {
+        self.group.memory_peak()
+    }
+
     fn count(&self) -> Option<u64> {
         let text = std::fs::read_to_string(&self.vmstat).ok()?;
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())

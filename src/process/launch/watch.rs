@@ -95,8 +95,11 @@ impl Watched {
             let cause = match status {
                 ExitCause::Signaled(SIGKILL) if !by_us => {
                     let pid = ending.process.pid;
-                    let named = tokio::task::spawn_blocking(move || oom.names(pid)).await;
-                    if matches!(named, Ok(true)) { ExitCause::OutOfMemory } else { status }
+                    let look = move || oom.names(pid).then(|| oom.peak());
+                    match tokio::task::spawn_blocking(look).await {
+                        Ok(Some(peak)) => ExitCause::OutOfMemory { peak },
+                        Ok(None) | Err(_) => status,
+                    }
                 }
                 other => other,
             };

@@ -8,7 +8,8 @@ use crate::ports::OrderKind;
 /// Declares the enum and the list of its kinds at once, so that no kind can be missing in the list.
 macro_rules! event_kinds {
     ($($(#[$doc:meta])* $kind:ident,)*) => {
-        /// Kinds of plugin events, named after the wire's event types.
+        /// Kinds of plugin events, named after the wire's event types. The last two are not of the public
+        /// protocol ([`PluginEventKind::is_public`]).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum PluginEventKind {
             $($(#[$doc])* $kind,)*
@@ -52,6 +53,10 @@ event_kinds! {
     ExecutionCompleted,
     /// PLUGIN_EXECUTION_FAILED.
     ExecutionFailed,
+    /// PLUGIN_UNHEALTHY.
+    Unhealthy,
+    /// PLUGIN_HEALTHY.
+    Healthy,
 }
 
 /// What an event of a kind means for the operation that the plugin is busy with.
@@ -67,6 +72,8 @@ pub enum EventClass {
     Stopped,
     /// A process ended without a stop. The plugin is started again.
     Crashed,
+    /// The answer of a running process to its health checks changed. No operation ends with it.
+    Health,
 }
 
 // === impl PluginEventKind ===
@@ -91,6 +98,20 @@ impl PluginEventKind {
             | Self::ExecutionFailed => EventClass::Failed,
             Self::Stopped => EventClass::Stopped,
             Self::Crashed => EventClass::Crashed,
+            Self::Unhealthy | Self::Healthy => EventClass::Health,
+        }
+    }
+
+    /// Whether the public protocol has a type for the event. Only a fleet is sent the others.
+    #[must_use]
+    pub const fn is_public(self) -> bool {
+        match self.class() {
+            EventClass::Health => false,
+            EventClass::Requested
+            | EventClass::Succeeded
+            | EventClass::Failed
+            | EventClass::Stopped
+            | EventClass::Crashed => true,
         }
     }
 
@@ -109,7 +130,9 @@ impl PluginEventKind {
             | Self::Crashed
             | Self::StartFailed
             | Self::ExecutionCompleted
-            | Self::ExecutionFailed => None,
+            | Self::ExecutionFailed
+            | Self::Unhealthy
+            | Self::Healthy => None,
         }
     }
 
@@ -132,6 +155,8 @@ impl PluginEventKind {
             Self::ApplyFailed => "the plugin did not take its configuration",
             Self::ExecutionCompleted => "the plugin completed its run",
             Self::ExecutionFailed => "the run of the plugin failed",
+            Self::Unhealthy => "the plugin is unhealthy",
+            Self::Healthy => "the plugin is healthy again",
         }
     }
 
@@ -152,7 +177,9 @@ impl PluginEventKind {
             | Self::InstallFailed
             | Self::StartFailed
             | Self::RemoveFailed
-            | Self::ApplyFailed => false,
+            | Self::ApplyFailed
+            | Self::Unhealthy
+            | Self::Healthy => false,
         }
     }
 
@@ -164,7 +191,8 @@ impl PluginEventKind {
             EventClass::Requested
             | EventClass::Succeeded
             | EventClass::Failed
-            | EventClass::Stopped => self.ends_run(),
+            | EventClass::Stopped
+            | EventClass::Health => self.ends_run(),
         }
     }
 
@@ -174,6 +202,7 @@ impl PluginEventKind {
         match self.class() {
             EventClass::Failed | EventClass::Crashed => true,
             EventClass::Requested | EventClass::Succeeded | EventClass::Stopped => false,
+            EventClass::Health => matches!(self, Self::Unhealthy),
         }
     }
 }

@@ -184,10 +184,10 @@ fn a_plugin_that_ran_out_of_memory_names_the_limit_that_it_hit() {
     };
     let once = "crashed once within 30 minutes, ";
     let why = format!("{once}out of memory at its limit of 64 MiB");
-    check(out(ExitCause::OutOfMemory, Some(64)), Level::Degraded, &why);
+    check(out(ExitCause::OutOfMemory { peak: None }, Some(64)), Level::Degraded, &why);
     let why = format!("{once}ended over its memory limit of 64 MiB");
-    check(out(ExitCause::OverMemoryLimit, Some(64)), Level::Degraded, &why);
-    let (_, why) = judged(out(ExitCause::OutOfMemory, None));
+    check(out(ExitCause::OverMemoryLimit { peak: None }, Some(64)), Level::Degraded, &why);
+    let (_, why) = judged(out(ExitCause::OutOfMemory { peak: None }, None));
     assert!(why.contains("without a limit of its own"), "{why}");
 }
 
@@ -482,11 +482,11 @@ fn a_plugin_has_recovered_once_no_crash_of_it_counts() {
     // The end of a revision on trial is no crash, and not over with the crashes before it.
     assert!(!recovered(&|view| {
         calm(view, 200);
-        view.last_exit = Some((ExitCause::OutOfMemory, Some(ago(210))));
+        view.last_exit = Some((ExitCause::OutOfMemory { peak: None }, Some(ago(210))));
     }));
     assert!(recovered(&|view| {
         calm(view, 200);
-        view.last_exit = Some((ExitCause::OutOfMemory, Some(ago(300))));
+        view.last_exit = Some((ExitCause::OutOfMemory { peak: None }, Some(ago(300))));
     }));
     assert!(!recovered(&|view| {
         crashed(view, &[]);

@@ -57,6 +57,15 @@ fn chatter_goes_before_outcomes_however_old_they_are() {
 }
 
 #[test]
+fn a_marker_has_a_kind_that_every_server_knows() {
+    let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
+    (1..=4).for_each(|seq| backlog.push(event("a", seq, PluginEventKind::Unhealthy)));
+    backlog.drop_overflow(&bounds(2), &NOBODY);
+    let (told, _) = backlog.begin_sending(&"a".into(), 1).expect("the marker");
+    assert!(told.event.kind.is_public() && told.event.details.contains("3 events"), "{told:?}");
+}
+
+#[test]
 fn a_gap_tells_how_many_and_of_when_in_the_place_of_the_first() {
     let mut backlog = Backlog::new(Arc::new(crate::ports::RandomIds));
     (1..=4).for_each(|seq| backlog.push(event("a", seq, PluginEventKind::Crashed)));

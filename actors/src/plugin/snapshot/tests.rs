@@ -235,8 +235,8 @@ fn any_cause() -> impl Strategy<Value = ExitCause> {
     prop_oneof![
         any::<i32>().prop_map(ExitCause::Exited),
         any::<i32>().prop_map(ExitCause::Signaled),
-        Just(ExitCause::OutOfMemory),
-        Just(ExitCause::OverMemoryLimit),
+        any::<Option<u64>>().prop_map(|peak| ExitCause::OutOfMemory { peak }),
+        any::<Option<u64>>().prop_map(|peak| ExitCause::OverMemoryLimit { peak }),
         Just(ExitCause::Unknown),
     ]
 }

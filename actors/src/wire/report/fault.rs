@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use guest_agent_proto::fleet as pb;
 use pb::plugin_fault::{Cause, Level};
 
-use crate::model::exit::ExitCause;
+use crate::model::exit::{ExitCause, without_figures};
 use crate::model::verdict::{self, Verdict, last_end};
 use crate::model::view::{PluginView, Reported};
 use crate::ports::without_output;
@@ -42,7 +42,8 @@ pub fn fault_of(view: &PluginView, now: SystemTime) -> Option<pb::PluginFault> {
 fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
     use verdict::Cause as Of;
     let ended = view.last_exit.map(|(cause, _)| cause);
-    let is_memory = matches!(ended, Some(ExitCause::OutOfMemory | ExitCause::OverMemoryLimit));
+    let is_memory =
+        matches!(ended, Some(ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. }));
     // A failed start quotes the output of the process, which is another one on each machine.
     let reason = || without_output(&view.reason).to_owned();
     let last_end = || without_output(&last_end(view)).to_owned();
@@ -53,8 +54,7 @@ fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
             // The cause says that already.
             let limit = end.strip_prefix("out of memory ").unwrap_or(&end);
             // How much was used is another figure on each machine.
-            let limit = limit.split_once(": it used ").map_or(limit, |(limit, _)| limit);
-            (Cause::OutOfMemory, limit.to_owned())
+            (Cause::OutOfMemory, without_figures(limit).to_owned())
         }
         Of::CrashLoop => (Cause::CrashLoop, last_end()),
         Of::Crashed => (Cause::Crashed, last_end()),
@@ -160,9 +160,9 @@ mod tests {
     fn a_plugin_without_memory_says_so_whether_it_crashed_once_or_again_and_again() {
         let why = "without a limit of its own: the machine or all plugins together had \
                    no more";
-        let once = crashed(1, ExitCause::OutOfMemory);
+        let once = crashed(1, ExitCause::OutOfMemory { peak: None });
         check(&once, Some((Level::Degraded, Cause::OutOfMemory, why)));
-        let again = crashed(4, ExitCause::OutOfMemory);
+        let again = crashed(4, ExitCause::OutOfMemory { peak: None });
         check(&again, Some((Level::Failing, Cause::OutOfMemory, why)));
     }
 

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 use guest_agent_proto::agent_controlplane::PluginEventMessage;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
 use guest_agent_proto::escape::{escaped, unescaped};
+use guest_agent_proto::fleet::PluginHealthEvent;
 use guest_fleet_core::notice::Kind;
 use prost::Message;
 use prost_types::Timestamp;
@@ -73,9 +74,29 @@ pub enum Content {
 /// The names of all kinds of events and notices.
 #[must_use]
 pub fn kinds() -> Vec<&'static str> {
-    let events = (1..).map_while(|number| PluginEventType::try_from(number).ok());
-    let events = events.map(|event| event.as_str_name());
-    events.chain(Kind::ALL.map(Kind::name)).collect()
+    event_types().map(|(_, name)| name).chain(Kind::ALL.map(Kind::name)).collect()
+}
+
+/// The numbers and names of the types of events: of the public protocol, and of agents of a fleet.
+fn event_types() -> impl Iterator<Item = (i32, &'static str)> {
+    let public = (1..).map_while(|number| PluginEventType::try_from(number).ok());
+    let public = public.map(|event| (i32::from(event), event.as_str_name()));
+    let own = [PluginHealthEvent::PluginUnhealthy, PluginHealthEvent::PluginHealthy];
+    public.chain(own.map(|event| (i32::from(event), event.as_str_name())))
+}
+
+/// The name of an event's type: one of [`kinds`], or that of the unspecified type where a newer agent reported
+/// the event.
+#[must_use]
+pub fn type_name(event: &PluginEventMessage) -> &'static str {
+    let known = event_types().find(|(number, _)| *number == event.event_type);
+    known.map_or(PluginEventType::Unspecified.as_str_name(), |(_, name)| name)
+}
+
+/// The number of the type of events with this name.
+#[must_use]
+pub fn type_number(name: &str) -> Option<i32> {
+    event_types().find(|(_, of)| *of == name).map(|(number, _)| number)
 }
 
 /// The subject of a plugin's events.
@@ -135,7 +156,7 @@ impl Content {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Event(event) => event.event_type().as_str_name(),
+            Self::Event(event) => type_name(event),
             Self::Notice(kind, _) => kind.name(),
         }
     }
@@ -175,6 +196,19 @@ mod tests {
                 proptest::prop_assert_eq!(parts(&subject), (agent.clone(), name.clone()));
             }
         }
+    }
+
+    #[test]
+    fn each_type_of_event_has_a_name_and_one_of_a_newer_agent_is_unspecified() {
+        let event = |event_type| PluginEventMessage { event_type, ..PluginEventMessage::default() };
+        for (number, name) in event_types() {
+            assert_eq!(type_name(&event(number)), name);
+            assert_eq!(type_number(name), Some(number));
+        }
+        assert_eq!(type_name(&event(7)), "PLUGIN_CRASHED");
+        assert_eq!(type_name(&event(1001)), "PLUGIN_UNHEALTHY");
+        assert_eq!(type_name(&event(4711)), "PLUGIN_EVENT_TYPE_UNSPECIFIED");
+        assert_eq!(type_number("PLUGIN_EVENT_TYPE_UNSPECIFIED"), None);
     }
 
     #[test]

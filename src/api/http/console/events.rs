@@ -7,6 +7,7 @@ use guest_agent_console_kit::chart::Counts;
 use guest_agent_console_kit::live::Parts;
 use guest_agent_console_kit::pieces::query;
 use guest_agent_proto::agent_controlplane::plugin_event_message::PluginEventType;
+use guest_agent_proto::fleet::PluginHealthEvent;
 use guest_agent_proto::local::Event;
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
@@ -117,15 +118,18 @@ impl Kind {
         match self {
             Self::All => true,
             Self::Failures => event_kind(event).1 == Tone::Bad,
-            Self::Processes => matches!(
-                kind,
-                Type::PluginStarted
-                    | Type::PluginStartFailed
-                    | Type::PluginCrashed
-                    | Type::PluginStopped
-                    | Type::PluginExecutionCompleted
-                    | Type::PluginExecutionFailed
-            ),
+            Self::Processes => {
+                values::health_event(event) != PluginHealthEvent::Unspecified
+                    || matches!(
+                        kind,
+                        Type::PluginStarted
+                            | Type::PluginStartFailed
+                            | Type::PluginCrashed
+                            | Type::PluginStopped
+                            | Type::PluginExecutionCompleted
+                            | Type::PluginExecutionFailed
+                    )
+            }
             Self::Orders => matches!(
                 kind,
                 Type::PluginConfigInstall
@@ -433,6 +437,11 @@ mod tests {
             let Ok(kind) = PluginEventType::try_from(number) else { continue };
             let event = event(kind, 0);
             assert_ne!(Kind::Orders.has(&event), Kind::Processes.has(&event), "{kind:?}");
+        }
+        let own = [PluginHealthEvent::PluginUnhealthy, PluginHealthEvent::PluginHealthy];
+        for kind in own {
+            let event = Event { r#type: kind.as_str_name().to_owned(), ..Event::default() };
+            assert!(Kind::Processes.has(&event) && !Kind::Orders.has(&event), "{kind:?}");
         }
     }
 }

@@ -86,8 +86,10 @@ fn any_view() -> impl Strategy<Value = PluginView> {
         (any_reported(), prop_oneof![Just(""), Just("HTTP 500")]).prop_map(|(state, error)| {
             Pending { revision: "3".parse().expect("a revision"), state, error: error.into() }
         });
-    let last_exit =
-        (prop_oneof![Just(ExitCause::OutOfMemory), Just(ExitCause::Exited(3))], maybe(any_time()));
+    let last_exit = (
+        prop_oneof![Just(ExitCause::OutOfMemory { peak: None }), Just(ExitCause::Exited(3))],
+        maybe(any_time()),
+    );
     let health = (any::<i32>(), any_time());
     let is_settled = any::<bool>();
     let parts = (any_reported(), any_history(), maybe(pending), maybe(last_exit));
