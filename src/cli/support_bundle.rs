@@ -3,7 +3,8 @@
 //! ```text
 //!  agent: status, doctor, explain, events, audit, logs ─┐
 //!  configuration, as it is in effect                    ├─► Scrub ─► tar.gz
-//!  machine: kernel, memory, disk, units, OOM            ┘  secrets, and with --redact names
+//!  machine: kernel, memory, disk, units, OOM            │  secrets, and with --redact names
+//!  of a silent agent: process, logs, files of the store ┘
 //! ```
 //!
 //! Everything passes through the one filter in `scrub.rs`. What cannot be had is named in `INDEX`, and
@@ -23,6 +24,7 @@ mod collect;
 mod machine;
 pub(super) mod manifest;
 mod scrub;
+mod without;
 
 use collect::Collected;
 use manifest::Made;
@@ -59,7 +61,10 @@ pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<()
         PathBuf::from(format!("guest-agent-support-{}.tar.gz", now.strftime("%Y%m%dT%H%M%SZ")))
     });
     let mut collected = Collected::default();
-    let known = collect::agent(&mut context, &mut collected).await;
+    let mut known = collect::agent(&mut context, &mut collected).await;
+    if known.silent.is_some() {
+        without::collect(&mut known, &mut collected);
+    }
     machine::collect(&mut collected, &known).await;
     let scrub = Scrub::new(&known, flags.redact);
     let files = collected.finish(&scrub, Made { at: now, redacted: flags.redact });
@@ -70,12 +75,20 @@ pub(super) async fn run(flags: Flags, mut context: Context<'_, '_>) -> Result<()
     let console = context.console;
     let names: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     if context.global.json() {
-        return Ok(console.document(&Written { bytes: size, file: &output, files: names })?);
+        console.document(&Written { bytes: size, file: &output, files: names })?;
+    } else {
+        console.line(&format!("{}: {} files, {}", output.display(), names.len(), bytes(size)))?;
+        console.line(
+            "known secrets are masked; look through it before you give it to somebody, because a \
+             secret that a plugin printed under a harmless name is not known",
+        )?;
     }
-    console.line(&format!("{}: {} files, {}", output.display(), names.len(), bytes(size)))?;
-    console.line(
-        "known secrets are masked; look through it before you give it to somebody, because a secret \
-         that a plugin printed under a harmless name is not known",
-    )?;
-    Ok(())
+    match &known.silent {
+        None => Ok(()),
+        Some(why) => Err(Failure::failed(
+            "the bundle is written without the answers of the agent: its status, events, audit and \
+             explanations",
+        )
+        .cause(why)),
+    }
 }

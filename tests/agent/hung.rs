@@ -57,6 +57,16 @@ async fn verbs_of_a_stopped_agent_say_its_state_its_plugins_and_the_fix_within_s
     assert_eq!(about("does not answer on its socket"), Vec::<serde_json::Value>::new());
     assert!(report["checked"].as_array().unwrap().len() > 10, "{report:#}");
 
+    let bundle = bed.dir().join("bundle.tar.gz").display().to_string();
+    let said = bed.cli(&["support-bundle", "-o", &bundle, "--config", &free]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.stderr.contains("state T"), "{said:?}");
+    let listed = std::process::Command::new("tar").args(["-tzf", &bundle]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for file in ["agent/threads", "agent/status", "doctor.txt", "INDEX"] {
+        assert!(listed.contains(&format!("guest-agent-support/{file}\n")), "{file}: {listed}");
+    }
+
     signal(agent, Signal::SIGCONT);
     let status = bed.status("web").await.unwrap();
     assert_eq!((&*status.state, status.pid), ("RUNNING", Some(plugin)), "nothing was stopped");

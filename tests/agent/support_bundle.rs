@@ -124,9 +124,13 @@ async fn a_support_bundle_has_what_helps_and_no_secret_that_was_planted() {
     bed.kill_agent().await;
     let third = bed.dir().join("silent.tar.gz").display().to_string();
     arguments[2] = &third;
-    bed.cli(&arguments).await.ok();
+    let partial = bed.cli(&arguments).await;
+    assert_eq!(partial.code, 1, "{partial:?}");
+    assert!(partial.stderr.contains("without the answers of the agent"), "{partial:?}");
     let files = unpack(Path::new(&third));
     assert!(files["INDEX"].contains("status.json: not there: the agent is not reachable"));
+    assert!(files["logs/plugin-1.log"].contains("api_token: ***"), "{files:?}");
+    assert!(files["store/MACHINE"].contains("\nmark: "), "{}", files["store/MACHINE"]);
     assert!(files["doctor.txt"].contains("the agent does not answer"), "{}", files["doctor.txt"]);
     bed.finish().await;
 }

@@ -13,7 +13,7 @@ use super::scrub::{Known, Scrub};
 use crate::config::Config;
 
 /// Most bytes of one file; of a longer one the end is kept.
-const FILE_MAX: usize = 4 << 20;
+pub(super) const FILE_MAX: usize = 4 << 20;
 
 /// Most bytes of all files together, before they are compressed.
 const BUNDLE_MAX: usize = 48 << 20;
@@ -85,6 +85,7 @@ pub(super) async fn agent(context: &mut Context<'_, '_>, into: &mut Collected) -
     into.add("config.toml", shown.map_err(|failure| failure.reason.clone()));
     let config = config.map(|loaded| loaded.config).unwrap_or_default();
     let mut known = known(&config);
+    let client = context.connect().await;
     let reported = doctor::both_forms(context).await;
     let (text, document) = match reported {
         Ok((text, document)) => (Ok(text), Ok(document)),
@@ -92,9 +93,15 @@ pub(super) async fn agent(context: &mut Context<'_, '_>, into: &mut Collected) -
     };
     into.add("doctor.txt", text);
     into.add("doctor.json", document);
-    match context.connect().await {
+    let answers = match client {
         Ok(mut client) => ask(&mut client, context, &mut known, into).await,
-        Err(failure) => into.add("status.json", Err(failure.reason)),
+        Err(failure) => Err(failure),
+    };
+    if let Err(failure) = answers {
+        known.pid = known.pid.or(failure.silent);
+        let why = [&[failure.reason][..], &failure.causes].concat().join(": ");
+        into.add("status.json", Err(why.clone()));
+        known.silent = Some(why);
     }
     (context.console.width, context.console.colour) = (width, colour);
     known
@@ -111,6 +118,7 @@ fn known(config: &Config) -> Known {
         secrets: lines.collect(),
         machine: host.into_iter().chain([config.instance.id.clone()]).collect(),
         state_dir: config.agent.state_dir.clone(),
+        log_dir: config.agent.log_dir.clone(),
         ..Known::default()
     }
 }
@@ -120,11 +128,8 @@ async fn ask(
     context: &mut Context<'_, '_>,
     known: &mut Known,
     into: &mut Collected,
-) {
-    let status = match client::status(client).await {
-        Ok(status) => status,
-        Err(failure) => return into.add("status.json", Err(failure.reason)),
-    };
+) -> Result<(), Failure> {
+    let status = client::status(client).await?;
     let plugins: Vec<_> = status.plugins.iter().collect();
     let agent = status.agent.as_ref();
     known.plugins = plugins.iter().map(|plugin| plugin.name.clone()).collect();
@@ -152,6 +157,7 @@ async fn ask(
     let lines = asked.map(|entries| entries.iter().map(audit::as_json).collect::<String>());
     into.add("audit.jsonl", lines.map_err(|failure| failure.reason));
     into.add("events.jsonl", history(client).await.map_err(|failure| failure.reason));
+    Ok(())
 }
 
 /// The end of a plugin's log, as text.

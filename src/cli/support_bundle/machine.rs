@@ -8,6 +8,7 @@ use tokio::process::Command;
 
 use super::collect::Collected;
 use super::scrub::Known;
+use super::without;
 
 /// Longest that a command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,6 +43,7 @@ pub(super) async fn collect(into: &mut Collected, known: &Known) {
         for file in ["status", "limits", "cgroup"] {
             into.add(&format!("agent/{file}"), read(&format!("/proc/{pid}/{file}")));
         }
+        into.add("agent/threads", without::threads(pid));
     }
     let state_dir = known.state_dir.display().to_string();
     for (name, program, arguments) in [

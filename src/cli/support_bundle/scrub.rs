@@ -19,8 +19,12 @@ pub(super) struct Known {
     pub(super) plugins: Vec<String>,
     /// The service's process, if it runs.
     pub(super) pid: Option<u32>,
+    /// Why the agent does not answer, where it does not.
+    pub(super) silent: Option<String>,
     /// Where the agent keeps its state.
     pub(super) state_dir: std::path::PathBuf,
+    /// Where the logs are.
+    pub(super) log_dir: std::path::PathBuf,
 }
 
 /// Replaces secrets, and names where that is wanted.
