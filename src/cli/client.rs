@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// from its connection alone, which no work of it holds up.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the agent may take for them on a machine with no time for it.
+/// How long the agent may take for them where its state may end by itself.
 const GREETING_PATIENCE: Duration = Duration::from_secs(8);
 
 /// How long the kernel may take to say what it knows of a process.
@@ -101,6 +101,8 @@ async fn greet(mut probe: UnixStream, socket: &Path) -> Result<(), Failure> {
         known = look_at(pid).await;
         if !known.as_ref().is_some_and(Silent::stays_silent) {
             answer = tokio::time::timeout(GREETING_PATIENCE, greeting).await;
+            // Its state of eight seconds ago says little.
+            known = if answer.is_err() { look_at(pid).await } else { None };
         }
     }
     match answer {
@@ -116,7 +118,7 @@ async fn greet(mut probe: UnixStream, socket: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What the kernel knows of a process; `None` where it says nothing, or not soon.
+/// A process as the kernel shows it; `None` where the kernel says nothing, or not soon.
 async fn look_at(pid: Option<u32>) -> Option<Silent> {
     let (found, looked) = tokio::sync::oneshot::channel();
     let pid = pid?;
@@ -168,6 +170,11 @@ fn unreachable_because(socket: &Path, error: &std::io::Error) -> Failure {
             let what = format!("the agent is not reachable: no permission to use {path}");
             (what, "run as root, or as a member of agent.socket_group or agent.admin_group")
         }
+        // Nobody takes the connections that wait.
+        ErrorKind::WouldBlock => (
+            format!("the agent does not answer on {path}: its queue of connections is full"),
+            "look at its process: `ps -o pid,stat,etime,args -C guest-agent`; state T: `kill -CONT`",
+        ),
         _ => (
             format!("the agent is not reachable on {path}"),
             "see `systemctl status guest-agent`, or name another socket with --socket",
@@ -251,6 +258,7 @@ mod tests {
         assert!(advice(ErrorKind::ConnectionRefused).contains("systemctl status guest-agent"));
         assert!(advice(ErrorKind::PermissionDenied).starts_with("run as root, or as a member"));
         assert!(advice(ErrorKind::TimedOut).contains("--socket"));
+        assert!(advice(ErrorKind::WouldBlock).contains("kill -CONT"));
     }
 
     #[test]

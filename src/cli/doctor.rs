@@ -1,6 +1,7 @@
 //! `doctor`: shows what is wrong on this machine, and how to correct it.
 
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use guest_agent_actors::model::id::PluginName;
@@ -14,9 +15,13 @@ use super::context::Context;
 use super::failure::{Exit, Failure};
 use super::format::one_line;
 use crate::config::{self, Config, ConfigError};
-use crate::doctor::{self, Agent, Finding, Host, Severity};
+use crate::doctor::{self, Agent, Finding, Host};
 
+pub(super) mod bundle;
 pub(super) mod document;
+mod text;
+
+use text::{as_lines, verdict};
 
 /// The fix where the agent ended its answer, or did not end it.
 const TRY_AGAIN: &str = "try again; where it stays so, keep the agent's log and start it afresh with \
@@ -31,6 +36,7 @@ Examples:
   guest-agent doctor
   guest-agent doctor --sweep
   guest-agent doctor --forget old-plugin
+  guest-agent doctor --bundle guest-agent-support.tar.gz
   guest-agent doctor --json | jq .findings")]
 pub(super) struct Flags {
     /// List the files that nothing refers to, without deleting any
@@ -42,9 +48,15 @@ pub(super) struct Flags {
     /// End the processes of a plugin that the agent does not know, and delete its files and data
     #[arg(long, value_name = "NAME", conflicts_with_all = ["sweep", "clear_quarantine"])]
     forget: Vec<PluginName>,
+    /// Judge the machine that a support bundle is of, instead of this one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "clear_quarantine", "forget"])]
+    bundle: Option<PathBuf>,
 }
 
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
+    if let Some(file) = &flags.bundle {
+        return bundle::run(file, context).await;
+    }
     if flags.sweep {
         let mut client = context.connect().await?;
         let report = client.sweep(SweepRequest { delete: false }).await?.into_inner();
@@ -84,21 +96,8 @@ pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Fa
         let text = as_text(&host, &findings, context.console);
         context.console.text(&text)?;
     }
-    let problems = match findings.iter().filter(|finding| finding.is_problem()).count() {
-        0 => None,
-        1 => Some("1 problem was found".to_owned()),
-        count => Some(format!("{count} problems were found")),
-    };
     let is_partial = document::unseen(&findings).next().is_some();
-    match (problems, is_partial) {
-        (None, false) => Ok(()),
-        (Some(problems), false) => Err(Failure::failed(problems)),
-        (None, true) => Err(Failure::failed("not everything was looked at").hint(AS_ROOT)),
-        (Some(problems), true) => {
-            let what = format_args!("{problems}, and not everything was looked at").to_string();
-            Err(Failure::failed(what).hint(AS_ROOT))
-        }
-    }
+    verdict(&findings, is_partial, AS_ROOT)
 }
 
 async fn ask(client: &mut Client) -> Result<Agent, Failure> {
@@ -221,27 +220,8 @@ fn checked(host: &Host<'_>) -> String {
 }
 
 fn as_text(host: &Host<'_>, findings: &[Finding], console: &Console<'_>) -> String {
-    let mut text = String::new();
     let unseen: Vec<&str> = document::unseen(findings).collect();
-    if !unseen.is_empty() {
-        let line = format!("not looked at, for lack of permission: {}", unseen.join(", "));
-        text.push_str(&[&console.paint(Tone::Busy, &one_line(&line)), "\n"].concat());
-    }
-    match (findings.iter().any(Finding::is_problem), unseen.is_empty()) {
-        (true, _) => {}
-        (false, true) => text.push_str("nothing is wrong\n"),
-        (false, false) => text.push_str("nothing is wrong with the rest\n"),
-    }
-    for finding in findings {
-        let (word, tone) = match finding.severity {
-            Severity::Error => ("error", Tone::Bad),
-            Severity::Warning => ("warning", Tone::Busy),
-            Severity::Note => ("note", Tone::Quiet),
-        };
-        let [what, why, fix] = [&finding.what, &finding.why, &finding.fix].map(|t| one_line(t));
-        let word = console.paint(tone, word);
-        text.push_str(&[&word, ": ", &what, "\n  why: ", &why, "\n  fix: ", &fix, "\n"].concat());
-    }
+    let mut text = as_lines(findings, &unseen, console);
     let line = format!("checked: {}", checked(host));
     text.push_str(&[&console.paint(Tone::Quiet, &line), "\n"].concat());
     text

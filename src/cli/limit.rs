@@ -1,4 +1,4 @@
-//! `limit`: limits of a plugin in the place of those that its orders give.
+//! `limit`: limits of a plugin over the limits of its orders.
 
 use guest_agent_actors::model::id::PluginName;
 use guest_agent_proto::local::{Act, ActRequest, ActResponse, Limits};

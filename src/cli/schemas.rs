@@ -111,6 +111,13 @@ pub const DOCUMENTS: &[Document] = &[
         schema: printed::<doctor::document::Examination<'static>>,
     },
     Document {
+        name: "doctor-bundle",
+        commands: &["doctor --bundle"],
+        form: Form::Whole,
+        about: "What is wrong on the machine that a support bundle is of",
+        schema: printed::<doctor::bundle::Judged>,
+    },
+    Document {
         name: "doctor-sweep",
         commands: &["doctor --sweep"],
         form: Form::Whole,

@@ -67,6 +67,16 @@ async fn verbs_of_a_stopped_agent_say_its_state_its_plugins_and_the_fix_within_s
         assert!(listed.contains(&format!("guest-agent-support/{file}\n")), "{file}: {listed}");
     }
 
+    let judged = bed.cli(&["doctor", "--bundle", &bundle]).await;
+    assert_eq!(judged.code, 1, "{judged:?}");
+    for part in ["bundle of ", "state T", "missing: status.json: the agent does not answer"] {
+        assert!(judged.stdout.contains(part), "{part}: {judged:?}");
+    }
+    let judged = bed.cli(&["doctor", "--bundle", &bundle, "--json"]).await;
+    assert!(judged.stdout.contains("\"findings\""), "{judged:?}");
+    let not_one = bed.cli(&["doctor", "--bundle", &free]).await;
+    assert!(not_one.stderr.contains("failed to judge"), "{not_one:?}");
+
     signal(agent, Signal::SIGCONT);
     let status = bed.status("web").await.unwrap();
     assert_eq!((&*status.state, status.pid), ("RUNNING", Some(plugin)), "nothing was stopped");

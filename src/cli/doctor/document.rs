@@ -23,7 +23,7 @@ pub(crate) struct Examination<'a> {
     lost_records: Vec<Lost<'a>>,
     /// Paths of whole stores that were set aside, the oldest first.
     lost_stores: &'a [String],
-    /// What the caller may not look at. Unless this is empty, the findings say nothing about it.
+    /// Subjects that the caller may not look at, and about which the findings say nothing.
     not_looked_at: Vec<&'a str>,
 }
 

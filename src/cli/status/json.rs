@@ -130,7 +130,7 @@ pub(crate) struct Plugin<'a> {
     trial_ends: Option<String>,
     /// The limits that count; null from an agent of an older version.
     limits: Option<Limits>,
-    /// The limits that a person gave in the place of those of orders; null without any.
+    /// The limits that a person gave over the limits of orders; null without any.
     limit_override: Option<LimitOverride<'a>>,
 }
 

@@ -1,5 +1,5 @@
-//! What a bundle has of an agent that does not answer: its process as the kernel shows it, the logs of
-//! plugins and the files of the store, each read where it lies.
+//! The part of a bundle about an agent that does not answer: its process as the kernel shows it, the logs
+//! of plugins and the files of the store, each read where it lies.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +16,7 @@ const ENTRIES_MAX: usize = 1000;
 /// Most bytes that are shown of the mark of a store, which has seventeen.
 const MARK_MAX: usize = 64;
 
-/// What the kernel says of a thread.
+/// The files of the kernel about a thread.
 const OF_THREAD: [&str; 4] = ["comm", "stat", "wchan", "stack"];
 
 /// Collects the contents of the files. The names of plugins that have a log, and those of instances, are
@@ -47,7 +47,7 @@ pub(super) fn collect(known: &mut Known, into: &mut Collected) {
     }
 }
 
-/// What the kernel says of the threads of a process.
+/// The threads of a process as the kernel shows them.
 pub(super) fn threads(pid: u32) -> Result<String, String> {
     let tasks = Path::new("/proc").join(pid.to_string()).join("task");
     let mut text = String::new();
