@@ -76,7 +76,7 @@ enum Connection {
     Up(ServerKind),
 }
 
-/// What became of the first events of the plugins.
+/// The fate of the first events of the plugins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Firsts {
     /// Each that there is room for is under way.

@@ -59,7 +59,7 @@ pub mod state;
 mod transition_builder;
 pub mod transition_log;
 
-use crate::model::event::PluginEventKind;
+use crate::model::event::{EventClass, PluginEventKind};
 use adoption::RecordBeside;
 use event::{Boot, Effect, Event, Found, Transition};
 use explain::{Explanation, Waiting};
@@ -295,7 +295,8 @@ impl PluginActor {
                     if told.kind == PluginEventKind::Installed {
                         self.tell_unenforced(&mut details);
                     }
-                    if told.kind.is_trouble() {
+                    // Its health is shown by itself, and comes and goes.
+                    if told.kind.is_trouble() && told.kind.class() != EventClass::Health {
                         self.shown.story.failed(now, wire::event_name(told.kind), &details);
                     }
                     events.push(NewEvent::new(told.kind, plugin, revision, now, &details));

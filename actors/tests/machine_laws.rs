@@ -879,16 +879,20 @@ fn law_the_configuration_of_the_state_is_that_of_the_process(world: &World) -> V
 /// A running plugin at rest has the limits that count: those of a person over those of its order.
 fn law_the_limits_that_count_are_those_of_the_process(world: &World) -> Verdicts {
     let (mut has, mut newest) = (Limits::default(), Attempt::default());
-    let mut asked = BTreeMap::new();
+    let (mut asked, mut refused) = (BTreeMap::new(), false);
     for step in &world.log {
         let after = &step.after.next;
         match &step.event {
             Event::Launched { attempt, result: Ok(_) } if is_awaited(&step.before, &step.event) => {
                 (has, newest) = (asked[attempt], *attempt);
+                refused = false;
             }
             // They are set one after the other, whenever the answers come.
             Event::Limited { attempt, result: Ok(()) } if *attempt > newest => {
                 (has, newest) = (asked[attempt], *attempt);
+            }
+            Event::Limited { result: Err(_), .. } => {
+                refused = matches!(after.phase, Phase::Executing { .. });
             }
             _sets_none => {}
         }
@@ -899,9 +903,12 @@ fn law_the_limits_that_count_are_those_of_the_process(world: &World) -> Verdicts
                 _sets_none => {}
             }
         }
-        if matches!(after.phase, Phase::Running { change: Change::None, .. })
-            && after.limiting.is_none()
-        {
+        let rests = matches!(
+            after.phase,
+            Phase::Running { change: Change::None, .. } | Phase::Executing { .. }
+        );
+        // A run whose limits the kernel refuses has those of before.
+        if rests && after.limiting.is_none() && !refused {
             let own = after.person.limits.as_ref().map(|own| own.limits).unwrap_or_default();
             prop_assert_eq!(has, own.or(after.spec.limits), "{:#?}", step);
             prop_assert_eq!(has, after.limits());

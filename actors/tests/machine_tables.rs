@@ -1227,6 +1227,27 @@ fn a_disabled_plugin_is_upgraded_and_removed_without_ever_running() {
     );
 }
 
+#[test]
+fn a_revision_that_was_taken_back_is_not_started_again_on_the_way_back() {
+    let mut world =
+        check(on_trial(), [(Hang, "Stopping (then return) r2, on trial after r1", "7(r2) 8(r2)")]);
+    // The way back is ordered while the revision on trial stops, and once more.
+    for state in ["Stopping (then swap)", "Stopping (then start)"] {
+        world.install(spec("r1"));
+        if state.ends_with("swap)") {
+            let last = world.jobs.len() - 1;
+            world.answer(last, Answer::Good);
+        }
+        assert!(show(&world.state).starts_with(state), "{}", show(&world.state));
+    }
+    world.announced();
+    world.answer(0, Answer::Good);
+    let rows = [(Pass(Wait::Resume), "Starting r1", "")];
+    let world = check(world, rows);
+    assert!(world.state.trial.is_none());
+    world.clone().calm().expect("it comes to rest");
+}
+
 // === Limits ===
 
 fn tight_with(config: &str) -> PluginSpec {
@@ -1422,6 +1443,15 @@ fn a_run_is_limited_while_it_lasts_and_not_cut_short() {
         ];
         check(World::ordered(one_shot("r1")), rows);
     }
+    let rows = [
+        (Good, "Starting r1", ""),
+        (limit(Some(3)), "Starting r1", ""),
+        (Good, "Executing r1", "4(r1) 3(r1)"),
+        (Good, "Executing r1", ""),
+    ];
+    let world = check(World::ordered(one_shot("r1")), rows);
+    assert_eq!(world.ordered_limits.memory_bytes, mebibytes(3));
+    assert_eq!(world.state.limiting, None);
 }
 
 #[test]

@@ -245,6 +245,7 @@ fn snapshot(read: &Snapshot) -> String {
     text = without(&text, "held_order", &None::<()>);
     text = without(&text, "order_digest", &None::<()>);
     text = without(&text, "limits", &None::<()>);
+    text = without(&text, "taken_back", &None::<()>);
     text = without(&text, "tasks", &None::<()>);
     text = without(&text, "limiting", &None::<()>);
     let state = &read.state;
@@ -609,7 +610,7 @@ fn state(phase: Phase) -> State {
 fn locals() -> Vec<(&'static str, State)> {
     let local = Some(local_spec("image-1"));
     let runs = || state(running(Change::None));
-    let trial = Some(Trial { last_good: local_spec("image-1"), slices_left: 4 });
+    let trial = Some(Trial { slices_left: 4, ..Trial::against(local_spec("image-1")) });
     let next = Next::Preparing { spec: spec("2", None), attempt: Attempt(23) };
     vec![
         ("local", State { spec: local_spec("image-1"), local: local.clone(), ..runs() }),
@@ -751,7 +752,7 @@ fn execution() -> Execution {
 fn others() -> Vec<(&'static str, State)> {
     let runs = || state(running(Change::None));
     let exited = |cause| State { last_exit: Some(cause), ..runs() };
-    let trial = Some(Trial { last_good: spec("0", None), slices_left: 4 });
+    let trial = Some(Trial { slices_left: 4, ..Trial::against(spec("0", None)) });
     let mut bare = PluginSpec::clone(&spec("1", None));
     (bare.limits, bare.arguments) = (Limits::default(), Vec::new());
     let mut modelled = PluginSpec::clone(&spec("1", None));

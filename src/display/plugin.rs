@@ -115,7 +115,7 @@ pub(crate) fn limits(limits: &Limits) -> Option<String> {
     Some(limits).filter(|limits| !limits.is_empty())
 }
 
-/// The limits that a person gave in the place of those of orders, and who did.
+/// The limits that a person gave over the limits of orders, and who did.
 pub(crate) fn limit_override(plugin: &PluginStatus) -> Option<String> {
     let own = plugin.limit_override.as_ref()?;
     let given = limits(&own.limits.unwrap_or_default())?;

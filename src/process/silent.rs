@@ -93,9 +93,13 @@ impl Silent {
         })
     }
 
-    /// Whether waiting for it is of no use.
+    /// Whether waiting for it is of no use. A thread in the kernel comes back soon on a machine that is only
+    /// slow.
     pub(crate) fn stays_silent(&self) -> bool {
-        !self.is_agent() || self.state != State::Alive
+        match self.state {
+            State::Stopped | State::Traced | State::Ended => true,
+            State::Stuck | State::Alive => !self.is_agent(),
+        }
     }
 
     /// Its state, in words.
@@ -124,7 +128,7 @@ impl Silent {
         }
     }
 
-    /// What else is known of it.
+    /// Other facts about it.
     pub(crate) fn facts(&self) -> Vec<String> {
         let mut facts = Vec::new();
         if let Some(age) = self.age {
@@ -179,8 +183,9 @@ impl Silent {
         }
     }
 
+    /// Whether it is an agent: by its name, or, under another one, by the lock of a state directory.
     fn is_agent(&self) -> bool {
-        self.name == AGENT
+        self.name == AGENT || self.state_dir.is_some()
     }
 }
 
@@ -259,7 +264,7 @@ fn mount_of(mounts: &str, path: &Path) -> Option<String> {
 fn plugins_below(state_dir: Option<&Path>) -> BTreeMap<String, u32> {
     let mut plugins = BTreeMap::new();
     for process in procfs::all().unwrap_or_default() {
-        // The first of a session is what the agent started. One that is stuck may not be asked.
+        // The agent starts the first of a session. The kernel may take long over one that is stuck.
         if process.session != process.pid || process.dead || process.stuck {
             continue;
         }
@@ -270,10 +275,12 @@ fn plugins_below(state_dir: Option<&Path>) -> BTreeMap<String, u32> {
             continue;
         };
         if state_dir.is_none_or(|state_dir| Path::new(&dir).starts_with(state_dir)) {
-            plugins.insert(name, process.pid);
+            // A later one is a descendant that made a session of its own.
+            let first = plugins.entry(name).or_insert((process.start_ticks, process.pid));
+            *first = (*first).min((process.start_ticks, process.pid));
         }
     }
-    plugins
+    plugins.into_iter().map(|(name, (_, pid))| (name, pid)).collect()
 }
 
 fn field<'a>(status: &'a str, key: &str) -> Option<&'a str> {
@@ -303,7 +310,7 @@ mod tests {
         let table = [
             (State::Stopped, "stopped by a signal (state T)", "kill -CONT 7", true),
             (State::Traced, "stopped by a tracer", "end the tracer", true),
-            (State::Stuck, "waits for a device", "a restart of the service waits", true),
+            (State::Stuck, "waits for a device", "a restart of the service waits", false),
             (State::Ended, "has ended", "start it with `systemctl", true),
             (State::Alive, "is there and silent", "which no plugin notices", false),
         ];
@@ -321,6 +328,9 @@ mod tests {
             "process 7 (nginx) listens on the agent's socket and is not the agent"
         );
         assert!(foreign.stays_silent() && foreign.fix().starts_with("end process 7"));
+        let state_dir = Some(("/state".into(), String::new()));
+        let renamed = Silent { name: "guest-agent-1.2".to_owned(), state_dir, ..foreign };
+        assert_eq!(renamed.what(), "its process 7 is there and silent");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub enum Act {
         /// The revision that failed.
         revision: RevisionId,
     },
-    /// These limits count in the place of those that orders give; `None`: those of orders count again.
+    /// These limits count over the limits of orders; `None`: those of orders count again.
     Limit(Option<LimitOverride>),
 }
 
@@ -43,7 +43,7 @@ pub struct Person {
     pub stopped: Option<Arc<str>>,
     /// The revision that was rolled back.
     pub left: Option<Left>,
-    /// Limits in the place of those that orders give.
+    /// Limits over the limits of orders.
     pub limits: Option<LimitOverride>,
     /// Set while orders wait.
     pub hold: Option<Hold>,

@@ -85,7 +85,7 @@ pub enum AuditAct {
     Release,
     /// Dismiss the failure of a revision.
     Dismiss,
-    /// Give limits in the place of those of orders, or take them back.
+    /// Give limits over the limits of orders, or take them back.
     Limit,
     /// Run a one-shot plugin now.
     Run,

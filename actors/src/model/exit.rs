@@ -30,13 +30,17 @@ pub enum ExitCause {
 /// Where the figures of one machine begin in the reason of an end.
 const IT_USED: &str = ": it used ";
 
+/// The same behind a reason that has a colon already.
+const AND_USED: &str = "; it used ";
+
 /// Where the remedy begins in the reason of an end.
 const REMEDY: &str = "; `guest-agent limit ";
 
 /// The reason of an end without what it used and what would help: it reads alike on all machines.
 #[must_use]
 pub(crate) fn without_figures(reason: &str) -> &str {
-    without_remedy(reason.split_once(IT_USED).map_or(reason, |(before, _)| before))
+    let cut = |reason, at| str::split_once(reason, at).map_or(reason, |(before, _)| before);
+    without_remedy([IT_USED, AND_USED].into_iter().fold(reason, cut))
 }
 
 /// The reason of an end without what would help: an order may have done that since.
@@ -66,7 +70,7 @@ impl ExitCause {
             }
             (Self::OutOfMemory { peak }, None) => {
                 let used = peak.map_or_else(String::new, |peak| {
-                    format!("; it used {} at its peak", mebibytes(peak))
+                    format!("{AND_USED}{} at its peak", mebibytes(peak))
                 });
                 format!(
                     "out of memory without a limit of its own: the machine or all plugins together had \
@@ -229,10 +233,15 @@ mod tests {
 
     #[test]
     fn a_reason_without_figures_is_the_same_for_each_peak() {
-        let limit = Some(64 * MIB);
-        for peak in [None, Some(64 * MIB), Some(65 * MIB)] {
-            let reason = oom(peak).advised("web", limit);
-            assert_eq!(without_figures(&reason), "out of memory at its limit of 64 MiB");
+        let machine = "out of memory without a limit of its own: the machine or all plugins together \
+                       had no more";
+        for (limit, expected) in
+            [(Some(64 * MIB), "out of memory at its limit of 64 MiB"), (None, machine)]
+        {
+            for peak in [None, Some(64 * MIB), Some(65 * MIB)] {
+                let reason = oom(peak).advised("web", limit);
+                assert_eq!(without_figures(&reason), expected);
+            }
         }
         assert_eq!(without_figures("exited with code 1"), "exited with code 1");
     }
@@ -258,7 +267,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn law_a_proposal_is_above_the_limit_and_not_far(limit: u64, peak: Option<u64>) {
+        fn law_a_proposal_is_above_the_limit_and_not_far(limit in 1u64.., peak: Option<u64>) {
             let Some(proposed) = oom(peak).proposed_limit(Some(limit)) else {
                 proptest::prop_assert!(peak.is_some_and(|peak| peak < limit));
                 return Ok(());

@@ -254,7 +254,7 @@ impl<'a> Case<'a> {
             )),
             Reported::ExecutionFailed => Some(failing(
                 Cause::RunFailed,
-                format!("its last run failed: {reason}"),
+                format!("its last run failed: {}", self.still_of_use(reason)),
                 here,
                 "logs",
             )),
@@ -412,6 +412,13 @@ impl<'a> Case<'a> {
         let since = history.since.filter(|_| !reason.is_empty());
         let fine = || self.verdict((Level::Ok, Cause::Fine), &**reason, since, "");
         self.recovered().or_else(|| self.dismissed()).unwrap_or_else(fine)
+    }
+
+    /// The reason of an end, without its remedy where an order or a person changed something since.
+    fn still_of_use<'r>(&self, reason: &'r str) -> &'r str {
+        let ended_at = self.view.last_exit.and_then(|(_, at)| at);
+        let is_changed = self.view.history.changed_at > ended_at;
+        if is_changed { without_remedy(reason) } else { reason }
     }
 
     /// It crashed, and crashes no more.

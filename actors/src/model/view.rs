@@ -88,7 +88,7 @@ pub struct PluginView {
     pub history: History,
     /// The limits that count for its processes.
     pub limits: Limits,
-    /// Limits that a person gave in the place of those that were ordered.
+    /// Limits that a person gave over the limits of orders.
     pub limit_override: Option<LimitOverride>,
     /// Who stopped it, and why; `None` when no person did.
     pub stopped: Option<Arc<str>>,

@@ -311,7 +311,8 @@ impl Backlog {
 fn begun(victim: Waiting, loss: Gap, id: Arc<str>) -> Waiting {
     let StoredEvent { seq, event: NewEvent { kind, plugin, revision, at, .. }, .. } =
         victim.recorded;
-    let kind = if kind.is_public() { kind } else { PluginEventKind::Stopped };
+    // A process ran that had this health.
+    let kind = if kind.is_public() { kind } else { PluginEventKind::Started };
     let event = NewEvent { kind, plugin, revision, at, details: Arc::from("") };
     Waiting { recorded: StoredEvent { seq, id, event }, gap: Some(loss), sent: false }
 }

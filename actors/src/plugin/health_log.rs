@@ -35,11 +35,11 @@ pub struct HealthLog {
     pub last: Option<(Health, SystemTime)>,
     /// How its process is; `None` where none runs.
     pub condition: Option<Condition>,
-    /// What events reported.
+    /// The state of its events.
     pub reported: Reported,
 }
 
-/// What events reported of the health of a plugin.
+/// The state of the events about the health of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
     /// The health of the process in the last event.
@@ -60,7 +60,7 @@ pub enum Told {
     Unhealthy,
 }
 
-/// What a health check brought.
+/// The outcome of a health check.
 #[must_use = "an event that nobody writes is lost"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
@@ -129,7 +129,7 @@ impl HealthLog {
         News::Event(kind, parts.join("; "))
     }
 
-    /// What a record keeps of the last answer: its code, its words and when it was given.
+    /// The last answer as a record keeps it: its code, its words and when it was given.
     pub(super) fn kept(&self) -> Option<(i32, String, SystemTime)> {
         let (health, at) = self.last.as_ref()?;
         Some((health.code, words(health), *at))

@@ -136,6 +136,10 @@ impl TransitionBuilder<'_> {
     }
 
     fn reconcile_phase(&mut self, spec: Arc<PluginSpec>, difference: Difference) {
+        if let Some(trial) = &mut self.state.trial {
+            // It gets another chance, and its order another end.
+            trial.taken_back = None;
+        }
         if !matches!(self.state.phase, Phase::Disabled { .. }) {
             // One that is disabled may stay so, and then does not run.
             self.state.runs.trigger = spec.execution.one_shot().map(|_| Trigger::Install);

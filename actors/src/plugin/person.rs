@@ -1,4 +1,4 @@
-//! What a person on the machine asks of one plugin: to be stopped, started, taken back to the
+//! The requests of a person on the machine for one plugin: to be stopped, started, taken back to the
 //! revision before, or limited in another way than its orders say. Holds are in `held.rs`.
 //!
 //! A stop is one more reason not to run, beside rules: whatever asks whether a plugin may be
@@ -19,7 +19,7 @@ use crate::model::runs::Trigger;
 use crate::model::spec::PluginSpec;
 use crate::plugin::event::Effect;
 use crate::plugin::live::Live;
-use crate::plugin::state::{Next, PROBATION_SLICES, Pause, Phase, Target, Then, Trial};
+use crate::plugin::state::{Next, Pause, Phase, Target, Then, Trial};
 use crate::plugin::transition_builder::TransitionBuilder;
 use crate::ports::StopManner;
 
@@ -51,7 +51,7 @@ impl TransitionBuilder<'_> {
         }
     }
 
-    /// Limits count in the place of those of orders, or those of orders count again. A limit that a
+    /// Limits count over the limits of orders, or those of orders count again. A limit that a
     /// person gave before stays where this order gives none.
     fn ordered_limits(&mut self, limits: Option<LimitOverride>) {
         let comes_back = matches!(self.state.next, Next::AfterRemoval { .. })
@@ -197,13 +197,13 @@ impl TransitionBuilder<'_> {
             self.drop_next(Some("superseded by a rollback"), Some(&target));
         }
         self.supersede_apply("superseded by a rollback");
-        // The end of its order, if that has none yet.
-        self.take_back(&reason);
         let revision = self.state.spec.revision.clone();
         self.state.person.left = Some(Left { revision, by });
         if let Some(last_good) = self.state.former.take_if(|_| self.state.trial.is_none()) {
-            self.state.trial = Some(Trial { last_good, slices_left: PROBATION_SLICES });
+            self.state.trial = Some(Trial::against(last_good));
         }
+        // The end of its order, if that has none yet.
+        self.take_back(&reason);
         match self.state.phase.clone() {
             Phase::Running { process, endpoint, change } => {
                 self.stop_running(&Live { process, endpoint, change }, Then::Return { reason });

@@ -99,6 +99,9 @@ impl TransitionBuilder<'_> {
         self.state.runs.total = self.state.runs.total.saturating_add(1);
         self.state.runs.unfinished = Due::Yes;
         self.effect(Effect::Watch { process: process.clone(), endpoint: None });
+        if self.state.limiting.is_some() {
+            self.limit_process(process.clone());
+        }
         self.state.phase = Phase::Executing { process, slices_left: EXECUTION_SLICES };
     }
 
@@ -152,7 +155,10 @@ impl TransitionBuilder<'_> {
             self.rest_idle();
             return;
         }
-        self.effect(Effect::Watch { process, endpoint: None });
+        self.effect(Effect::Watch { process: process.clone(), endpoint: None });
+        if self.state.limiting.is_some() && found.process.as_ref() == Some(&process) {
+            self.limit_process(process);
+        }
     }
 
     /// The agent restarted when a run was about to begin. The agent finds out whether it did, if it

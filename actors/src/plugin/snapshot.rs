@@ -88,6 +88,7 @@ impl Snapshot {
             trial: state.trial.as_ref().map(|trial| rec::Trial {
                 last_good: Some(spec_record(&trial.last_good)),
                 slices_left: trial.slices_left,
+                taken_back: trial.taken_back.as_deref().map(str::to_owned),
             }),
             proven: state.standing == Standing::Proven,
             owes_install: state.owed.install == Due::Yes,
@@ -147,7 +148,11 @@ impl Snapshot {
         let attempt = Attempt(record.attempt);
         let trial = record.trial.map(|trial| {
             let last_good = spec_of(trial.last_good)?;
-            Ok(Trial { last_good, slices_left: trial.slices_left.clamp(1, PROBATION_SLICES) })
+            Ok(Trial {
+                last_good,
+                slices_left: trial.slices_left.clamp(1, PROBATION_SLICES),
+                taken_back: trial.taken_back.map(Into::into),
+            })
         });
         let phase = record.phase.and_then(|phase| phase.phase);
         let shutdown = shutdown_of(phase.as_ref());

@@ -54,8 +54,9 @@ pub struct State {
     pub former: Option<Arc<PluginSpec>>,
     /// What people on the machine asked for.
     pub person: Person,
-    /// The effect that sets the limits that a person changed, for the process that runs: while it is
-    /// under way, or until the launch that is under way has an answer.
+    /// The effect that sets the limits that a person changed, for the process that runs; or a number that
+    /// no effect has, while a launch is under way after which they are to be set. It means nothing in other
+    /// phases, and the next launch ends it.
     pub limiting: Option<Attempt>,
     /// Why the removal that is under way did not succeed yet, if its event was sent. Only while the
     /// plugin is being removed.
@@ -207,6 +208,9 @@ pub struct Trial {
     /// Parts of the probation window that are still ahead. The window is counted in parts so that
     /// a restart of the agent neither resets nor fails it.
     pub slices_left: u32,
+    /// Why the agent returns to the last good revision, once the sender of its order knows: the revision on trial is
+    /// not started again, whatever is ordered on the way back, unless that revision itself is ordered.
+    pub taken_back: Option<Arc<str>>,
 }
 
 /// Whether a plugin ever ran.
@@ -438,6 +442,16 @@ impl Next {
     #[must_use]
     pub const fn failed(revision: RevisionId, at: FailedAt, reason: Arc<str>) -> Self {
         Self::Failed { revision, at, reason, dismissed: None }
+    }
+}
+
+// === impl Trial ===
+
+impl Trial {
+    /// The whole probation window is ahead.
+    #[must_use]
+    pub const fn against(last_good: Arc<PluginSpec>) -> Self {
+        Self { last_good, slices_left: PROBATION_SLICES, taken_back: None }
     }
 }
 

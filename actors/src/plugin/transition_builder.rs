@@ -16,8 +16,7 @@ use crate::plugin::event::{Effect, HealthVerdict, Transition, Whose};
 use crate::plugin::live::Live;
 use crate::plugin::restart::Restarts;
 use crate::plugin::state::{
-    Change, FailedAt, Next, Owed, PROBATION_SLICES, Pause, Phase, Resume, Standing, State, Target,
-    Then, Trial,
+    Change, FailedAt, Next, Owed, Pause, Phase, Resume, Standing, State, Target, Then, Trial,
 };
 use crate::ports::{Cleanup, StopManner, Stopped};
 
@@ -100,6 +99,10 @@ impl<'a> TransitionBuilder<'a> {
 
     /// The current revision is started, unless its rules forbid it.
     pub(super) fn launch(&mut self, tries: u32) {
+        if let Some(reason) = self.state.trial.as_ref().and_then(|trial| trial.taken_back.clone()) {
+            self.return_to_last_good(reason);
+            return;
+        }
         if let Some(reason) = self.withheld() {
             self.rest_disabled(reason);
             return;
@@ -223,11 +226,9 @@ impl<'a> TransitionBuilder<'a> {
             }
             Some(trial) => {
                 self.discard(&old);
-                Some(Trial { last_good: trial.last_good, slices_left: PROBATION_SLICES })
+                Some(Trial::against(trial.last_good))
             }
-            None if proven => self
-                .way_back(old, &new)
-                .map(|last_good| Trial { last_good, slices_left: PROBATION_SLICES }),
+            None if proven => self.way_back(old, &new).map(Trial::against),
             None => {
                 self.discard(&old);
                 None

@@ -1,4 +1,4 @@
-//! Events of plugins as messages: their types of the public protocol, and those that only fleets know.
+//! Events of plugins as messages: the types of the public protocol, and the types that only fleets know.
 
 use std::collections::BTreeMap;
 

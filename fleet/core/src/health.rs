@@ -108,7 +108,7 @@ pub fn crash_count(details: &str) -> u32 {
 const LAST_OUTPUT: &str = "its last output:";
 
 /// Where an agent begins to say how much memory the plugin used, and how it gets more.
-const MACHINES_OWN: [&str; 2] = [": it used ", "; `guest-agent limit "];
+const MACHINES_OWN: [&str; 3] = [": it used ", "; it used ", "; `guest-agent limit "];
 
 /// The reason in the details of a crash's event. Where an event stands for several crashes, agents put their number
 /// before the reason, and how many came in a row and the last output of the plugin behind it, and how much memory it

@@ -83,7 +83,7 @@ pub struct PluginReport {
     /// once a newer order took its place.
     #[prost(message, optional, tag = "11")]
     pub dismissed: ::core::option::Option<DismissedFailure>,
-    /// The limits that a person on the machine gave the plugin in the place of those of orders, until the
+    /// The limits that a person on the machine gave the plugin over the limits of orders, until the
     /// person takes them back or the plugin is removed; absent without any.
     #[prost(message, optional, tag = "12")]
     pub owners_limits: ::core::option::Option<OwnersLimits>,
@@ -133,7 +133,7 @@ pub mod plugin_report {
         }
     }
 }
-/// Limits that count in the place of those that orders give. An absent one is that of the order.
+/// Limits that count over the limits of orders. An absent one is that of the order.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OwnersLimits {
     /// Memory, in bytes.

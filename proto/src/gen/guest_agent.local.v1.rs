@@ -181,11 +181,11 @@ pub struct PluginStatus {
     /// The limits that count. Absent in an answer of an older version.
     #[prost(message, optional, tag = "35")]
     pub limits: ::core::option::Option<Limits>,
-    /// The limits that a person gave in the place of those of orders; absent without any.
+    /// The limits that a person gave over the limits of orders; absent without any.
     #[prost(message, optional, tag = "36")]
     pub limit_override: ::core::option::Option<LimitOverride>,
 }
-/// Limits of the processes of a plugin. An absent one is none; of tasks, that of the agent's settings.
+/// Limits of the processes of a plugin. Without one there is no limit; of tasks, the agent's setting counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Limits {
     /// Memory, in bytes.
@@ -429,7 +429,7 @@ pub struct ActRequest {
     /// For a hold and its end: all plugins, those that come later included. `name` is empty then.
     #[prost(bool, tag = "6")]
     pub all: bool,
-    /// For limits: those that count from then on. One that is absent stays as it is; without any, those of
+    /// For limits: the limits that count from then on. One that is absent stays as it is; without any, those of
     /// orders count again.
     #[prost(message, optional, tag = "7")]
     pub limits: ::core::option::Option<Limits>,
@@ -1018,7 +1018,7 @@ pub enum Act {
     Hold = 6,
     /// The failure of a revision is known to a person and counts no more; the next failure does.
     Dismiss = 7,
-    /// These limits count in the place of those that orders give.
+    /// These limits count over the limits of orders.
     Limit = 8,
 }
 impl Act {

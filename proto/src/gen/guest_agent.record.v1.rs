@@ -99,7 +99,7 @@ pub struct PluginRecord {
     /// records.
     #[prost(message, optional, tag = "37")]
     pub health: ::core::option::Option<Health>,
-    /// Limits that a person gives in the place of those that orders give; absent without any.
+    /// Limits that a person gives over the limits of orders; absent without any.
     #[prost(message, optional, tag = "39")]
     pub limit_override: ::core::option::Option<LimitOverride>,
     /// The process still has the limits that counted before a person changed them.
@@ -795,6 +795,9 @@ pub struct Trial {
     pub last_good: ::core::option::Option<Spec>,
     #[prost(uint32, tag = "2")]
     pub slices_left: u32,
+    /// Why the agent returns to the last good revision, once the sender of the order knows; absent before.
+    #[prost(string, optional, tag = "3")]
+    pub taken_back: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// Orders that arrived in one message and that plugins have not all taken over yet.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -852,7 +855,7 @@ pub struct Asked {
     /// Of a dismissal: the revision that failed.
     #[prost(string, tag = "6")]
     pub revision: ::prost::alloc::string::String,
-    /// Of limits: those that count from then on; absent where those of orders count again.
+    /// Of limits: the limits that count from then on; absent where those of orders count again.
     #[prost(message, optional, tag = "7")]
     pub limits: ::core::option::Option<LimitOverride>,
 }

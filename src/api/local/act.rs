@@ -93,7 +93,7 @@ const fn what(act: local::Act) -> AuditAct {
     }
 }
 
-/// What the audit record says about it: the revision, the end of a hold, the limits, the reason.
+/// The details of the request in the audit record: the revision, the end of a hold, the limits, the reason.
 fn detail(request: &local::ActRequest) -> String {
     let revision = Some(&request.revision).filter(|revision| !revision.is_empty());
     let of_revision = |revision| match request.act() {
@@ -205,7 +205,7 @@ fn submission(
             let limits = limits.map_err(Status::invalid_argument)?;
             if limits == Limits::default() && view.limit_override.is_none() {
                 return refuse(format!(
-                    "nobody gave {name} limits in the place of those of its orders, so there is \
+                    "nobody gave {name} limits over the limits of its orders, so there is \
                      nothing to take back"
                 ));
             }
@@ -257,6 +257,9 @@ fn dismissible(view: &PluginView, named: &str) -> Result<RevisionId, String> {
 /// The least memory that a person may leave a plugin: with less, none lives long enough to say why.
 const MEMORY_MIN: u64 = 1 << 20;
 
+/// The most tasks that the kernel takes as a limit (`PID_MAX_LIMIT`).
+const TASKS_MAX: u64 = 4_194_304;
+
 /// The limits that a person gives.
 ///
 /// # Errors
@@ -269,8 +272,8 @@ fn limits_of(given: &local::Limits) -> Result<Limits, String> {
     if cpu_percent == Some(0) {
         return Err("a CPU limit has to be 1 % of a core at least".to_owned());
     }
-    if tasks == Some(0) {
-        return Err("a limit of tasks has to be 1 at least".to_owned());
+    if tasks.is_some_and(|tasks| !(1..=TASKS_MAX).contains(&tasks)) {
+        return Err(format!("a limit of tasks has to be from 1 to {TASKS_MAX}"));
     }
     Ok(Limits { memory_bytes, cpu_percent, tasks })
 }

@@ -85,12 +85,12 @@ fn a_trial_ends_after_the_parts_of_its_window_that_are_left() {
     let now = SystemTime::UNIX_EPOCH;
     let slice = PROBATION / PROBATION_SLICES;
     let mut state = running("2");
-    state.trial = Some(Trial { last_good: spec("1"), slices_left: PROBATION_SLICES });
+    state.trial = Some(Trial::against(spec("1")));
     let ends =
         |state: &State, slice_ends| outlook(state, &Policy::default(), slice_ends).trial_ends;
     assert_eq!(ends(&state, Some(now + slice)), Some(now + PROBATION));
     assert_eq!(ends(&state, None), None, "its window has not begun");
-    let last = Some(Trial { last_good: spec("1"), slices_left: 1 });
+    let last = Some(Trial { slices_left: 1, ..Trial::against(spec("1")) });
     let late = State { trial: last, ..state.clone() };
     assert_eq!(ends(&late, Some(now + slice)), Some(now + slice));
     assert_eq!(ends(&running("2"), Some(now + slice)), None, "it has no trial");

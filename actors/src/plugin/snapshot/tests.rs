@@ -314,10 +314,11 @@ fn any_story() -> impl Strategy<Value = TransitionLog> {
 
 fn any_state() -> impl Strategy<Value = State> {
     let trial = || {
-        let parts = (any_spec(), 1..=PROBATION_SLICES);
-        proptest::option::of(
-            parts.prop_map(|(last_good, slices_left)| Trial { last_good, slices_left }),
-        )
+        let parts = (any_spec(), 1..=PROBATION_SLICES, proptest::option::of("[a-z ]{0,9}"));
+        proptest::option::of(parts.prop_map(|(last_good, slices_left, taken_back)| {
+            let taken_back = taken_back.map(Into::into);
+            Trial { last_good, slices_left, taken_back }
+        }))
     };
     let standing = prop_oneof![Just(Standing::Unproven), Just(Standing::Proven)];
     (any::<u64>(), any::<u64>()).prop_flat_map(move |(attempt, generation)| {
@@ -574,7 +575,8 @@ fn a_record_that_mixes_plugins_is_refused() {
     refused("revision of c", |record| {
         let mut other = record.spec.clone().unwrap();
         other.name = "c".to_owned();
-        record.trial = Some(rec::Trial { last_good: Some(other), slices_left: 1 });
+        record.trial =
+            Some(rec::Trial { last_good: Some(other), slices_left: 1, taken_back: None });
     });
 }
 
@@ -582,7 +584,7 @@ fn a_record_that_mixes_plugins_is_refused() {
 fn probation_in_a_record_is_never_longer_than_a_whole_one() {
     let mut record = record();
     let last_good = record.spec.clone();
-    record.trial = Some(rec::Trial { last_good, slices_left: u32::MAX });
+    record.trial = Some(rec::Trial { last_good, slices_left: u32::MAX, taken_back: None });
     let snapshot = Snapshot::decode(&record.encode_to_vec()).unwrap();
     assert_eq!(snapshot.state.trial.unwrap().slices_left, PROBATION_SLICES);
 }

@@ -11,7 +11,7 @@ use crate::plugin::event::{ApplyFailure, Effect};
 use crate::plugin::live::Live;
 use crate::plugin::state::{Change, Newer, Owed, Phase, Then};
 
-/// What is known of the Apply call before a change.
+/// The knowledge of the Apply call before a change.
 #[derive(Clone, Copy)]
 enum Call {
     /// The plugin took its configuration.
@@ -163,7 +163,14 @@ impl TransitionBuilder<'_> {
         }
         match result {
             Ok(()) if *config == self.state.spec.config => {
-                self.announce(PluginEventKind::Installed, "its limits were changed while it runs");
+                let details = match &self.state.person.limits {
+                    None => "its limits were changed while it runs",
+                    Some(_) => {
+                        "its limits were changed while it runs; those of its owner count in their \
+                         place"
+                    }
+                };
+                self.announce(PluginEventKind::Installed, details);
                 if std::mem::take(&mut self.state.owed.apply) == Due::Yes {
                     self.end_apply(PluginEventKind::Applied, "the plugin has it already");
                 }

@@ -49,6 +49,9 @@ impl TransitionBuilder<'_> {
     pub(in crate::plugin) fn take_back(&mut self, reason: &str) {
         self.announce(PluginEventKind::InstallFailed, reason);
         self.state.owed.install = Due::No;
+        if let Some(trial) = &mut self.state.trial {
+            trial.taken_back = Some(reason.into());
+        }
         self.supersede_held_failure();
     }
 

@@ -44,17 +44,18 @@ fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
     let ended = view.last_exit.map(|(cause, _)| cause);
     let is_memory =
         matches!(ended, Some(ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. }));
-    // A failed start quotes the output of the process, which is another one on each machine.
-    let reason = || without_output(&view.reason).to_owned();
-    let last_end = || without_output(&last_end(view)).to_owned();
+    // A failed start quotes the output of the process, which is another one on each machine, as the
+    // memory is that a process used.
+    let alike = |reason: &str| without_figures(without_output(reason)).to_owned();
+    let reason = || alike(&view.reason);
+    let last_end = || alike(&last_end(view));
     let down = view.history.down.as_ref();
     Some(match verdict.cause {
         Of::CrashLoop | Of::Crashed | Of::Down if is_memory => {
             let end = last_end();
             // The cause says that already.
             let limit = end.strip_prefix("out of memory ").unwrap_or(&end);
-            // How much was used is another figure on each machine.
-            (Cause::OutOfMemory, without_figures(limit).to_owned())
+            (Cause::OutOfMemory, limit.to_owned())
         }
         Of::CrashLoop => (Cause::CrashLoop, last_end()),
         Of::Crashed => (Cause::Crashed, last_end()),
@@ -62,7 +63,7 @@ fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
         // Of a revision that takes over, its order tells.
         Of::StartFails if view.state == Reported::Stopped => return None,
         Of::StartFails => {
-            let why = down.map_or_else(reason, |down| without_output(&down.because).to_owned());
+            let why = down.map_or_else(reason, |down| alike(&down.because));
             (Cause::StartFailed, why)
         }
         Of::StartFailed => (Cause::StartFailed, reason()),

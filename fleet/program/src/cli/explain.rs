@@ -134,7 +134,7 @@ pub struct ReportedJson {
     pub stopped_by_owner: bool,
 }
 
-/// Limits that a person on the machine gave in the place of those of orders.
+/// Limits that a person on the machine gave over the limits of orders.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct OwnersLimitsJson {
     /// Who, and why.
