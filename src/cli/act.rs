@@ -161,7 +161,7 @@ fn request(name: &PluginName, act: Act, reason: String) -> ActRequest {
 
 /// Asks on a terminal where there is a question, hands the request over, and waits where that is
 /// wanted.
-async fn perform(
+pub(super) async fn perform(
     request: ActRequest,
     question: Option<&str>,
     timeout: Option<Timeout>,

@@ -1,10 +1,9 @@
 //! `limit`: limits of a plugin over the limits of its orders.
 
 use guest_agent_actors::model::id::PluginName;
-use guest_agent_proto::local::{Act, ActRequest, ActResponse, Limits};
+use guest_agent_proto::local::{Act, ActRequest, Limits};
 
-use super::act::Accepted;
-use super::client;
+use super::act::perform;
 use super::context::Context;
 use super::failure::Failure;
 use super::follow::Goal;
@@ -48,23 +47,14 @@ struct Which {
 pub(super) async fn run(flags: Flags, context: Context<'_, '_>) -> Result<(), Failure> {
     let Flags { name, limits, reason, waiting } = flags;
     let Which { memory: memory_bytes, cpu: cpu_percent, tasks, reset } = limits;
-    let name = name.to_string();
-    let mut client = context.connect().await?;
     let request = ActRequest {
-        name: name.clone(),
+        name: name.to_string(),
         act: Act::Limit.into(),
         limits: (!reset).then_some(Limits { memory_bytes, cpu_percent, tasks }),
         reason,
         ..ActRequest::default()
     };
-    let answer = client.act(client::traced(request, context.environment)).await;
-    let ActResponse { generation, at_most } = match answer {
-        Ok(answer) => answer.into_inner(),
-        Err(error) => return Err(client::about(&mut client, &name, error).await),
-    };
-    let (goal, said) = (Goal::Settled, "limits accepted");
-    let order = Accepted { name, generation, at_most, goal, said };
-    order.report(&mut client, waiting.timeout(), context).await
+    perform(request, None, waiting.timeout(), Goal::Settled, context).await
 }
 
 /// A size as `systemd` writes it: the letters are powers of 1024.

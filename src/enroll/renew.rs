@@ -42,8 +42,7 @@ pub async fn keep(identity: Identity) -> Infallible {
         let enrolled = read(&identity).await;
         let wait = match &enrolled {
             Ok(Some(enrolled)) => {
-                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                let wait = due(enrolled, jitter).saturating_sub(now.unwrap_or_default());
+                let wait = due(enrolled, jitter).saturating_sub(now());
                 (!wait.is_zero()).then_some(wait)
             }
             Ok(None) => Some(LOOK),
@@ -61,8 +60,15 @@ pub async fn keep(identity: Identity) -> Infallible {
         jitter = rand::random();
         match renewed {
             Ok(enrolled) => {
-                backoff.reset();
                 info!(agent = enrolled.agent_id, "the agent's certificate was renewed");
+                if let Some(wait) = pause(&enrolled, now(), (&mut backoff, jitter)) {
+                    warn!(
+                        wait = ?wait,
+                        "the new certificate is to be renewed already: the clock of this machine is ahead of \
+                         the fleet's; set it"
+                    );
+                    tokio::time::sleep(wait).await;
+                }
             }
             Err(error) => {
                 let wait = backoff.next(jitter);
@@ -71,6 +77,25 @@ pub async fn keep(identity: Identity) -> Infallible {
             }
         }
     }
+}
+
+/// The time since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The pause after a renewal: a certificate that is due at once would be renewed without one, for as long as
+/// the clock of the machine is wrong.
+fn pause(
+    enrolled: &Enrolled,
+    now: Duration,
+    (backoff, jitter): (&mut Backoff, f64),
+) -> Option<Duration> {
+    if due(enrolled, jitter) > now {
+        backoff.reset();
+        return None;
+    }
+    Some(backoff.next(jitter))
 }
 
 /// When a certificate is renewed, as the time since 1970; the jitter is between 0 and 1. The times of a
@@ -122,6 +147,26 @@ mod tests {
         assert_eq!(due(&enrolled, 0.0), at(2000));
         assert_eq!(due(&enrolled, 1.0), at(2200));
         assert_eq!(due(&Enrolled { ends: 0, ..enrolled }, 1.0), at(2000));
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_of_the_fleets_renews_less_and_less_often() {
+        let certificate = |renew_at| Enrolled {
+            server: String::new(),
+            agent_id: String::new(),
+            fleet_id: String::new(),
+            renew_at,
+            ends: renew_at,
+        };
+        let mut backoff = Backoff::new(WAITS);
+        let mut pause = |renew_at| {
+            super::pause(&certificate(renew_at), Duration::from_secs(5000), (&mut backoff, 1.0))
+        };
+        let waits: Vec<_> = (0..12).map(|_| pause(2000).expect("it is due")).collect();
+        assert!(waits[0] >= Duration::from_secs(15), "{waits:?}");
+        assert!(waits.is_sorted() && waits[11] >= Duration::from_secs(1800), "{waits:?}");
+        assert_eq!(pause(6000), None);
+        assert_eq!(pause(2000), Some(waits[0]), "a good one ends that");
     }
 
     #[test]

@@ -286,6 +286,16 @@ impl Bed {
         }
     }
 
+    /// Stops a process by a signal, and waits until the kernel shows that.
+    pub(crate) async fn freeze(&self, pid: u32) {
+        signal(pid, Signal::SIGSTOP);
+        self.until("it is stopped", async || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.contains(") T ").then_some(())
+        })
+        .await;
+    }
+
     /// The pid of the running agent.
     pub(crate) fn agent_pid(&self) -> u32 {
         self.agent.as_ref().and_then(Child::id).expect("the agent runs")

@@ -18,12 +18,7 @@ async fn verbs_of_a_stopped_agent_say_its_state_its_plugins_and_the_fix_within_s
     bed.configure(vec![orders::install("web", "1", &echo).order()]).await;
     let plugin = bed.running("web", "1").await.pid.unwrap();
     let agent = bed.agent_pid();
-    signal(agent, Signal::SIGSTOP);
-    bed.until("it is stopped", async || {
-        let stat = std::fs::read_to_string(format!("/proc/{agent}/stat")).unwrap();
-        stat.contains(") T ").then_some(())
-    })
-    .await;
+    bed.freeze(agent).await;
 
     for verb in [&["status"][..], &["stop", "web"], &["events"], &["logs", "web"]] {
         let began = Instant::now();

@@ -77,12 +77,7 @@ async fn the_watchdog_is_fed_and_a_stopped_agent_does_not_feed_it() {
     let fed = || services.heard().iter().filter(|it| *it == "WATCHDOG=1").count();
     bed.until("the watchdog is fed again and again", async || (fed() > 3).then_some(())).await;
     let agent = bed.agent_pid();
-    signal(agent, Signal::SIGSTOP);
-    bed.until("it is stopped", async || {
-        let stat = std::fs::read_to_string(format!("/proc/{agent}/stat")).unwrap();
-        stat.contains(") T ").then_some(())
-    })
-    .await;
+    bed.freeze(agent).await;
     let before = fed();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(fed(), before, "nobody else feeds it");
