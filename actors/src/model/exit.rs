@@ -66,19 +66,21 @@ impl ExitCause {
                 )
             }
             (Self::OutOfMemory { peak }, Some(limit)) => {
-                format!("out of memory at its limit of {}{}", mebibytes(limit), used(peak))
+                format!("out of memory at its limit of {}{}", mebibytes(limit), used(IT_USED, peak))
             }
             (Self::OutOfMemory { peak }, None) => {
-                let used = peak.map_or_else(String::new, |peak| {
-                    format!("{AND_USED}{} at its peak", mebibytes(peak))
-                });
                 format!(
                     "out of memory without a limit of its own: the machine or all plugins together had \
-                     no more{used}"
+                     no more{}",
+                    used(AND_USED, peak)
                 )
             }
             (Self::OverMemoryLimit { peak }, Some(limit)) => {
-                format!("ended over its memory limit of {}{}", mebibytes(limit), used(peak))
+                format!(
+                    "ended over its memory limit of {}{}",
+                    mebibytes(limit),
+                    used(IT_USED, peak)
+                )
             }
             (cause, _) => cause.to_string(),
         }
@@ -88,6 +90,12 @@ impl ExitCause {
     #[must_use]
     pub fn advised(self, plugin: &str, limit: Option<u64>) -> String {
         with_remedy(&self.under(limit), plugin, self.proposed_limit(limit))
+    }
+
+    /// Whether memory ended it.
+    #[must_use]
+    pub const fn is_for_memory(self) -> bool {
+        matches!(self, Self::OutOfMemory { .. } | Self::OverMemoryLimit { .. })
     }
 
     /// The most memory that the process is known to have had, in bytes, where memory ended it.
@@ -144,8 +152,8 @@ const fn is_below(peak: u64, limit: u64) -> bool {
     peak < limit - limit / 16
 }
 
-fn used(peak: Option<u64>) -> String {
-    peak.map_or_else(String::new, |peak| format!("{IT_USED}{} at its peak", mebibytes(peak)))
+fn used(separator: &str, peak: Option<u64>) -> String {
+    peak.map_or_else(String::new, |peak| format!("{separator}{} at its peak", mebibytes(peak)))
 }
 
 impl fmt::Display for ExitCause {

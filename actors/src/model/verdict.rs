@@ -416,9 +416,7 @@ impl<'a> Case<'a> {
 
     /// The reason of an end, without its remedy where an order or a person changed something since.
     fn still_of_use<'r>(&self, reason: &'r str) -> &'r str {
-        let ended_at = self.view.last_exit.and_then(|(_, at)| at);
-        let is_changed = self.view.history.changed_at > ended_at;
-        if is_changed { without_remedy(reason) } else { reason }
+        if self.view.is_changed_since_exit() { without_remedy(reason) } else { reason }
     }
 
     /// It crashed, and crashes no more.
@@ -525,11 +523,9 @@ impl<'a> Case<'a> {
 #[must_use]
 pub fn is_recovered(view: &PluginView, now: SystemTime) -> bool {
     let Some(newest) = view.history.crashes.last() else { return false };
-    let is_memory =
-        |cause| matches!(cause, ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. });
     let ended_since = view
         .last_exit
-        .is_some_and(|(cause, at)| is_memory(cause) && at.is_some_and(|at| at > newest.at));
+        .is_some_and(|(cause, at)| cause.is_for_memory() && at.is_some_and(|at| at > newest.at));
     newest.at <= now && !ended_since && Case::of(view, None, now).counted.is_empty()
 }
 

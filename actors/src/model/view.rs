@@ -129,6 +129,14 @@ pub struct Pending {
     pub error: Arc<str>,
 }
 
+impl PluginView {
+    /// Whether an order or a person changed what is run, or its limits, since its last process ended.
+    #[must_use]
+    pub fn is_changed_since_exit(&self) -> bool {
+        self.history.changed_at > self.last_exit.and_then(|(_, at)| at)
+    }
+}
+
 impl Pending {
     /// Whether it failed, and is not tried again until it is ordered anew.
     #[must_use]

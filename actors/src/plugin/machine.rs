@@ -356,9 +356,8 @@ impl TransitionBuilder<'_> {
                 let endpoint = Some(live.endpoint.clone());
                 self.effect(Effect::Watch { process: process.clone(), endpoint });
                 self.change_again(live);
-                let runs_on = matches!(self.state.phase, Phase::Running { .. });
-                if runs_on && self.state.limiting.is_some() {
-                    self.limit_process(process);
+                if matches!(self.state.phase, Phase::Running { .. }) {
+                    self.limit_if_due(&process);
                 }
             }
             // It is not the process that was started last: it may not be set up correctly.

@@ -100,6 +100,13 @@ impl TransitionBuilder<'_> {
         self.state.limiting = Some(attempt);
     }
 
+    /// The same for a process that was started with the limits of before, or whose agent ended meanwhile.
+    pub(super) fn limit_if_due(&mut self, process: &Process) {
+        if self.state.limiting.is_some() {
+            self.limit_process(process.clone());
+        }
+    }
+
     /// The limits that a person changed are set, or only a start can set them. A run is not cut short
     /// for that.
     pub(super) fn process_limited(&mut self, live: Option<&Live>, result: Result<(), Arc<str>>) {

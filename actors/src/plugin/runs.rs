@@ -99,9 +99,7 @@ impl TransitionBuilder<'_> {
         self.state.runs.total = self.state.runs.total.saturating_add(1);
         self.state.runs.unfinished = Due::Yes;
         self.effect(Effect::Watch { process: process.clone(), endpoint: None });
-        if self.state.limiting.is_some() {
-            self.limit_process(process.clone());
-        }
+        self.limit_if_due(&process);
         self.state.phase = Phase::Executing { process, slices_left: EXECUTION_SLICES };
     }
 
@@ -156,8 +154,8 @@ impl TransitionBuilder<'_> {
             return;
         }
         self.effect(Effect::Watch { process: process.clone(), endpoint: None });
-        if self.state.limiting.is_some() && found.process.as_ref() == Some(&process) {
-            self.limit_process(process);
+        if found.process.as_ref() == Some(&process) {
+            self.limit_if_due(&process);
         }
     }
 

@@ -295,8 +295,8 @@ fn held(state: &State) -> Option<Held> {
     Some(Held { hold, waits })
 }
 
-/// Whether an order changed what is run, or the limits of it. A revision on trial has not changed it before it proves
-/// itself: one that is taken back leaves the plugin as it was.
+/// Whether an order or a person changed what is run, or the limits of it. A revision on trial has not
+/// changed it before it proves itself: one that is taken back leaves the plugin as it was.
 fn is_changed(before: &State, state: &State) -> bool {
     if state.trial.is_some() {
         return false;

@@ -291,9 +291,7 @@ impl<'a> TransitionBuilder<'a> {
         self.state.standing = Standing::Proven;
         let watched = Some(endpoint.clone());
         self.effect(Effect::Watch { process: process.clone(), endpoint: watched });
-        if self.state.limiting.is_some() {
-            self.limit_process(process.clone());
-        }
+        self.limit_if_due(&process);
         self.state.phase = Phase::Running { process, endpoint, change: Change::None };
     }
 

@@ -166,8 +166,7 @@ pub(super) fn link(state: &LinkState) -> String {
 
 fn last_exit(view: &PluginView, cause: ExitCause, at: Option<SystemTime>) -> local::LastExit {
     // The limit of now is not the one that the process had if an order changed it since.
-    let is_changed = view.history.changed_at > at;
-    let limit = view.limits.memory_bytes.filter(|_| !is_changed);
+    let limit = view.limits.memory_bytes.filter(|_| !view.is_changed_since_exit());
     let peak = cause.memory_peak();
     let used = peak.map(|peak| format!("; it used {} at its peak", bytes(peak)));
     let kind = values::exit_kind(cause);

@@ -44,11 +44,11 @@ const OUT_OF_MEMORY: &str = "machine/out-of-memory";
 pub(crate) struct Judged {
     /// When the bundle was made.
     created_at: String,
-    /// What was found, the worst first.
+    /// The findings, the worst first.
     findings: Vec<Finding>,
-    /// What the bundle does not have.
+    /// The files that the bundle lacks.
     missing: Vec<Missing>,
-    /// What its maker could not look at.
+    /// The subjects that its maker could not look at.
     not_looked_at: Vec<String>,
     /// Whether names were replaced.
     redacted: bool,

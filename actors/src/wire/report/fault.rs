@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use guest_agent_proto::fleet as pb;
 use pb::plugin_fault::{Cause, Level};
 
-use crate::model::exit::{ExitCause, without_figures};
+use crate::model::exit::without_figures;
 use crate::model::verdict::{self, Verdict, last_end};
 use crate::model::view::{PluginView, Reported};
 use crate::ports::without_output;
@@ -41,9 +41,7 @@ pub fn fault_of(view: &PluginView, now: SystemTime) -> Option<pb::PluginFault> {
 
 fn cause(view: &PluginView, verdict: &Verdict) -> Option<(Cause, String)> {
     use verdict::Cause as Of;
-    let ended = view.last_exit.map(|(cause, _)| cause);
-    let is_memory =
-        matches!(ended, Some(ExitCause::OutOfMemory { .. } | ExitCause::OverMemoryLimit { .. }));
+    let is_memory = view.last_exit.is_some_and(|(cause, _)| cause.is_for_memory());
     // A failed start quotes the output of the process, which is another one on each machine, as the
     // memory is that a process used.
     let alike = |reason: &str| without_figures(without_output(reason)).to_owned();
@@ -100,6 +98,7 @@ mod tests {
 
     use super::*;
     use crate::fakes::sample_view;
+    use crate::model::exit::ExitCause;
     use crate::model::history::{Crash, Down, StartTry};
     use crate::model::view::{Activity, Pending};
     use crate::ports::Health;
